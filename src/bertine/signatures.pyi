@@ -95,15 +95,15 @@ def blimp(
     paradigms: bool = False,
     precision: Precision = "auto",
 ) -> MinimalPairsReport:
-    """Score a pre-trained model on BLiMP: how often it gives the right one of two sentences the
-    higher probability. Sentences of equal probability count as wrong.
+    """Score a pre-trained model on BLiMP: how often it finds the right one of two sentences more
+    probable than the wrong one. Sentences that are equally probable count as wrong.
 
-    Masked models are scored by the pseudo-log-likelihood (Salazar et al. 2020), others by the
-    probability that they were trained for: :mod:`bertine.inference.minimal_pairs.scoring`.
+    Masked models are asked for the pseudo-log-likelihood (Salazar et al. 2020), others for what
+    they were trained to give: :mod:`bertine.inference.minimal_pairs.scoring`.
 
     Args:
         model: a model directory with the head of its pre-training.
-        data: minimal pairs in place of BLiMP: JSON lines with ``sentence_good`` and
+        data: minimal pairs to take in place of BLiMP: JSON lines with ``sentence_good`` and
             ``sentence_bad``, or a folder of such files.
         show_progress: on stderr.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
@@ -115,12 +115,12 @@ def blimp(
             faster here.
 
     Returns:
-        The scores, by paradigm and by phenomenon. For BLiMP the metrics include
-        ``babylm_paradigm_mean``, the mean over the paradigms of the part in the BabyLM challenge.
+        The scores, by paradigm and by phenomenon. Of BLiMP their metrics have the mean over the
+        paradigms of the part that the BabyLM challenge scores too, ``babylm_paradigm_mean``.
 
     Raises:
-        BertineError: no such model, or one without probabilities of words; no such data, a pair
-            that lacks a sentence, a sentence that is too long for the model; `masked_pieces` is
+        BertineError: no such model, or it gives words no probability; no such data, a pair that
+            lacks a sentence, a sentence that is longer than the model takes; `masked_pieces` is
             given for a model whose pieces are not masked.
     """
 
@@ -147,17 +147,19 @@ def check_labels(
     frozen: bool = False,
     processes: int = 1,
 ) -> LabelCheck:
-    """Find labels of texts, or of pairs of texts, that are probably wrong: fine-tune a model on all
-    parts of the examples but one, ask it for that one, and compare its probabilities with the
-    labels, by confident learning (Northcutt et al. 2021, arXiv 1911.00068).
+    """Find labels of texts, or of pairs of texts, that are probably wrong.
+
+    For each part of the examples, a model is fine-tuned on all other parts and predicts this one.
+    Its probabilities are compared with the labels by confident learning (Northcutt et al. 2021,
+    arXiv 1911.00068).
 
     Args:
-        data: a labelled file, or a table in memory; of a folder the training file.
+        data: a labelled file, or a table in memory; for a folder, its training file.
         model: the model directory to start from.
-        out: the folder of the check. ``out/checked.csv`` has all examples, with
-            ``suggested_label`` where another one is more probable: correct the labels there, and
-            train on that file; one that is there already stays as it is. ``out/check-labels.json``
-            has what was found, and ``out/check-labels.html`` the same as a page.
+        out: the folder of the check. ``out/checked.csv`` has all examples, with ``suggested_label``
+            where another label is more probable: correct the labels there, and train on that file;
+            an existing one is kept as it is. ``out/check-labels.json`` has the results, and
+            ``out/check-labels.html`` the same as a page.
         text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
             choice what stands before the choices, the second of two beginning each of them.
         label_column: the label; None: the usual names.
@@ -218,7 +220,7 @@ def check_labels(
         processes: models that are trained at a time, in processes that share the cores.
 
     Returns:
-        What was found, the most probably wrong first.
+        The result, with the most probably wrong labels first.
 
     Raises:
         BertineError: what reading the data raises; fewer than two labels that occur twice; a model
@@ -232,9 +234,9 @@ def convert(
     *,
     hidden_act: ActivationName | None = None,
 ) -> Conversion | VectorConversion:
-    """Write a model as a Hugging Face model directory that `transformers` opens, or word vectors in
-    another format. A model directory has ``config.json``, ``model.safetensors`` and the files of
-    its tokenizer.
+    """Write a model as a Hugging Face model directory, which `transformers` opens too: its
+    ``config.json``, ``model.safetensors`` and the files of its tokenizer. Or write vectors of words
+    in another format.
 
     Args:
         model: a model directory of any kind: Google's ``bert_config.json`` with a TensorFlow
@@ -242,17 +244,17 @@ def convert(
             published options and weights, which become a directory of Bertine's own. Or vectors of
             words: a folder of :func:`~bertine.word2vec`, or a file of the word2vec program's,
             binary (``.bin``) or text (``.txt``, ``.vec``).
-        output: the folder; an existing model directory is replaced. For vectors of words a folder,
-            or a file ``.bin``, ``.txt`` or ``.vec``.
-        hidden_act: the activation to write, in place of the one in the model directory or the one
-            assumed for "gelu" in a checkpoint of Google's: "gelu" uses erf, "gelu_new" tanh. The
-            weights stay the same.
+        output: the folder; a model directory that is there is replaced. Of vectors of words a
+            folder, or a file ``.bin``, ``.txt`` or ``.vec``.
+        hidden_act: the activation, in place of the one that the model directory says, or that a
+            checkpoint of Google's was taken to mean by "gelu": "gelu" is with erf, "gelu_new" with
+            tanh. The weights stay the same.
 
     Returns:
-        What was read, written and left out.
+        What was read, what was written, and what was left behind.
 
     Raises:
-        BertineError: an unknown activation; no such model, or a damaged one; a model type that
+        BertineError: an unknown activation; no such model, or a damaged one; one that
             `transformers` does not have; `output` holds something else, or is the model's own
             folder.
     """
@@ -275,7 +277,7 @@ def distill(
     dimensions: int = 256,
     piece_weights: StaticWeights | None = None,
     sif_coefficient: float = 0.0001,
-    fit_tokens: bool = True,
+    learn: bool = True,
     teacher_texts: int = 20000,
     add_words: int = 0,
     table_precision: StaticPrecision = "fp16",
@@ -293,7 +295,7 @@ def distill(
     attention_weight: float = 0.0,
     hidden_mean_weight: float = 0.0,
     hidden_variance_weight: float = 0.0,
-    layer_loss: MapKind = "tinybert",
+    maps: MapKind = "tinybert",
     progressive_steps: int | None = None,
     steps: int | None = None,
     tokens: int | None = None,
@@ -354,20 +356,20 @@ def distill(
     held_out: Path | str | None = None,
     evaluate_every: int | None = None,
 ) -> PretrainResult | Distilled | StaticResult:
-    """Train a small model, the student, to do what a large one, its teacher, does.
+    """Train a small model (the student) to reproduce the outputs of a large one (the teacher).
 
-    On a token store the student learns a language from a pre-trained teacher, to be fine-tuned
+    On a token store the student learns a language from a pre-trained teacher, and can be fine-tuned
     afterwards: soft targets, masked tokens, and the cosine of the last states (Sanh et al. 2019,
     DistilBERT). On texts of a task it learns that task from a fine-tuned teacher, or from a file of
-    another model's answers; where texts have labels, these count too. With `static` a table of
-    vectors is made, a vector for each piece of the vocabulary (model2vec of Minish Lab), whose
-    means take the place of the teacher's vectors.
+    another model's answers; if texts have labels, these are used too. With `static` the result is a
+    table with one vector for each piece of the vocabulary (model2vec of Minish Lab); the mean of a
+    text's vectors replaces the teacher's vector.
 
     Args:
         data: a token store (``prepare``); or the texts of a task, with labels or without, as
-            ``finetune`` takes them: a file, a folder with training and validation files, a table
-            in memory. Of a table of static vectors any texts, or None.
-        out: the run's folder; the model directory is ``out/model``. Of a table of static vectors
+            ``finetune`` takes them: a file, a folder with training and validation files, a table in
+            memory. For a table of static vectors any texts, or None.
+        out: the run's folder; the model directory is ``out/model``. For a table of static vectors
             the model directory itself.
         teacher: model directory to learn from: on a store one that fills masks, on texts a
             fine-tuned one of any task.
@@ -400,7 +402,7 @@ def distill(
             rank.
         sif_coefficient: a of the weight a / (a + p) of a piece with the probability p (smooth
             inverse frequency).
-        fit_tokens: from the teacher's vectors of texts in DATA; else these are only counted.
+        learn: from the teacher's vectors of texts in DATA; else these are only counted.
         teacher_texts: of DATA, spread evenly, whose vectors the teacher computes to be learned
             from, which takes most of the time.
         add_words: so many of the words that are frequent in DATA and several pieces get a vector of
@@ -425,9 +427,9 @@ def distill(
         attention_weight: of where the heads of each layer look.
         hidden_mean_weight: of the mean of each state (MobileBERT: 5000).
         hidden_variance_weight: of the variance of each state (MobileBERT: 5).
-        layer_loss: how they are compared: squared errors of states and of scores before the
-            softmax; or of normalized states, and the divergence of distributions of attention.
-            MobileBERT's weights are 100 and 1.
+        maps: how they are compared: squared errors of states and of scores before the softmax; or
+            of normalized states, and the divergence of distributions of attention. MobileBERT's
+            weights are 100 and 1.
         progressive_steps: train one layer after the other, the lowest first, for so many steps
             each, on these terms alone; then all of them; None: all layers from the first step on.
         steps: updates of the weights.
@@ -566,8 +568,8 @@ def distill(
             same hidden words (``samples.jsonl``).
 
     Returns:
-        On a store a :class:`~bertine.training.pretraining.result.PretrainResult`; of a task a
-        :class:`~bertine.training.distillation.comparison.Distilled`; of a table of vectors a
+        For a store a :class:`~bertine.training.pretraining.result.PretrainResult`; for a task a
+        :class:`~bertine.training.distillation.comparison.Distilled`; for a table of vectors a
         :class:`~bertine.training.distillation.static.StaticResult`.
 
     Raises:
@@ -601,17 +603,17 @@ def embed(
     ``.npy``: an array [rows, D], to be opened with ``numpy.load(path, mmap_mode="r")``. Parquet and
     JSON lines: the columns of the input and ``vector``. With the pooling ``tokens`` they have
     ``tokens`` and ``vectors`` instead, and a ``.npy`` has the vectors of all tokens, with the
-    beginnings of the texts (rows + 1 numbers) in ``NAME.offsets.npy``. Each file comes with a small
-    ``OUTPUT.json`` that has the model's fingerprint and the settings of the vectors
-    (:class:`~bertine.inference.embedding.vector_files.VectorMetadata`); ``similar`` checks it.
+    beginnings of the texts (rows + 1 numbers) in ``NAME.offsets.npy``. Beside each stands a small
+    ``OUTPUT.json`` with the model's fingerprint and how the vectors were made
+    (:class:`~bertine.inference.embedding.vector_files.VectorMetadata`), which ``similar`` compares.
 
     Args:
-        model: a model directory; vectors of words (:func:`~bertine.word2vec`), where a text has the
-            mean of its words' vectors; or a loaded :class:`~bertine.Embedder`, whose own settings
-            then apply.
+        model: a model directory, vectors of words (:func:`~bertine.word2vec`), of which a text
+            gets the mean of its words', or a loaded :class:`~bertine.Embedder`, whose
+            own settings then hold.
         input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin; or a table
             in memory, as for `finetune`.
-        output: a .npy, .parquet or .jsonl file, written completely or not at all.
+        output: a .npy, .parquet or .jsonl file, complete or not there at all.
         show_progress: on stderr.
         pooling: what becomes of the tokens' states; tokens: each keeps its own; None: as the model
             directory says, else mean.
@@ -640,8 +642,8 @@ def embed(
         dtype: of the numbers in the file.
 
     Raises:
-        BertineError: no such model; the table cannot be read; a column is missing; the output is
-            another kind of file; numbers that fp16 cannot hold.
+        BertineError: no such model; what reading the table raises; a column is missing; another
+            kind of file; numbers that fp16 cannot hold.
     """
 
 def evaluate(
@@ -667,18 +669,18 @@ def evaluate(
     baselines: bool = False,
 ) -> EvaluationReport:
     """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
-    folder; or a pre-trained one on a token store of held-out text, an ELMo on raw text, both on
-    minimal pairs. A model that was trained on a task of GLUE reads its official dev files (a model
-    for MNLI both, and AX's too), one for spans those of SQuAD. A directory of
+    folder; or a pre-trained one on a token store of held-out text, an ELMo on text as it is, either
+    on minimal pairs. A model that was trained on a task of GLUE takes its official dev files as
+    they are (a model for MNLI both, and AX's too), one for spans those of SQuAD. A directory of
     sentence-transformers, static vectors or a pre-trained model is scored on pairs of texts: with a
-    score by the order of the cosines (Spearman), without one by the results of a search (nDCG@10,
-    recall, MRR@10).
+    score by the order of the cosines (Spearman), without by what a search finds (nDCG@10, recall,
+    MRR@10).
 
     Args:
         model: a model directory, or a loaded one.
         data: the file or folder, or the store; or a table in memory, as for `finetune`. Minimal
-            pairs are JSON lines in the format of BLiMP, with ``sentence_good`` and
-            ``sentence_bad``, or a folder of such files.
+            pairs are JSON lines as BLiMP has them, with ``sentence_good`` and ``sentence_bad``, or
+            a folder of such files.
         show_progress: on stderr.
         label_column: the label; None: as in training.
         word_column: number of the column of the words in a column file; None: as in training.
@@ -715,7 +717,7 @@ def evaluate(
             it is still there and unchanged.
 
     Returns:
-        The scores. If the model was trained on these examples, the first note says so.
+        The scores. Its notes begin by saying so if the model was trained on these examples.
 
     Raises:
         BertineError: no such model or data, a missing column, a label that the model does not
@@ -742,16 +744,16 @@ def explain(
     device: str | None = None,
     format: PlainFormat | None = None,
 ) -> Explanations:
-    """Explain how each word of a text contributes to the model's answer.
+    """Say what each word of a text contributes to the model's answer.
 
     Contributions are to the log-odds of the answer, of a regression to the score: above 0 a word
     speaks for the answer, below 0 against it. With ``"leave-one-out"`` a word's is what the score
     loses without the word; with ``"integrated-gradients"`` they add up to the difference between
     the scores of the text and of the text with every word masked, to 0.1 or 5% of it.
 
-    For a tagger the tags of all its entities are explained together (`label`: those of one type),
-    for spans the start and end of the answer, for multiple choice the choice against the others. A
-    text that is too long for the model is explained as far as the model reads it.
+    Of a tagger the tags of all its entities are explained together (`label`: those of one type), of
+    spans the start and end of the answer, of multiple choice the choice against the others. A text
+    that is longer than the model is explained as far as the model reads it.
 
     Args:
         model: a fine-tuned model directory, or a loaded one.
@@ -761,8 +763,8 @@ def explain(
         output: a file for JSON lines, or ``-`` for stdout: the columns of the input and the
             ``explanation``. None: the explanations are returned.
         method: ``"leave-one-out"`` or ``"integrated-gradients"``.
-        label: the label to explain in place of the answer; for a tagger the type of the entities.
-        word: for a tagger: explain the tag of this word alone, at its first place in the text.
+        label: to explain in place of the answer; of a tagger the type of the entities.
+        word: of a tagger: explain the tag of this word alone, at its first place in the text.
         show_progress: on stderr.
         text_columns: the text, or the two texts of a pair; None: as in training.
         quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
@@ -778,9 +780,9 @@ def explain(
         format: of the input; None: detected from the name of the file and its first line.
 
     Raises:
-        BertineError: no such model; neither or both of `texts` and `input`; an unknown method,
-            label or word; an item that is not a text; the file cannot be read; an output that is
-            not JSON lines.
+        BertineError: no such model; not either `texts` or `input`; an unknown method, label or
+            word; a text that is none; what reading the file raises; an output that is not JSON
+            lines.
     """
 
 def export(
@@ -805,23 +807,22 @@ def export(
     data_format: LabelledFormat | None = None,
 ) -> ExportReport:
     """Write a model as a graph that runs without Bertine, with its tokenizer, for batches and texts
-    of any size; compare its outputs with those of the model; and score both on `data`.
+    of any size; compare what it gives with what the model gives; and score both on `data`.
 
-    The graph of a fine-tuned model gives logits, that of any other model the vectors of texts,
-    pooled in the graph. The folder holds ``model.onnx`` (and ``model.int8.onnx``) or ``model.pt2``,
-    ``tokenizer.json`` that cuts and pads, ``config.json``, and ``export.json``, which describes
-    inputs and outputs.
+    A fine-tuned model gives its logits, any other the vectors of texts, pooled in the graph. The
+    folder holds ``model.onnx`` (and ``model.int8.onnx``) or ``model.pt2``, ``tokenizer.json`` that
+    cuts and pads, ``config.json``, and ``export.json``, which says what goes in and comes out.
 
     Args:
         model: a model directory of any kind.
         output: the folder; an earlier export there is replaced.
         format: ``"onnx"`` (needs onnx, onnxruntime and onnxscript) or ``"torch"``, a program
             of ``torch.export``.
-        int8: for ONNX, also write a graph with int8 weights.
+        int8: of ONNX, also write one with int8 weights.
         data: labelled examples, a file, folder or table as for :func:`bertine.evaluate`: the
             scores of the model and of each graph on them are in the report and in
             ``export.json``. None: no scores.
-        show_progress: show the progress of scoring on stderr.
+        show_progress: of scoring, on stderr.
         label_column: the label; None: as in training.
         word_column: number of the column of the words in a column file; None: as in training.
         tag_column: number of the column of the tags; None: as in training.
@@ -842,11 +843,11 @@ def export(
             of the file and its first lines.
 
     Raises:
-        BertineError: no such model, an unknown format, int8 with the format of PyTorch, a package
-            that is not installed; a maximum length beyond the model's positions or without room for
-            text; a folder that holds something else; a graph whose outputs differ from the model's;
-            `data` for a graph that gives vectors, or data that cannot be read, or whose labels the
-            model does not know; options for `data` without `data`.
+        BertineError: no such model, an unknown format, int8 of PyTorch's, a package that is not
+            installed; a maximum length beyond the model's positions or without room for text; a
+            folder that holds something else; a graph that answers otherwise; `data` for a graph
+            that gives vectors, or data that cannot be read, or whose labels the model does not
+            know; something said of `data` where there are none.
     """
 
 def feature_based(
@@ -883,13 +884,16 @@ def feature_based(
     finetune_epochs: int = 3,
     finetune_learning_rate: float = 5e-05,
 ) -> FeatureBasedReport:
-    """Learn from the states of a frozen model, with a BiLSTM over them: tag words in the ways of
-    BERT's paper (section 5.3, table 7), beside fine-tuning; or in ELMo's, with a mix of its layers;
-    or over vectors of words. Or the same for texts: one vector each, the maximum over the words.
-    The table is also written to ``out/feature-based.json``, and what each row answered to
-    ``out/answers``. The taggers and classifiers themselves are not kept.
+    """Train a BiLSTM on the states of a frozen model.
 
-    The states are computed once and kept in ``out/states``, by a hash of all that they depend on.
+    It tags words in the ways of BERT's paper (section 5.3, table 7), with fine-tuning for
+    comparison; or as in ELMo's, with a mix of the layers; or over vectors of words. Or it does the
+    same for texts, with one vector each, the maximum over the words. The table is also written to
+    ``out/feature-based.json``, and the answers of each row to ``out/answers``. The taggers and
+    classifiers themselves are not kept.
+
+    The states are computed once and kept in ``out/states``, by a hash of everything that they
+    depend on.
 
     Args:
         model: the model directory of an encoder or an ELMo, or vectors of words
@@ -943,8 +947,8 @@ def feature_based(
 
     Raises:
         BertineError: an unknown row; what reading the data or the model raises; an option that the
-            model or the task does not take; `out` holds results already, or with `resume` those
-            of other settings.
+            model or the task does not take; `out` holds results already, or with `resume` those of
+            other settings.
     """
 
 def few_shot(
@@ -975,14 +979,17 @@ def few_shot(
     quiet: bool = False,
     resume: bool = False,
 ) -> Learner:
-    """Learn from few labels: train the encoder so that texts with the same label have vectors close
-    to each other, by a contrastive loss over all pairs of a batch, and fit a linear head on these
-    vectors (the idea of SetFit: Tunstall et al. 2022, arXiv 2209.11055).
+    """Train on a few labelled texts: first the encoder, contrastively, then a linear head on its
+    vectors.
+
+    The encoder is trained so that texts with the same label have vectors close to each other, by a
+    contrastive loss over all pairs of a batch (the idea of SetFit: Tunstall et al. 2022, arXiv
+    2209.11055).
 
     Args:
-        model: the model directory to start from; best one that was trained to give texts vectors.
-        data: labelled texts, or pairs of texts, as for :func:`bertine.finetune`. Where there is no
-            validation file, nothing is held out, and the model is not judged.
+        model: the model directory to start from; preferably one trained for sentence vectors.
+        data: labelled texts, or pairs of texts, as for :func:`bertine.finetune`. If there is no
+            validation file, nothing is held out, and the model is not evaluated.
         out: the run's folder; the model directory is ``out/model``.
         task: one label of each text or pair (text), or any number of them (multi-label).
         text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
@@ -1106,22 +1113,21 @@ def finetune(
     quiet: bool = False,
     resume: bool = False,
 ) -> Learner:
-    """Fine-tune every weight on labelled examples (paper, sections 3.2 and A.3).
+    """Fine-tune all weights on labelled examples (paper, sections 3.2 and A.3).
 
     Args:
         task: a name of :data:`bertine.tasks.TASKS`, or ``"glue"``, ``"squad"`` or ``"swag"``.
         model: the model directory to start from.
-        data: a labelled file, or a folder with a training and a validation file. Where there is
-            no validation file, a tenth of the training examples is held out. For GLUE the folder
-            with its tasks' folders, or one of those, as gluebenchmark.com gives them out.
-            For SQuAD its training file, beside which the dev file is found, or their folder.
-            For SWAG the folder of its files, or one of them. Or a table in memory
-            (:mod:`~bertine.data.in_memory`): a pandas or polars frame, an Arrow table, a
-            ``datasets.Dataset``, a list of dictionaries, a dictionary of columns; a dictionary of
-            such tables has the parts ``train`` and ``validation``. Or
-            :class:`~bertine.datasets.readers.DatasetSplits`, read already; how to read them
-            (columns, format, and the options of tables, spans and tags) must then not be said.
-            Where they have none for validation, nothing is evaluated.
+        data: a labelled file, or a folder with a training and a validation file. If there is no
+            validation file, a tenth of the training examples is held out. For GLUE the folder with
+            its tasks' folders, or one of those, in the layout of gluebenchmark.com. For SQuAD its
+            training file, with the dev file in the same folder, or this folder. For SWAG the folder
+            of its files, or one of them. Or a table in memory (:mod:`~bertine.data.in_memory`): a
+            pandas or polars frame, an Arrow table, a ``datasets.Dataset``, a list of dictionaries,
+            a dictionary of columns; a dictionary of such tables has the parts ``train`` and
+            ``validation``. Or :class:`~bertine.datasets.readers.DatasetSplits`, which were read
+            before; options for reading (columns, format, and the options of tables, spans and tags)
+            must then not be given. If they have no validation examples, nothing is evaluated.
         out: the run's folder; the model directory is ``out/model``.
         fresh_weights: take only the architecture and the vocabulary of the model, and begin with
             random weights: what a model reaches without pre-training.
@@ -1283,12 +1289,12 @@ def finetune(
         resume: go on from the last checkpoint in the output folder, exactly as if never stopped.
 
     Returns:
-        What the run ended with, and what is done with it next: a
+        The result of the run, with methods to use it: a
         :class:`~bertine.training.finetuning.learner.Learner`.
 
     Raises:
-        BertineError: no such task, model or file; a missing column; a label of the validation
-            file that the training file lacks; `out` holds another run; a value is out of range
+        BertineError: no such task, model or file; a missing column; a label of the validation file
+            that the training file lacks; `out` holds another run; a value is out of range
             (:class:`~bertine.training.fit.FitConfig`).
     """
 
@@ -1309,7 +1315,7 @@ def finetune_similarity(
     scale: float = 20.0,
     symmetric: bool = False,
     mine_negatives: int = 0,
-    negative_max_ratio: float = 0.95,
+    mine_below: float = 0.95,
     vector_lengths: Sequence[int] | None = None,
     pooling: TrainedPooling | None = None,
     epochs: int | None = None,
@@ -1343,22 +1349,22 @@ def finetune_similarity(
     held_out_pairs: int | None = None,
     evaluate_every: int | None = None,
 ) -> SimilarityResult:
-    """Train a model to give vectors that are near to one another where texts are alike.
+    """Train a model to give similar texts similar vectors.
 
-    From pairs of a text and its match, with all other texts of a batch, and columns of negatives,
-    as wrong ones (Henderson et al. 2017; Reimers and Gurevych 2019); pairs with scores (CoSENT);
-    texts with labels, of which pairs are drawn as they are needed; or nothing but texts, each its
-    own match under another dropout (Gao et al. 2021, SimCSE), or with its neighbouring sentences as
-    pairs. Texts are read from disk. The weights of the best evaluation are saved, or those of
-    before training where none is better.
+    It learns from pairs of a text and its match, with all other texts of a batch and columns of
+    negatives as wrong answers (Henderson et al. 2017; Reimers and Gurevych 2019); from pairs with
+    scores (CoSENT); from texts with labels, with pairs drawn as they are needed; or from texts
+    only, each its own match under another dropout (Gao et al. 2021, SimCSE), or with its
+    neighbouring sentences as pairs. Texts are read from disk. The weights of the best evaluation
+    are saved, or those before training if none is better.
 
     Args:
         model: the model directory to start from.
         data: a table, or a folder with a training and a validation file.
         out: the run's folder; the model directory is ``out/model``, one of sentence-transformers.
         validation: a table of pairs, with a score (judged by Spearman) or without (by nDCG@10).
-            None: that of the folder, else a tenth of the pairs, at most 2,000, is held out; of
-            texts without pairs nothing is.
+            None: that of the folder, else a tenth of the pairs, at most 2,000, is held out; for
+            texts without pairs nothing is held out.
         text_columns: the two texts of a pair, or the one text of a row; None: the usual names.
         label_column: the score of a pair, or the label of a text; None: the usual names.
         negative_columns: texts that do not match the first one of a pair; None: all columns whose
@@ -1377,8 +1383,8 @@ def finetune_similarity(
         symmetric: of ranking: the first text of a pair is also to be the nearest to its match.
         mine_negatives: of pairs: find so many texts for each that look right and are not, with the
             vectors of the model as it is, and train on them as well.
-        negative_max_ratio: with `mine_negatives`: skip texts whose cosine is above this share of
-            the match's, since they may be right.
+        mine_below: with `mine_negatives`: skip texts whose cosine is above this share of the
+            match's, since they may be right.
         vector_lengths: train vectors so that their first numbers, so many, can be used alone; None:
             all numbers. Matryoshka: Kusupati et al. 2022.
         pooling: what becomes of the tokens' states; None: as the model directory says, else mean.
@@ -1424,8 +1430,8 @@ def finetune_similarity(
         evaluate_every: steps between evaluations; None: an epoch, at most 1,000.
 
     Raises:
-        BertineError: no such model or data, a column that is not there, or not recognized; `out`
-            holds another run; a loss that needs scores, and there are none.
+        BertineError: no such model or data, a column that is missing or not recognized; `out` holds
+            another run; a loss that needs scores, and there are none.
     """
 
 def generate(
@@ -1455,12 +1461,12 @@ def generate(
     device: str | None = None,
     end_token: str | None = None,
 ) -> GeneratedTexts:
-    """Generate the continuation of, or the answer to, one text or many.
+    """Write what a model says next, for one text or many.
 
-    GPT-1 continues the text, BART reads it and writes another. Each token is the most probable one,
-    unless tokens are drawn (`sample`) or several sequences are followed at once (`beams`). The same
-    arguments give the same text: a draw is a function of the seed, the number of the prompt and the
-    place, independent of other prompts.
+    GPT-1 goes on with the text, BART reads it and writes another. The most probable token each
+    time, unless tokens are drawn (`sample`) or several sequences are followed at once (`beams`).
+    The same text for the same arguments: what is drawn is a function of the seed, the number of
+    the prompt and the place, whatever is computed beside it.
 
     Args:
         model: a model directory, or a model that was loaded from one.
@@ -1468,12 +1474,12 @@ def generate(
         input: prompts as a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin;
             or a table in memory, as for `finetune`.
         output: a file, or ``-`` for stdout: the columns of the input with ``generated`` added (with
-            several `sequences` ``generated_1``, ``generated_2``, …), in the format of the input, or
-            that of its suffix (.csv, .jsonl, .parquet); for plain text a line for each text, the
-            prompt before its continuation. None: the texts are returned.
-        on_text: called with the parts of the texts as soon as they are final, each prompt before
-            its continuation and a line break after each text; with beams or several sequences a
-            text is final when it has ended. Not with `output`.
+            several `sequences` ``generated_1``, ``generated_2``, …), in the format of the input,
+            or as the name says (.csv, .jsonl, .parquet); of plain text a line for each text, the
+            prompt before what goes on with it. None: the texts are returned.
+        on_text: called with the parts of the texts as soon as they are sure, each prompt before
+            what goes on with it and a line break behind each text; with beams or several sequences
+            a text is sure when it has ended. Not with `output`.
         show_progress: on stderr, with a file.
         max_new_tokens: tokens to write at most.
         min_new_tokens: tokens to write before an end token may end the text.
@@ -1502,9 +1508,9 @@ def generate(
             what stood behind documents in pre-training, or the end of a BART's texts.
 
     Raises:
-        BertineError: no such model, or one that generates no texts; neither or both of `texts` and
-            `input`; a prompt without any token; options that exclude each other; a file that cannot
-            be read; an output in which the texts cannot be written.
+        BertineError: no such model, or one that writes no texts; not either `texts` or `input`; a
+            prompt without any token; options that exclude each other; what reading the file
+            raises; an output in which the texts cannot be written.
     """
 
 def index_vectors(
@@ -1523,14 +1529,14 @@ def index_vectors(
 
     Args:
         vectors: a ``.npy`` as :func:`~bertine.embed` writes it.
-        out: the folder of the index, written completely or not at all.
+        out: the folder of the index, complete or not there at all.
         show_progress: on stderr.
         recall: share of the ten nearest rows that a search is to find; higher is slower.
         seed: of the rows that it learns from and is measured with.
 
     Raises:
-        BertineError: `vectors` is not a ``.npy`` of vectors, or has fewer than 10,000, or a NaN or
-            infinite number; `out` holds something else; faiss is missing.
+        BertineError: `vectors` is no ``.npy`` of vectors, or has fewer than 10,000, or a number
+            that is none; `out` holds something else; faiss is missing.
     """
 
 def inspect(
@@ -1565,8 +1571,7 @@ def inspect(
         html: write the same to a page for the browser.
 
     Raises:
-        BertineError: `path` is neither a store nor a model directory, or is damaged; `html` is
-            given for a model.
+        BertineError: `path` is neither, or is damaged; `html` is given for a model.
     """
 
 def learning_curve(
@@ -1574,11 +1579,11 @@ def learning_curve(
     model: Path | str,
     data: Path | str | TableLike,
     out: Path | str,
-    methods: Sequence[str] | str | None = None,
-    repeats: int = 3,
-    min_labels: int = 8,
-    max_labels: int | None = None,
-    growth_factor: float = 2.0,
+    ways: Sequence[str] | str | None = None,
+    draws: int = 3,
+    least: int = 8,
+    most: int | None = None,
+    growth: float = 2.0,
     test_share: float = 0.2,
     most_tested: int = 2000,
     task: FewShotTask = "text",
@@ -1597,21 +1602,21 @@ def learning_curve(
     seed: int = 0,
     resume: bool = False,
 ) -> LearningCurve:
-    """Learn from few labels to all, in four ways, several draws each: tf-idf with logistic
-    regression, the model's vectors with logistic regression, ``few_shot``, ``finetune``.
+    """Measure the scores from few labels to all, in four ways with several draws each: tf-idf with
+    logistic regression, the model's vectors with logistic regression, ``few_shot``, ``finetune``.
 
     Args:
         model: the model directory to start from.
         data: labelled texts, or pairs of texts, as for :func:`bertine.finetune`.
         out: the folder of the curve: ``learning-curve.json``, and ``learning-curve.html`` with the
-            plot. What is trained and judged stands there at once, so that a curve that was stopped
-            goes on.
-        methods: tf-idf, or the vectors of the model as it is (frozen), with logistic regression;
+            plot. Each cell is written as soon as it is trained and evaluated, so that a curve that
+            was stopped can be resumed.
+        ways: tf-idf, or the vectors of the model as it is (frozen), with logistic regression;
             few-shot; finetune; None: all four.
-        repeats: draws of each number of labels.
-        min_labels: labels of each class in the smallest draw.
-        max_labels: labels in all in the largest draw; None: all that there are.
-        growth_factor: times as many labels from one number to the next.
+        draws: draws of each number of labels.
+        least: labels of each class in the smallest draw.
+        most: labels in all in the largest draw; None: all that there are.
+        growth: times as many labels from one number to the next.
         test_share: share of the examples to judge on, where there is no validation file.
         most_tested: examples to judge on, at most.
         task: one label of each text or pair (text), or any number of them (multi-label).
@@ -1639,7 +1644,7 @@ def learning_curve(
             again.
 
     Returns:
-        The curve, with what to use now and what twice as many labels would bring.
+        The curve, with the recommended method and the expected gain of twice as many labels.
 
     Raises:
         BertineError: what reading the data raises; too few labels for one point; a model that
@@ -1701,11 +1706,11 @@ def lr_find(
     device: str | None = None,
     seed: int = 0,
 ) -> LrFindReport:
-    """Try rising learning rates on labelled examples, and name the one to fine-tune with.
+    """Try rising learning rates on labelled examples, and advise one for fine-tuning.
 
-    The training examples are passed over as often as the steps need. The test ends before its
-    last step where the loss has diverged: where it or its gradient is not finite, or smoothed
-    more than four times the lowest.
+    The training examples are repeated as often as the steps need. The test ends early if the loss
+    diverges: if the loss or its gradient is not finite, or if the smoothed loss is more than four
+    times the lowest.
 
     Args:
         out: the folder of the curve (``lr-find.json``), its plot (``.svg``) and its page
@@ -1784,8 +1789,8 @@ def lr_find(
         seed: random seed.
 
     Raises:
-        BertineError: the rates do not rise, or there are too few steps; of GLUE not one task
-            is named; it is one of several processes; what `finetune` raises of model and data.
+        BertineError: the rates do not rise, or there are too few steps; for GLUE, no single task is
+            named; this is one of several processes; what `finetune` raises for model and data.
     """
 
 def paper(
@@ -1806,24 +1811,26 @@ def paper(
     paper_grid: bool = False,
     rows: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
-    rerun: Sequence[str] | None = None,
+    again: Sequence[str] | None = None,
     held_out: Path | str | None = None,
     processes: int = 1,
     ray: str | None = None,
     resume: bool = False,
 ) -> PaperResult:
-    """Run a table of a paper: prepare the text, pre-train each row for as long as the others,
-    fine-tune it on each column's task with several seeds, and compare with the published scores.
+    """Run a table of a paper, and compare the scores with the published ones.
+
+    The text is prepared, each row is pre-trained for the same time, and fine-tuned on each column's
+    task with several seeds.
 
     Args:
         name: of the table, such as ``"bert-5"``.
         out: the folder of the table. The result is ``out/paper.json``, and as a page
             ``out/paper.html``.
         corpus: texts, as for ``prepare``, of which some documents are held out; or one token store.
-            None: of a table of given weights.
+            None: for a table of given weights.
         data: a folder with the labelled data of the columns: ``glue/`` with a folder for each task,
-            ``squad/``, ``swag/``, ``ner/``, ``sib200/``, ``ocnli/``. Columns whose data are not
-            there are left out, which is said. None: only columns that need none are run.
+            ``squad/``, ``swag/``, ``ner/``, ``sib200/``, ``ocnli/``. Columns without data are left
+            out, with a note. None: only columns that need none are run.
         model: preset, or configuration file, whose sizes stand for those of the paper's base model;
             of ELMo's tables elmo-tiny, elmo-mini, ….
         vocab_size: pieces of the vocabulary that is trained.
@@ -1841,7 +1848,7 @@ def paper(
             4 epochs, as many restarts as there are seeds; the scores are those of the best setting.
         rows: names of the rows to run, instead of all; None: all.
         columns: names of the columns to run, instead of all; None: all whose data are there.
-        rerun: rows, or cells as ROW/COLUMN, to run anew although they are done; None: what is done
+        again: rows, or cells as ROW/COLUMN, to run anew although they are done; None: what is done
             stays.
         held_out: token store of other text, where the corpus is a token store too; None: documents
             of the corpus.
@@ -1851,7 +1858,7 @@ def paper(
         resume: go on with the table in the output folder; what is done is not done again.
 
     Returns:
-        The scores. A step that failed is named in ``failed``; the others are done all the same.
+        The scores. A step that failed is named in ``failed``; the others are done nevertheless.
 
     Raises:
         BertineError: there is no such table, row or column; no column can be run; `out` holds
@@ -1887,31 +1894,32 @@ def predict(
     """Predict every row of a table, in its order and its format, in bounded memory; or a few
     `texts`, whose answers a terminal shows in readable lines.
 
-    The output is the input with the task's columns (``label``, ``probability``) added; a name that
-    the input has already gets ``predicted_`` before it. Plain text becomes lines of label, tab,
-    probability, tab, text. For Parquet the answers are JSON lines; an output named ``.jsonl`` or
-    ``.parquet`` has that format for any input, and one named ``.csv`` where the input is tsv or
-    plain text. For spans, a file in SQuAD's format becomes the official object of answers by id;
-    see :func:`~bertine.inference.predict.predict_squad`. The output of a tagger is described at
-    :func:`~bertine.inference.tag_file.tag_file`. For a table in memory without an output the
-    answered rows are returned.
+    The output is the input with the task's columns (``label``, ``probability``) added; a name
+    that the input has already gets ``predicted_`` before it. Plain text becomes lines of label,
+    tab, probability, tab, text. Of Parquet the answers are JSON lines; an output that is named
+    ``.jsonl`` or ``.parquet`` becomes that, whatever the input is, and one that is named ``.csv``
+    where the input is tsv or plain text. Of spans, a file in SQuAD's format becomes the official
+    object of answers by id; see :func:`~bertine.inference.predict.predict_squad`. What a tagger
+    writes is described at :func:`~bertine.inference.tag_file.tag_file`. Of a table in memory
+    without an output the answered rows are returned.
 
     Args:
         model: a fine-tuned model directory, or a loaded one.
         input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin; or a table
             in memory, as for `finetune`.
-        output: a file, written completely or not at all; or ``-`` for stdout, or for a table in
-            memory to return the rows.
-        texts: texts to answer in place of a file: one or several. For a model of pairs two strings
-            are one example, for multiple choice all of them: the given text, then the choices.
+        output: a file, complete or not there at all; or ``-`` for stdout, of a table in memory for
+            what is returned.
+        texts: to answer in place of a file: one or several. For a model of pairs two strings are
+            one example, for multiple choice all of them: what is given, then the choices.
         question, context: for spans, in place of a file: one question about one text.
-        all_probabilities: also add ``probability_<label>`` for each label; for spans ``n_best``.
-        explain: add the contribution of each word to the answer, by leaving words out as in
-            :func:`~bertine.inference.explaining.explain.explain`: below the answer in a terminal,
-            as ``explanation`` in JSON lines. The same with `nearest_examples`.
-        resume: continue where an earlier process was stopped
-            (:mod:`~bertine.inference.answer_files`), with the same answers as without a stop. For
-            tables, from a file to a file.
+        all_probabilities: also add ``probability_<label>`` for each label; of spans ``n_best``.
+        explain: add what each word contributes to the answer, as
+            :func:`~bertine.inference.explaining.explain.explain` finds it by leaving words out:
+            below the answer in a terminal, as ``explanation`` in JSON lines. So it is where
+            `nearest_examples` are asked for.
+        resume: go on where an earlier process was stopped
+            (:mod:`~bertine.inference.answer_files`), with the same answers as without a stop.
+            For tables, from a file to a file.
         show_progress: on stderr, unless the answers go to stdout and show it themselves.
         text_columns: the text, or the two texts of a pair; None: as in training.
         quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
@@ -1943,15 +1951,15 @@ def predict(
         word_column: number of the column of the words in a column file; None: as in training.
 
     Returns:
-        The counts of the written rows. For a table in memory without an output the rows with their
-        answers: for a pandas frame the frame with columns added, its index kept; for other tables a
+        Counts of what was written. Of a table in memory without an output the rows with their
+        answers: of a pandas frame the frame with columns added, its index kept; of other tables a
         list of dictionaries.
 
     Raises:
-        BertineError: no such model; neither a file nor texts, or both; the table cannot be read; a
-            column is missing; an option does not apply to the task or the file; the output has the
-            suffix of a format in which the rows cannot be written; there is nothing to resume, or
-            the rows left belong to another input, model or setting.
+        BertineError: no such model; neither a file nor texts, or both; what reading the table
+            raises; a column is missing; something is said that does not apply to the task or the
+            file; the output is named as a format that the rows cannot be written in; nothing can
+            be resumed there, or what is left is of another input, model or setting.
     """
 
 def prepare(
@@ -2049,7 +2057,7 @@ def pretrain(
     mask_share: float = 0.0,
     delete_share: float = 0.0,
     rotate_share: float = 0.0,
-    predict_ratio: float = 0.16666666666666666,
+    guessed_share: float = 0.16666666666666666,
     longest_span: int = 5,
     span_context: int = 6,
     permuted_length: int | None = None,
@@ -2098,15 +2106,15 @@ def pretrain(
     save_best: bool = False,
 ) -> PretrainResult:
     """Pre-train with masked LM and next-sentence prediction (paper, section 3.1 and appendix A),
-    with masked LM alone, or by detecting tokens that a generator has replaced; by default as the
-    paper of the model does.
+    with masked LM alone, or by detecting tokens that a generator has replaced; the default is the
+    recipe of the model's paper.
 
     Args:
-        store: what ``prepare`` wrote, its tokenizer inside.
-        model: a preset ("bert-mini") or a configuration file (``config.json``, with the sizes
-            of your own; its vocabulary size gives way to the tokenizer's) for new weights, or a
-            model directory to go on from. Its vocabulary must be the store's, or the store's an
-            extension of it (``train_vocab`` with `extend`): new pieces then begin as the mean of
+        store: the output of ``prepare``, which contains its tokenizer.
+        model: a preset ("bert-mini") or a configuration file (``config.json``, with custom sizes;
+            its vocabulary size is replaced by the tokenizer's) for new weights, or a model
+            directory to continue from. Its vocabulary must be the store's, or the store's an
+            extension of it (``train_vocab`` with `extend`): new pieces then start as the mean of
             their old ones.
         out: the run's folder; the model directory is ``out/model``.
         steps: updates of the weights.
@@ -2148,7 +2156,7 @@ def pretrain(
         delete_share: share of the tokens that are left out without a trace.
         rotate_share: share of the sequences whose texts begin with any of their tokens, what stood
             before it behind the end.
-        predict_ratio: share of the tokens that are guessed; the others are known from the
+        guessed_share: share of the tokens that are guessed; the others are known from the
             beginning. 1/6 is the paper's K of 6.
         longest_span: guess runs of up to so many words, shorter ones more often.
         span_context: tokens that are not guessed around a run, for each word of it.
@@ -2225,16 +2233,16 @@ def pretrain(
             best has the lowest MLM loss, with objective rtd the lowest sum of both losses. Its
             checkpoint is kept in any case.
 
-    Started by ``torchrun`` in several processes, they compute each step together: the batches are
-    those of one process, each computes a part, and the first one alone writes. Results of the
-    others have no findings and no page.
+    Several processes started by ``torchrun`` compute each step together: the batches are those of
+    one process, each computes a part, and only the first one writes. Results of the others have no
+    findings and no page.
 
     Raises:
-        BertineError: none of `steps`, `tokens` and `hours`, or both of the first; `out` holds
-            another run; a length is more than the model's positions; the objective cannot be had
-            with the format; a value is out of range or the store does not fit, as
+        BertineError: none of `steps`, `tokens` and `hours`, or both of the first two; `out` holds
+            another run; a length exceeds the model's positions; the objective does not fit the
+            format; a value is out of range or the store does not fit, as described in
             :class:`~bertine.corpora.pretraining_data.PretrainingData` and
-            :class:`~bertine.training.fit.FitConfig` say.
+            :class:`~bertine.training.fit.FitConfig`.
     """
 
 def pretrain_elmo(
@@ -2270,16 +2278,17 @@ def pretrain_elmo(
     held_out: Path | str | None = None,
     evaluate_every: int | None = None,
 ) -> ElmoResult:
-    """Train ELMo as a language model forwards and one backwards (Peters et al. 2018, section 3.1;
-    the published settings by default): characters of words in, the next word by a softmax over the
-    corpus' words, its state carried from batch to batch, Adagrad.
+    """Train ELMo: a forward and a backward language model (Peters et al. 2018, section 3.1).
+
+    The defaults are the published settings: the characters of words as input, a softmax over the
+    words of the corpus for the next word, state carried from batch to batch, Adagrad.
 
     Args:
-        corpus: files or folders of text, as :func:`~bertine.train_vocab` reads them; held in
-            memory as numbers, 4 bytes a word.
+        corpus: files or folders of text, as :func:`~bertine.train_vocab` reads them; held in memory
+            as numbers, 4 bytes a word.
         model: a size by name (elmo-tiny, elmo-mini, elmo-small, elmo-medium, elmo-original), a
-            ``config.json`` with sizes of your own, or an ELMo to go on from. Of such a one the
-            softmax is kept where it was trained here; a published one gets a new one.
+            ``config.json`` with custom sizes, or an ELMo to continue from. If that ELMo was trained
+            here, its softmax is kept; a published one gets a new softmax.
         out: the run's folder; the model directory is ``out/model``.
         document_per_file: take each plain-text file as one document, blank lines and all.
         text_column: column or key of the text in csv, tsv, Parquet and JSON lines; None: text,
@@ -2394,16 +2403,16 @@ def search(
     workers: int = 0,
     compile: bool = False,
 ) -> SearchResult:
-    """Fine-tune with every combination of batch size, learning rate and epochs, several times each,
-    and choose on the validation examples (paper, sections 4.1 and A.3).
+    """Fine-tune with every combination of batch size, learning rate and epochs, with several seeds
+    each, and choose on the validation examples (paper, sections 4.1 and A.3).
 
-    A run is what :func:`~bertine.finetune` does, in its own folder in `out`. Of
-    the settings the one with the best mean over its seeds is chosen, runs that collapsed to one
-    answer left out; of its runs the best gives the model. The table is also written to
-    ``out/search.json``, and with the spread as a plot to ``out/search.html``.
+    Each run is one of :func:`~bertine.finetune`, in its own folder in `out`. The setting with the
+    best mean over its seeds is chosen, without the runs that collapsed to one answer; its best run
+    gives the model. The table is also written to ``out/search.json``, and with the spread as a plot
+    to ``out/search.html``.
 
     Args:
-        task, model, data: as for `finetune`; of GLUE one task, by `glue_task`.
+        task, model, data: as for `finetune`; for GLUE one task, by `glue_task`.
         out: the folder of the search; the model directory is ``out/model``.
         batch_sizes: examples in an update; None: as finetune by itself. In the paper's grid 16 and
             32.
@@ -2528,12 +2537,12 @@ def search(
 
     Returns:
         The table and the choice. A run that failed is named in `failed`, with the reason; the
-        others are done all the same.
+        others are done nevertheless.
 
     Raises:
-        BertineError: an empty list or a value that cannot be; what `finetune` raises of a run that
-            cannot begin, for then none can; `out` holds something else, or a search that is not to
-            be resumed, or was begun with other settings.
+        BertineError: an empty list or an invalid value; what `finetune` raises for a run that
+            cannot begin, because then none can; `out` holds something else, or a search that is not
+            to be resumed, or was begun with other settings.
     """
 
 def serve(
@@ -2561,7 +2570,7 @@ def serve(
     request_timeout: float = 30.0,
     read_timeout: float = 10.0,
 ) -> ServeReport:
-    """Serve models over HTTP until SIGTERM or SIGINT; requests in progress are answered first.
+    """Answer over HTTP until SIGTERM or SIGINT; requests that have begun are answered first.
 
     Args:
         models: model directories, each with or without a name (``NAME=DIR``); the first answers
@@ -2605,8 +2614,8 @@ def serve(
             read each 16 KB of the answer.
 
     Raises:
-        BertineError: a package is missing, no such model, a name twice, a port in use, an empty
-            key, a limit that leaves nothing to serve, an allowed host that is not a host name.
+        BertineError: a package is missing, no such model, a name twice, a port that is taken, a key
+            that is empty, a bound that leaves nothing to serve, an allowed host that is no name.
     """
 
 def similar(
@@ -2634,32 +2643,32 @@ def similar(
     query_prompt: str | None = None,
     word: str | None = None,
 ) -> Neighbours | NearestWords | BatchSearch:
-    """Find the rows of a file whose texts are most similar to `query`: the highest cosines, in
-    bounded memory. With vectors of words and no file, find the nearest words.
+    """Find the rows of a file whose texts are most like `query`: the highest cosines. In bounded
+    memory. With vectors of words and no file, find the nearest words.
 
     Args:
-        query: a text, or a list of texts that are searched together.
+        query: a text, or a list of them, which are searched for at once.
         input: a table of texts as :func:`~bertine.embed` reads it, or vectors
             (``.npy``, ``.parquet``, ``.jsonl``) that it has written with the same model, pooling
-            and layer, which their JSON file records. Or a table in memory, with or
+            and layer, which the JSON file beside them records. Or a table in memory, with or
             without such vectors: a pandas or polars frame, an Arrow table, a ``datasets.Dataset``,
             a list of dictionaries, a dictionary of columns. None: the words of the vectors
             themselves.
-        model: a model directory; vectors of words (:func:`~bertine.word2vec`), where a text has the
-            mean of its words' vectors; or a loaded :class:`~bertine.Embedder`, whose own settings
-            then apply.
-        texts: for a ``.npy``, the table that it was made from, in a file or in memory; None: rows
+        model: a model directory, vectors of words (:func:`~bertine.word2vec`), of which a text
+            gets the mean of its words', or a loaded :class:`~bertine.Embedder`, whose
+            own settings then hold.
+        texts: of a ``.npy``, the table that it was made of, in a file or in memory; None: rows
             are shown by number.
-        queries: a table of queries in place of `query`, in a file or in memory: its column
-            ``query``, ``text``, ``sentence``, or the only one.
-        index: for a ``.npy``, its index by :func:`~bertine.index_vectors` (a folder): the search
+        queries: in place of `query` a table of them, in a file or in memory: its column ``query``,
+            ``text``, ``sentence``, or the only one.
+        index: of a ``.npy`` the folder that :func:`~bertine.index_vectors` made of it: the search
             reads a part of the vectors, and may miss some of the nearest. None: all are compared.
-        output: a .csv, .tsv, .jsonl or .parquet file, written completely or not at all, or ``-``: a
+        output: a .csv, .tsv, .jsonl or .parquet file, complete or not there at all, or ``-``: a
             row for each query and each of its nearest rows, with ``query_row``, ``query``,
             ``rank``, ``row``, ``score`` and, where there are texts, ``text`` and the other columns
             of their table; those of the queries' table have ``query_`` before their names. None:
             they are returned.
-        top: the number of nearest rows.
+        top: how many.
         show_progress: on stderr.
         pooling: what becomes of the tokens' states; None: as the model directory says, else mean.
         layer: whose states: 0 are the embeddings, -1 the last layer's, -2 those before; None: the
@@ -2687,14 +2696,14 @@ def similar(
             Rows without the word are left out and counted.
 
     Returns:
-        The nearest rows of the query, or the nearest words; for several queries, or with an output
-        file, :class:`~bertine.inference.embedding.similar.BatchSearch`.
+        The nearest rows of the query, or the nearest words; of several queries, or where they are
+        written to a file, :class:`~bertine.inference.embedding.similar.BatchSearch`.
 
     Raises:
-        BertineError: no such model; a table cannot be read; an array of another width than the
-            model's vectors, or made with another model, pooling or layer; an index of other
-            vectors; a table of other texts than the vectors were made from; options for reading
-            texts with a ``.npy`` alone; more queries than fit into memory, where texts have no
+        BertineError: no such model; what reading the tables raises; an array of another width than
+            the model's vectors, or made with another model, pooling or layer; an index of other
+            vectors; a table of other texts than the vectors were made of; how to read texts
+            is said of a ``.npy`` alone; more queries than fit into memory, of texts that have no
             vectors yet.
     """
 

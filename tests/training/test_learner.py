@@ -89,7 +89,7 @@ def test_the_best_epoch_of_a_finished_run_is_asked_for_too_late(
         bertine.finetune("text", model=model, data=labelled, out=folder, resume=True, **recipe)
         said = capsys.readouterr().err
         assert "the run was finished already" in said
-        assert ("save_best=True comes too late: the model is that" in said) == late
+        assert ("save_best=True has no effect on a finished run: the model is that" in said) == late
 
 
 def test_how_to_read_is_said_of_data_alone(learner: Learner) -> None:

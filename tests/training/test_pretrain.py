@@ -179,7 +179,7 @@ def test_what_will_make_a_run_worthless_is_said_at_the_start(
     said = capsys.readouterr().err
     assert "long_share 0.3 does nothing" in said
     assert "rises for 100 of 8 steps, so it never comes" in said
-    assert f"{store}: the text held out is the text trained on" in said
+    assert f"{store}: the held-out text is the training text: scores are meaningless" in said
     pretrain(store, model=model, out=tmp_path / "fine", warmup_steps=1, held_out=held, **FEW)
     assert "warning" not in capsys.readouterr().err
 

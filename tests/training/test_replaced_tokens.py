@@ -159,7 +159,7 @@ def test_the_result_says_what_guessing_gives(
         **{**SETTINGS, "steps": 3},
         **{"model": config, "out": tmp_path / "run", "resume": True, "save_generator": True},
     )
-    assert "save_generator=True comes too late" in capsys.readouterr().err
+    assert "save_generator=True has no effect on a finished run" in capsys.readouterr().err
 
 
 def test_a_pair_goes_on(store: Path, trained: Path, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-"""What part of the machine's ability a run gets: useful arithmetic against the rate at which the
-machine does the model's own matrix products, with nothing around them.
+"""Measure how efficiently a run uses the machine: its useful arithmetic against the possible rate.
 
-Useful are the multiplications and additions of the matrix products that a step cannot do
-without, for real tokens: each product forward, and two of its size backward; attention over each
+The possible rate is the rate at which the machine computes the model's own matrix products, with
+nothing else around them. Useful are the multiplications and additions of the matrix products that a
+step needs, for real tokens: each product forward, and two of its size backward; attention over each
 sequence's own length; heads that read single tokens, such as the MLM head, at those tokens.
 Padding, dropout, norms, activations, lookups and the update are not counted, so that 100% is out of
 reach.
@@ -30,17 +30,18 @@ from bertine.models.heads import Model
 
 aten = torch.ops.aten
 
-#: A run that has less than this left (seconds) is not measured: it would cost more than 1% of it.
+#: A run with less time left than this (seconds) is not measured: it would cost more than 1% of the
+#: time.
 _WORTH = 240.0
-#: For each pass over the products, of which there are three, about (seconds).
+#: The time for each pass over the products, approximately (seconds); there are three passes.
 _PASS = 0.3
 
 
 @dataclass(frozen=True)
 class Product:
-    """A matrix product [m, k] x [k, n], done `times` times a step, `batch` of them at once.
+    """A matrix product [m, k] x [k, n], computed `times` times a step, `batch` of them at once.
 
-    `form` says how the factors lie in memory: n as they are, t transposed. A linear layer's
+    `form` gives the layout of the factors in memory: n as they are, t transposed. A linear layer's
     forward product is "nt", its gradient of the input "nn", of the weight "tn".
     """
 
@@ -53,12 +54,12 @@ class Product:
 
     @property
     def operations(self) -> int:
-        """Multiplications and additions of all of them."""
+        """The multiplications and additions of all of them."""
         return 2 * self.m * self.k * self.n * self.times * self.batch
 
     def gradients(self) -> tuple[Product, Product]:
-        """Return the products that make the gradients of its two factors, each of which lies in
-        memory as its factor does."""
+        """Return the products that give the gradients of the two factors, each with the memory
+        layout of its factor."""
         m, k, n = self.m, self.k, self.n
         turned = self.form == "nt"
         return (
@@ -70,10 +71,10 @@ class Product:
 def step_products(
     model: Model, sequences: int, length: int, targets: Mapping[str, int] | None = None
 ) -> list[Product]:
-    """List the matrix products of a training step, those of a generator among them.
+    """List the matrix products of a training step, including those of a generator.
 
-    Takes less than a tenth of a second. A pooler's are among them, those of heads that read it not;
-    both are less than a thousandth.
+    Takes less than a tenth of a second. The products of a pooler are included, those of heads that
+    read it are not; both are less than a thousandth.
 
     Args:
         sequences: how many, of `length` real tokens each.
@@ -89,7 +90,7 @@ def step_products(
 
 
 class _Layers(nn.Module):
-    """The layers of a head that reads inputs, over the embeddings of the model."""
+    """The layers of a head that reads inputs, applied to the embeddings of the model."""
 
     def __init__(self, model: Model, name: str) -> None:
         super().__init__()
@@ -114,7 +115,7 @@ def _head_products(model: Model, targets: Mapping[str, int]) -> list[Product]:
 
 def _token_heads(model: Model) -> dict[str, tuple[nn.Module, int, bool]]:
     """Return the heads that read the states of tokens by the names of their terms: the module, the
-    width of what it reads, whether it multiplies with the word embeddings."""
+    width of its input, whether it multiplies with the word embeddings."""
     heads: dict[str, tuple[nn.Module, int, bool]] = {}
     named = {name: term.head or name for name, term in TERMS.items()}
     for name, head in named.items():
@@ -123,7 +124,7 @@ def _token_heads(model: Model) -> dict[str, tuple[nn.Module, int, bool]]:
         module, kind = model.heads[head], model.config.heads[head]
         if kind.reads in ("rows", "tokens"):
             heads[name] = (module, model.config.hidden_size, kind.tied)
-        elif kind.reads == "inputs":  # a masked language model of its own
+        elif kind.reads == "inputs":  # a separate masked language model
             assert isinstance(module.head, nn.Module)
             assert isinstance(module.config, Config)
             heads[name] = (module.head, module.config.hidden_size, True)
@@ -139,9 +140,10 @@ def _forward(module: nn.Module, *inputs: Tensor) -> list[Product]:
     counts: Counter[Product] = Counter()
 
     def note(*shapes: torch.Size, **_: Any) -> int:
-        left, right = shapes[-2:]  # of a sum, what is added goes before them
+        left, right = shapes[-2:]  # for a fused addition, the addend comes before them
         square = len(left) == 3 and left[1] == left[2]
-        # Weights lie transposed, and so do keys, but not what the square of probabilities weighs.
+        # Weights are transposed in memory, and so are keys, but not the values, which the attention
+        # probabilities weight.
         (m, k), n, batch = left[-2:], right[-1], left[0] if len(left) == 3 else 1
         product = Product(m, k, n, 1, batch, "nn" if square else "nt")
         counts[product] += 1
@@ -162,11 +164,11 @@ def _forward(module: nn.Module, *inputs: Tensor) -> list[Product]:
 
 @dataclass(frozen=True)
 class Cost:
-    """Multiplications and additions of a training step, the backward pass counted.
+    """The multiplications and additions of a training step, including the backward pass.
 
     Attributes:
         token: for each real token.
-        pair: for each pair of tokens of a sequence: what attention costs.
+        pair: for each pair of tokens of a sequence: the cost of attention.
         targets: term → for each token that its head reads.
     """
 
@@ -175,16 +177,16 @@ class Cost:
     targets: Mapping[str, float]
 
     def of(self, lengths: Tensor, targets: Mapping[str, int]) -> float:
-        """Return those of a step over sequences of `lengths` real tokens (int64 [B]), of which the
-        heads read `targets`, as for :func:`step_products`."""
+        """Compute the cost of a step over sequences of `lengths` real tokens (int64 [B]); the heads
+        read `targets`, as for :func:`step_products`."""
         tokens, pairs = int(lengths.sum()), int((lengths * lengths).sum())
         read = sum(cost * targets.get(name, 0) for name, cost in self.targets.items())
         return self.token * tokens + self.pair * pairs + read
 
 
 def step_cost(model: Model, length: int) -> Cost:
-    """Return what tokens, pairs and targets cost in sequences of up to about `length` tokens: what
-    runs of that length and of half of it say."""
+    """Derive the costs of tokens, pairs and targets in sequences of up to about `length` tokens,
+    from runs of that length and of half of it."""
     longer = max(length, 2)
     shorter = longer // 2
     per_token = [operations(step_products(model, 1, n)) / n for n in (longer, shorter)]
@@ -205,8 +207,8 @@ def time_products(
     dtype: torch.dtype = torch.bfloat16,
     device: torch.device | str = "cpu",
 ) -> list[float]:
-    """Measure the seconds a step that each of the products takes in `dtype` with nothing around it:
-    the best of `repeats`, after one that does not count, into memory that is there already."""
+    """Measure the seconds a step that each of the products takes in `dtype`, with nothing around
+    it: the best of `repeats` after a warm-up, with the output in allocated memory."""
     where = torch.device(device)
     draw = torch.Generator(where).manual_seed(0)
 
@@ -233,7 +235,7 @@ def time_products(
 
 
 def _seconds(work: Callable[[], None], device: torch.device) -> float:
-    """Return the seconds of one call; on a GPU the mean of ten, so that starting them does not
+    """Return the seconds of one call; on a GPU the mean of ten, so that launch time does not
     count."""
     if device.type != "cuda":
         began = time.perf_counter()
@@ -248,7 +250,7 @@ def _seconds(work: Callable[[], None], device: torch.device) -> float:
     return float(first.elapsed_time(last)) / 1e4
 
 
-#: Measured in this process, by what they depend on.
+#: The rates measured in this process, by everything that they depend on.
 _rates: dict[tuple[Config, int, int, tuple[tuple[str, int], ...], torch.dtype, str], float] = {}
 
 
@@ -261,12 +263,11 @@ def matrix_rate(
     dtype: torch.dtype,
     device: torch.device | str = "cpu",
 ) -> float:
-    """Measure the operations a second that this machine does on the matrix products of a step, at
-    the shapes of a micro-batch of `sequences` times `length` tokens, of which the heads read
-    `targets`.
+    """Measure the operations per second of this machine on the matrix products of a step, at the
+    shapes of a micro-batch of `sequences` times `length` tokens; the heads read `targets`.
 
     Takes about a second, the first time; on a slow machine fewer sequences are measured than
-    asked for. Draws from no generator that training uses.
+    requested. Does not use the random generators of training.
     """
     shape = (model.config, sequences, length, tuple(targets.items()), dtype, str(device))
     if shape not in _rates:
@@ -288,18 +289,18 @@ def share_of(targets: Mapping[str, int], part: int, whole: int) -> dict[str, int
 
 
 class MfuMeter:
-    """Adds up the useful arithmetic of a run and compares it with what the machine could do.
+    """A meter that adds up the useful arithmetic of a run and compares it with the machine's rate.
 
-    The rate is measured when a line of the log is due and the run has long enough to go to be
-    worth it. Nothing here touches what is computed.
+    The rate is measured when a line of the log is due and enough of the run is left to make the
+    measurement worth its time. The computation of the run is not affected.
 
     Args:
-        model: whose products count; of shards, the whole one.
+        model: the model whose products count; with shards, the complete one.
         counts: the targets of a batch by head (:meth:`bertine.objectives.losses.Loss.counts`).
-        dtype: that they are computed in.
+        dtype: of the computation.
         max_tokens: of a micro-batch, padding counted.
-        processes: that compute each step together, each on a device or on cores of its own.
-        device: that this one computes on.
+        processes: the number that compute each step together, each on its own device or cores.
+        device: of this process.
     """
 
     def __init__(
@@ -316,7 +317,7 @@ class MfuMeter:
         self._processes, self._device = processes, device
         self._counts = counts
         # By the number of bits of the length: a second phase has other shapes, and the lengths of
-        # fine-tuning's batches differ, but not each of them is worth a measurement.
+        # fine-tuning's batches differ, but a measurement for each of them is not worth its time.
         self._measured: dict[int, tuple[Cost, float]] = {}
         self._lengths: list[Tensor] = []
         self._targets: Counter[str] = Counter()
@@ -324,14 +325,14 @@ class MfuMeter:
         self._batch: Batch | None = None
 
     def add(self, batch: Batch, seconds: float) -> None:
-        """Note that a step over `batch`, which is on the host, took `seconds`."""
+        """Record that a step over `batch`, which is on the host, took `seconds`."""
         self._lengths.append(batch.attention_mask.sum(1))
         self._targets.update(self._counts(batch))
         self._seconds += seconds
         self._batch = batch
 
     def facts(self, steps_left: int) -> dict[str, float]:
-        """Return what a line of the log says: ``share_of_ceiling``, of the steps since the last
+        """Return the fields for a line of the log: ``share_of_ceiling`` of the steps since the last
         line; nothing for a run that is not worth the measurement."""
         lengths, targets, seconds = self._lengths, self._targets, self._seconds
         self._lengths, self._targets, self._seconds = [], Counter(), 0.0
@@ -345,14 +346,14 @@ class MfuMeter:
         cost, rate = self._measured[bits]
         share = cost.of(torch.cat(lengths), targets) / seconds / (rate * self._processes)
         if share > 1.0:
-            # Something else had the cores when the rate was measured: measured anew next time.
+            # Something else used the cores when the rate was measured: measure again next time.
             del self._measured[bits]
             _rates.clear()
             return {}
         return {"share_of_ceiling": share}
 
     def _measure(self, batch: Batch) -> tuple[Cost, float]:
-        """Return what a step costs at the length of `batch`, and the rate at its shapes."""
+        """Return the cost of a step at the length of `batch`, and the rate at its shapes."""
         sequences, length = batch.input_ids.shape
         part = max(1, min(sequences // self._processes, self._max_tokens // length))
         rate = matrix_rate(

@@ -1,9 +1,10 @@
-"""Checkpoints: everything a run needs to go on as if nothing had happened.
+"""Write and read checkpoints, keep the best one, and end a run between two steps.
 
-A checkpoint is a folder ``checkpoints/step-00001200`` written beside and renamed, so that it is
-either whole or absent; checksums tell what the disk has changed since. Batches, masks and dropout
-are functions of (seed, step), so weights, optimizer moments, the step and the sums for the next
-line of the log are all the state there is.
+A checkpoint is everything that a run needs to continue as if it had not stopped: a folder
+``checkpoints/step-00001200``. It is written under a temporary name and renamed, so that it is
+either complete or absent; checksums detect later damage on the disk. Batches, masks and dropout are
+functions of (seed, step), so weights, optimizer moments, the step and the sums for the next line of
+the log are the whole state.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from bertine.training.distributed import DistContext, gathered, put
 
 _FORMAT = 2
 
-#: What the state has in every checkpoint.
+#: The keys of the state in every checkpoint.
 _STATE = ("step", "tokens", "elapsed", "meter", "best", "crc32", "crc32_of_this")
 
 _WEIGHTS, _MOMENTS = "model.safetensors", "optimizer.safetensors"
@@ -65,14 +66,14 @@ def save_checkpoint(
     keep: int,
     world: DistContext | None = None,
 ) -> Path:
-    """Write ``folder/step-N`` (N = ``state["step"]``), then remove all but the newest `keep` and
-    those that they name as the best (``state["best"]``).
+    """Write ``folder/step-N`` (N = ``state["step"]``), then remove all others except the newest
+    `keep` and those that they name as the best (``state["best"]``).
 
-    A checkpoint of that step that is there already stays: it is the same.
+    An existing checkpoint of that step is kept: it is the same.
 
     Args:
-        world: all its processes must call this; the first one writes. The files are the same
-            however many there are, and whether `model` is sharded or not.
+        world: all its processes must call this; the first one writes. The files are the same for
+            any number of them, and whether `model` is sharded or not.
     """
     world = world or DistContext()
     path = checkpoint_path(folder, state["step"])
@@ -98,7 +99,8 @@ def _write(
         sums = {name: _checksum(temporary / name) for name in (_WEIGHTS, _MOMENTS)}
         described = {"format": _FORMAT, **state, "crc32": sums}
         described["crc32_of_this"] = _checksum_of(described)
-        # Last and inside the same folder: its absence would tell of a cut even without rename.
+        # Last, and in the same folder: if it is missing, the checkpoint is incomplete, even where
+        # rename is not atomic.
         (temporary / "state.json").write_text(
             json.dumps(described, indent=2) + "\n", encoding="utf-8"
         )
@@ -107,20 +109,20 @@ def _write(
     for old in whole[:-keep] if keep > 0 else []:
         if old in best:
             continue
-        # Out of sight first, so that a removal cut short leaves no half checkpoint.
+        # Hide it first, so that an interrupted removal leaves no incomplete checkpoint.
         hidden = old.with_name(f".{old.name}.tmp-old")
         os.replace(old, hidden)
         shutil.rmtree(hidden, ignore_errors=True)
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
-    """Return where the checkpoint of `step` is, or would be."""
+    """Return the path of the checkpoint of `step`, whether it exists or not."""
     return folder / f"step-{step:08d}"
 
 
 def _best(path: Path) -> Path | None:
-    """Return the checkpoint of the best evaluation that the one at `path` knows of; None, too,
-    where it is damaged."""
+    """Return the checkpoint of the best evaluation that the one at `path` records; None also if the
+    latter is damaged."""
     try:
         best = read_state(path)["best"]
     except BertineError:
@@ -133,13 +135,13 @@ def _is_whole(path: Path) -> bool:
 
 
 def _candidates(folder: Path) -> list[Path]:
-    """Return what is in `folder` under the name of a checkpoint: not copies under names of their
-    own."""
+    """Return what has the name of a checkpoint in `folder`; copies under other names do not
+    count."""
     return sorted(path for path in folder.glob("step-*") if path.name[5:].isdecimal())
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """Return the whole checkpoints in `folder`, oldest first."""
+    """Return the complete checkpoints in `folder`, oldest first."""
     return [path for path in _candidates(folder) if _is_whole(path)]
 
 
@@ -153,7 +155,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def remove_torn(folder: Path) -> None:
-    """Delete the checkpoints that are not whole from `folder`."""
+    """Delete the incomplete checkpoints from `folder`."""
     remove_leftovers(folder)
     for path in _candidates(folder):
         if not _is_whole(path):
@@ -161,7 +163,7 @@ def remove_torn(folder: Path) -> None:
 
 
 def _checksum(file: Path) -> int:
-    """CRC-32 of `file`. A disk that flips a bit of a weight leaves a file that loads."""
+    """Compute the CRC-32 of `file`: if a disk flips a bit of a weight, the file still loads."""
     value = 0
     check_regular(file)
     with open(file, "rb") as handle:
@@ -171,7 +173,7 @@ def _checksum(file: Path) -> int:
 
 
 def _checksum_of(state: dict[str, Any]) -> int:
-    """CRC-32 of a state without its own checksum."""
+    """Compute the CRC-32 of a state without its own checksum."""
     rest = {key: value for key, value in state.items() if key != "crc32_of_this"}
     return zlib.crc32(json.dumps(rest).encode())
 
@@ -186,10 +188,10 @@ def _read(path: Path, checksum: int) -> dict[str, Tensor]:
 
 
 class DamagedCheckpoint(BertineError):
-    """A file of a checkpoint is damaged.
+    """A damaged file of a checkpoint.
 
     Attributes:
-        what: which and how; the message has advice for the last checkpoint of a run as well.
+        what: which file, and the damage; the message adds advice for the last checkpoint of a run.
     """
 
     def __init__(self, path: Path, why: object) -> None:
@@ -201,10 +203,12 @@ class DamagedCheckpoint(BertineError):
 def load_checkpoint(
     path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, world: DistContext | None = None
 ) -> dict[str, Any]:
-    """Restore `model` and `optimizer` in place from the folder `path`. Returns its state.
+    """Restore `model` and `optimizer` in place from the folder `path`; return the checkpoint's
+    state.
 
     Args:
-        world: all its processes must call this; the first one reads and passes on.
+        world: all its processes must call this; the first one reads and sends the tensors to the
+            others.
 
     Raises:
         BertineError: a file is damaged, or the checkpoint is of another model.
@@ -222,8 +226,8 @@ def load_checkpoint(
 
 @torch.no_grad()
 def load_weights(path: Path, model: nn.Module) -> None:
-    """Restore the weights of `model` alone from the checkpoint `path`, in one process; raises as
-    :func:`load_checkpoint` does."""
+    """Restore only the weights of `model` from the checkpoint `path`, in one process; raise what
+    :func:`load_checkpoint` raises."""
     stored: dict[str, Tensor] = {}
     weights = _weights(model)
     _read_into(stored, path / _WEIGHTS, weights, read_state(path)["crc32"][_WEIGHTS])
@@ -232,7 +236,7 @@ def load_weights(path: Path, model: nn.Module) -> None:
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """Return the state that :func:`save_checkpoint` was given for the checkpoint `path`.
+    """Return the state that was passed to :func:`save_checkpoint` for the checkpoint `path`.
 
     Raises:
         BertineError: it is damaged, or of another format.
@@ -260,7 +264,8 @@ def read_state(path: Path) -> dict[str, Any]:
 def _read_into(
     stored: dict[str, Tensor], file: Path, current: dict[str, Tensor], checksum: int
 ) -> None:
-    """Fill `stored` with the tensors of `file`, which must be those of `current`."""
+    """Fill `stored` with the tensors of `file`, which must have the names and shapes of
+    `current`."""
     stored.update(_read(file, checksum))
     if stored.keys() != current.keys():
         name = sorted(stored.keys() ^ current.keys())[0]
@@ -275,17 +280,17 @@ def _read_into(
 
 # The best evaluation of a run, and the checkpoint that holds its weights.
 #
-# Each checkpoint says which evaluation was the best until then, and where one is better than all
-# before it a checkpoint is written at once. The newest whole checkpoint therefore always knows
-# the best, its own or an older one that is kept for it, whenever the run was killed.
+# Each checkpoint records which evaluation was the best until then, and an evaluation better than
+# all before it causes a checkpoint at once. So the newest complete checkpoint always knows the best
+# one (itself, or an older one that is kept for it), whenever the run was killed.
 
 
 @dataclass(frozen=True)
 class Best:
-    """An evaluation that none before it was better than.
+    """An evaluation that was better than all before it.
 
     Attributes:
-        step: steps that were done when it was made.
+        step: the number of steps done when it was made.
         metric: the score's name.
         value: the score.
     """
@@ -300,12 +305,12 @@ class Best:
 
 @dataclass(frozen=True)
 class Choice:
-    """By which score evaluations are compared. Of equal ones the first is the best; a score that
-    is not a number never is.
+    """The score by which evaluations are compared. Of equal ones the first is the best; a score
+    that is NaN is never the best.
 
     Attributes:
         metric: the score's name.
-        highest: whether the highest is the best, not the lowest.
+        highest: whether the highest score is the best, not the lowest.
     """
 
     metric: str
@@ -324,13 +329,13 @@ class Choice:
 
 
 def restored(state: Mapping[str, Any]) -> Best | None:
-    """Return the best evaluation that the state of a checkpoint tells of."""
+    """Return the best evaluation recorded in the state of a checkpoint."""
     best = state.get("best")
     return None if best is None else Best(**best)
 
 
 def recorded_best(folder: Path) -> Best | None:
-    """Return the best evaluation of the run whose checkpoints are in `folder`; None where there was
+    """Return the best evaluation of the run whose checkpoints are in `folder`; None if there is
     none.
 
     Raises:
@@ -341,10 +346,10 @@ def recorded_best(folder: Path) -> Best | None:
 
 
 def load_best(folder: Path, model: nn.Module) -> Best | None:
-    """Give `model` the weights of the best evaluation, from the checkpoints in `folder`.
+    """Load the weights of the best evaluation into `model`, from the checkpoints in `folder`.
 
     Returns:
-        That evaluation; None, and the model as it was, where there was none.
+        That evaluation; None if there is none, and the model is unchanged.
 
     Raises:
         BertineError: its checkpoint is missing or damaged.
@@ -359,24 +364,24 @@ def load_best(folder: Path, model: nn.Module) -> Best | None:
             )
         try:
             load_weights(path, model)
-        except DamagedCheckpoint as error:  # those before it are of no use here
+        except DamagedCheckpoint as error:  # earlier ones do not help here
             raise BertineError(f"{error.what}; {advice}") from error
     return best
 
 
-# The end of a run before its last step, asked for by whoever started it.
+# Early end: stop a run before its last step on request of the caller.
 
 _ASKED: ContextVar[Callable[[int], bool] | None] = ContextVar("ends_runs", default=None)
 
 
 @contextmanager
 def stop_when(over: Callable[[int], bool]) -> Iterator[None]:
-    """End runs that are trained in this context when `over` says so: the model is written as it is
-    then, with a learning rate that has not come down.
+    """End runs that are trained in this context when `over` returns True: the model is written as
+    it is then, with a learning rate that has not come down.
 
     Args:
-        over: called after every step with the number of steps that are done; of several processes
-            each has one.
+        over: called after every step with the number of steps done; each of several processes has
+            its own.
     """
     token = _ASKED.set(over)
     try:
@@ -386,19 +391,19 @@ def stop_when(over: Callable[[int], bool]) -> Iterator[None]:
 
 
 def stop_requested(done: int, in_any: Callable[[bool], bool] = bool) -> bool:
-    """Tell whether a run is to end after so many steps.
+    """Return whether a run is to end after `done` steps.
 
     Args:
-        in_any: asks all processes of the run whether it is to in any of them.
+        in_any: combines the answers of all processes: True if any of them is to end.
     """
     over = _ASKED.get()
     return over is not None and in_any(over(done))
 
 
-# Ctrl-C and SIGTERM during training: answered between two steps, never within an update of the
-# weights.
+# Signals: Ctrl-C and SIGTERM during training are handled between two steps, never within an update
+# of the weights.
 
-#: The signals, and what handles them where nobody has said otherwise.
+#: The signals, each with its default handlers.
 _USUAL: dict[signal.Signals, tuple[Callable[[int, FrameType | None], Any] | int, ...]] = {
     signal.SIGINT: (signal.default_int_handler,),
     signal.SIGTERM: (signal.SIG_DFL, raise_terminated),
@@ -406,20 +411,20 @@ _USUAL: dict[signal.Signals, tuple[Callable[[int, FrameType | None], Any] | int,
 
 
 class Interrupt:
-    """Holds back the first SIGINT or SIGTERM until the loop asks for it; a second one interrupts
-    at once.
+    """A handler that delays the first SIGINT or SIGTERM until the loop asks for it; a second signal
+    interrupts at once.
 
     An interruption between the updates of two parameters would leave weights that belong to no
-    step, and a checkpoint of them would not resume exactly. SIGTERM is what a machine that is
-    taken away sends (a cluster's scheduler, ``docker stop``) some seconds before SIGKILL. Where
-    signals do not reach (in a thread) or have a handler of somebody else's, nothing is changed.
+    step, and a checkpoint of them would not resume exactly. SIGTERM is sent some seconds before
+    SIGKILL when a machine is taken away (by a cluster's scheduler, by ``docker stop``). Nothing is
+    changed where signals do not arrive (in a thread) or where the program has its own handler.
 
-    Of several processes each gets the signal more than once (from the terminal, and passed on by
-    ``torchrun``, which also sends SIGTERM, and SIGKILL to those that have not ended after 30 s).
-    So there a second one means nothing new.
+    With several processes, each gets the signal more than once (from the terminal, and passed on by
+    ``torchrun``, which also sends SIGTERM, and SIGKILL to those that have not ended after 30 s). So
+    a second signal has no effect there.
 
     Attributes:
-        requested: whether there was one.
+        requested: whether a signal has arrived.
     """
 
     def __init__(self) -> None:
@@ -449,6 +454,6 @@ class Interrupt:
             self.requested = True
             return
         self.requested = True
-        # Not through the console: this runs in the middle of whatever it was printing.
+        # Not through the console: this may run while something else is being printed.
         again = b"" if cpu.launched() else b"; interrupt again to stop at once"
         os.write(2, b"\nstopping after this step" + again + b"\n")

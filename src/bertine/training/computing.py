@@ -1,7 +1,8 @@
-"""In which precision, and with how many threads, a training run computes: measured before its first
-step, recorded in ``run.json``, and the same when it is resumed.
+"""Choose the precision and the number of threads of a training run.
 
-Bits depend on both, so a run that goes on does not measure again, however the machine is then.
+Both are measured before the first step and recorded in ``run.json``. The result depends on them bit
+by bit, so a resumed run takes the recorded values and does not measure again, even if the machine
+is busier.
 """
 
 from __future__ import annotations
@@ -37,16 +38,19 @@ from bertine.tasks.spans import SpanLimits
 from bertine.training.distributed import DistContext
 from bertine.training.run import Run
 
-# What several verbs do with their arguments.
+# Arguments: functions that several verbs use for their arguments.
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 
 def with_options_of(other: Callable[..., Any], but: frozenset[str]) -> Callable[[Verb], Verb]:
-    """Let a verb take the keyword arguments of `other`, all `but` some, besides its own, by the
-    same names and with the same defaults: its signature shows them, the verb gets all of them in
-    its last, ``**options``, and one that neither has is a TypeError. Types are checked
-    (:func:`~bertine.options.verbs.check_types`)."""
+    """Add the keyword arguments of `other`, except those in `but`, to a verb, with the same names
+    and defaults.
+
+    The verb's signature shows them, and the verb gets all of them in its last parameter,
+    ``**options``. An argument that neither function has is a TypeError. Types are checked
+    (:func:`~bertine.options.verbs.check_types`).
+    """
 
     def wrap(verb: Verb) -> Verb:
         own = inspect.signature(verb)
@@ -61,7 +65,7 @@ def with_options_of(other: Callable[..., Any], but: frozenset[str]) -> Callable[
 
         @functools.wraps(verb)
         def call(*args: Any, **kwargs: Any) -> Any:
-            bound = signature.bind(*args, **kwargs)  # refuses what neither knows
+            bound = signature.bind(*args, **kwargs)  # refuses arguments that neither has
             bound.apply_defaults()
             return verb(*bound.args, **bound.kwargs)
 
@@ -72,7 +76,7 @@ def with_options_of(other: Callable[..., Any], but: frozenset[str]) -> Callable[
 
 
 def reading_of(options: FinetuneOptions) -> DataConfig:
-    """Return how data are read, from the options of a verb.
+    """Return the settings for reading data, from the options of a verb.
 
     Raises:
         BertineError: an option of tables is not known or out of range.
@@ -84,22 +88,22 @@ def reading_of(options: FinetuneOptions) -> DataConfig:
 
 
 def names_one_task(task: str, glue_task: str | None) -> bool:
-    """Tell whether `task`, or of GLUE its `glue_task`, is one task and not all of GLUE."""
+    """Return whether `task`, or for GLUE its `glue_task`, names one task and not all of GLUE."""
     return task != "glue" if glue_task is None else glue_task.lower() != "all"
 
 
-#: How many times as fast fewer threads have to be to be taken: bits depend on their number, so that
-#: the noise of a measurement must not decide.
+#: A smaller number of threads is chosen only if it is at least this many times as fast: results
+#: depend on the number bit by bit, so the noise of a measurement must not decide.
 _WORTH = 1.25
 
 
 class Computing(NamedTuple):
-    """How a run computes.
+    """The precision and threads of a run.
 
     Attributes:
         precision: of its products.
-        facts: for the run's settings: ``bf16_speedup``, where it was measured, and ``threads``,
-            where they are not as many as PyTorch would take.
+        facts: for the run's settings: ``bf16_speedup``, if it was measured, and ``threads``, if the
+            number differs from PyTorch's default.
     """
 
     precision: Precision
@@ -107,7 +111,7 @@ class Computing(NamedTuple):
 
     @property
     def threads(self) -> int:
-        """How many there are."""
+        """The number of threads."""
         return int(self.facts.get("threads", torch.get_num_threads()))
 
 
@@ -121,8 +125,8 @@ def computing_of_run(
     tokens: int = TOKENS,
     words: int = 0,
 ) -> Computing:
-    """Return how the run in `out` has computed; of a new run, measure. All processes call this, and
-    get what the first one says.
+    """Return the recorded precision and threads of the run in `out`; for a new run, measure them.
+    All processes call this, and get the result of the first one.
 
     Args:
         asked: ``"auto"``, ``"fp32"`` or ``"bf16"``.
@@ -135,14 +139,14 @@ def computing_of_run(
             return measured_computing(asked, model, tokens=tokens, words=words)
         return _as_begun(asked, begun, world.device)
 
-    # Not `alone`: who waits there for a first process that has ended waits for ever.
+    # Not `alone`: a process that waits there for a first process that has ended waits for ever.
     return Computing(*world.gather(decide() if world.main else None)[0])
 
 
 def measured_computing(
     asked: str, model: nn.Module, *, tokens: int = TOKENS, words: int = 0
 ) -> Computing:
-    """Measure how to train `model` fastest, where it is, and say what is not as usual."""
+    """Measure how `model` trains fastest, on its device, and print deviations from the defaults."""
     device = next(model.parameters()).device
     rates = rates_for(asked, model, tokens=tokens, words=words)
     precision = precision_name(asked, device, rates)
@@ -166,8 +170,9 @@ def measured_computing(
 def _seconds_by_threads(
     products: tuple[Product, ...], precision: Precision, usual: int
 ) -> Mapping[int, float]:
-    """Measure once a process; `usual` are the threads of PyTorch now. Where other programs hold
-    cores, say nothing of fewer threads: they are faster then, but the others may be gone soon."""
+    """Measure the seconds by number of threads, once a process; `usual` is PyTorch's number now.
+    While other programs use cores, leave out smaller numbers: they are faster then, but the other
+    programs may end soon."""
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     others = CpuContention(least=0.0)
     seconds = seconds_by_threads(functools.partial(seconds_of, products, dtype))
@@ -175,8 +180,8 @@ def _seconds_by_threads(
 
 
 def _as_begun(asked: str, begun: Mapping[str, Any], device: torch.device) -> Computing:
-    """Return how a run that is resumed has computed; what was asked for by name stays, and is
-    compared with it."""
+    """Return the recorded precision and threads of a run that is resumed; a precision that is asked
+    for by name is compared with the recorded one."""
     facts = {name: begun[name] for name in ("bf16_speedup", "threads") if name in begun}
     if asked != "auto":
         return Computing(precision_name(asked), facts)
@@ -189,5 +194,5 @@ def _as_begun(asked: str, begun: Mapping[str, Any], device: torch.device) -> Com
 
 
 def scored_words(counts: Mapping[str, int]) -> int:
-    """Return how many tokens of a batch are scored against all words, of the targets by term."""
+    """Return how many tokens of a batch are scored against all words, from the targets by term."""
     return sum(count for name, count in counts.items() if name in TERMS and TERMS[name].words)

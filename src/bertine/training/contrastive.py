@@ -1,4 +1,4 @@
-"""The contrastive training of a run's encoder: its batches, its length, its rate."""
+"""Train an encoder contrastively on a few labelled texts: pairs, batches, loss and plan."""
 
 from __future__ import annotations
 
@@ -34,23 +34,21 @@ if TYPE_CHECKING:
     from bertine.training.finetuning.setup import Prepared
 
 
-# Count the pairs that labelled examples make: alike, with a label in common, or not.
-#
-# Nothing here holds pairs: their number is worked out from how often each label, or set of
-# labels, occurs.
+# Pairs: count the pairs of examples with a label in common, and those without. No pairs are stored;
+# their number is computed from the frequency of each label, or set of labels.
 #
 # Shape legend: N examples, K labels, U different sets of labels.
 
-#: Sets of labels that are compared with all others at once.
+#: The number of label sets that are compared with all others at once.
 _AT_ONCE = 1_024
 
 
 @dataclass(frozen=True)
 class PairCounts:
-    """How many different pairs there are.
+    """The number of different pairs.
 
     Attributes:
-        alike: pairs of examples with a label in common, or both without any.
+        alike: pairs of examples with a label in common, or both without any label.
         different: all others.
     """
 
@@ -74,7 +72,7 @@ def count_pairs(chosen: np.ndarray) -> PairCounts:
     """Count the pairs of examples.
 
     Args:
-        chosen: bool [N, K], the labels of each example; of one label each row has one.
+        chosen: bool [N, K], the labels of each example; with single labels, each row has one.
 
     Returns:
         The counts, in time N + U^2 and memory N + U.
@@ -90,16 +88,16 @@ def count_pairs(chosen: np.ndarray) -> PairCounts:
         shared |= unlabelled[part, None] & unlabelled[None, :]
         alike += float(numbers[part] @ (shared @ numbers))
     count = len(chosen)
-    # Each pair was met from both sides, and each example with itself.
+    # Each pair was counted from both sides, and each example with itself.
     same = (round(alike) - count) // 2
     return PairCounts(same, count * (count - 1) // 2 - same)
 
 
 def _different_rows(chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the different rows of a table, bool [U, K], and how often each is there, [U]."""
+    """Return the different rows of a table, bool [U, K], and how often each occurs, [U]."""
     packed = np.packbits(chosen, axis=1)
     width = -(-packed.shape[1] // 8)
-    # Rows of whole numbers, which are sorted fast.
+    # Rows as whole numbers, which are sorted fast.
     numbers = np.zeros((len(packed), 8 * width), dtype=np.uint8)
     numbers[:, : packed.shape[1]] = packed
     keys = numbers.view(np.uint64)
@@ -109,16 +107,16 @@ def _different_rows(chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return chosen[found[1]], found[2]
 
 
-# Batches of labelled texts, of which every two are a pair to learn from.
+# Batches of labelled texts in which any two texts are a pair to learn from.
 #
-# A batch takes two texts of one label, two of the next, and so on round all labels, each label's
-# texts in an order of its own that is drawn anew when it has come to its end. So a batch has
-# pairs that are alike, however many labels there are, and rare labels are met as often as
-# frequent ones. What is in a batch is a function of (labels, seed, step) alone.
+# A batch takes two texts of one label, two of the next, and so on through all labels. Each label's
+# texts have their own order, which is drawn again when it has come to its end. So a batch has pairs
+# that are alike for any number of labels, and rare labels occur as often as frequent ones. The
+# content of a batch is a function of (labels, seed, step) alone.
 #
 # Shape legend: N examples, K labels.
 
-#: Texts of a label that are taken together.
+#: The number of texts of a label that are taken together.
 TOGETHER = 2
 
 
@@ -126,12 +124,13 @@ class LabelBatches:
     """The batches of contrastive training.
 
     Args:
-        features: of N inputs.
-        chosen: bool [N, K], the labels of each; those without any count as a label of their own.
-        collate: a task's, closed over the padding id: features → batch.
+        features: the features of N inputs.
+        chosen: bool [N, K], the labels of each; inputs without a label count as a label of their
+            own.
+        collate: the task's function features → batch, with the padding id bound.
         batch_size: texts in a batch; one that is drawn twice is taken once, so that with few texts
             a batch is smaller.
-        seed: of what is drawn.
+        seed: of the random order.
     """
 
     def __init__(
@@ -154,7 +153,7 @@ class LabelBatches:
         return self._collate([self._features[number] for number in self.rows(step)])
 
     def rows(self, step: int) -> list[int]:
-        """Return the numbers of the inputs in the batch of `step`, each once."""
+        """Return the indices of the inputs in the batch of `step`, each once."""
         visits = -(-self.batch_size // TOGETHER)
         found: dict[int, None] = {}
         for visit in range(step * visits, (step + 1) * visits):
@@ -167,40 +166,39 @@ class LabelBatches:
         return list(found)[: self.batch_size]
 
     def _order(self, label: int, turn: int, count: int) -> np.ndarray:
-        """Return the order of a label's texts in a turn through them; of label -1 that of the
-        labels. The latest of each is kept."""
+        """Return the order of a label's texts in a pass through them; for label -1, the order of
+        the labels. The latest order of each is kept."""
         known = self._orders.get((label, turn))
         if known is None:
-            # The turn before may be asked for once more, by the batch that ends in this one.
+            # The pass before may be needed once more, by the batch that ends in this one.
             self._orders.pop((label, turn - 2), None)
             draw = generator(self.seed, "contrastive order", label + 1, turn)
             known = self._orders[label, turn] = draw.permutation(count)
         return known
 
 
-# Train an encoder so that texts with the same label have vectors close to each other.
+# Loss: train an encoder so that texts with the same label have vectors close to each other.
 #
 # The idea of learning from pairs of a few labelled texts is that of SetFit (Tunstall et al. 2022,
-# arXiv 2209.11055). There each pair is encoded by itself; here each text of a batch is encoded
-# once, and all pairs of the batch are compared, by the loss of supervised contrastive learning
-# (Khosla et al. 2020, arXiv 2004.11362, equation 2): a batch of 32 texts has 496 pairs at the
-# cost of 16.
+# arXiv 2209.11055). SetFit encodes each pair separately; here each text of a batch is encoded once,
+# and all pairs of the batch are compared, by the loss of supervised contrastive learning (Khosla et
+# al. 2020, arXiv 2004.11362, equation 2): a batch of 32 texts has 496 pairs at the cost of 16.
 #
 # Shape legend: B inputs in a batch, D numbers of a vector, K labels.
 
-#: Of the cosines in the softmax.
+#: The temperature of the cosines in the softmax.
 TEMPERATURE = 0.1
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """How the encoder is trained before the head is fitted.
+    """The settings of the encoder's training before the head is fitted.
 
     Attributes:
-        steps: batches.
+        steps: the number of batches.
         batch_size: texts in a batch.
         learning_rate: its highest value.
-        trained_weights: that are trained, of the encoder.
+        trained_weights: which weights of the encoder are trained.
         pooling: how the states of a text become its vector.
         temperature: of the cosines in the softmax.
     """
@@ -221,7 +219,7 @@ class ContrastiveLoss(LossDefaults):
     """The supervised contrastive loss over a batch.
 
     Args:
-        task: whose batches they are: one label of each input, or any number of them.
+        task: the task of the batches: one label for each input, or any number of them.
         contrast: pooling and temperature.
     """
 
@@ -232,12 +230,12 @@ class ContrastiveLoss(LossDefaults):
         self._classes = len(cast(Any, task).labels)
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Count the inputs that have another one like them in the batch."""
+        """Count the inputs that share a label with another input in the batch."""
         shared = likeness(self._chosen(batch))
         return {self.name: int((shared.sum(1) > 0).sum())}
 
     def encode(self, model: Model, batch: Batch) -> Encoded:
-        """Encode the inputs, or both texts of each pair by themselves."""
+        """Encode the inputs; of pairs, encode both texts separately."""
         return self.task.encode(model, batch)
 
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
@@ -257,27 +255,27 @@ class ContrastiveLoss(LossDefaults):
         return labels.float()
 
     def _vectors(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return what is compared, fp32 [B, D] of length 1."""
+        """Return the vectors to compare, fp32 [B, D] of length 1."""
         if not self.task.reads_apart:
             mask = batch.attention_mask[:, : encoded.last_hidden_state.shape[1]]
             return F.normalize(self.contrast.pooling(encoded, mask).float(), dim=-1)
         head = cast(PairHead, model.heads[PAIR_CLASSIFIER])
         compared = head.features(encoded, texts_apart(batch))
         size = head.pooling.width(model.config)
-        # How the two texts differ and agree, without what each is about.
+        # The parts that say how the two texts differ and agree, without the vector of each text.
         parts = (compared[:, 2 * size : 3 * size], compared[:, 3 * size : 4 * size])
         return F.normalize(torch.cat([F.normalize(part, dim=-1) for part in parts], -1), dim=-1)
 
 
 def likeness(chosen: Tensor) -> Tensor:
-    """Return how alike the labels of each two inputs are.
+    """Return the similarity of the labels of each two inputs.
 
     Args:
         chosen: fp32 [B, K] of 0 and 1.
 
     Returns:
-        fp32 [B, B]: the labels in common, as a share of those that either has; 1 where neither has
-        any; 0 of an input with itself.
+        fp32 [B, B]: the number of common labels, as a share of those that either has; 1 if neither
+        has any; 0 for an input with itself.
     """
     common = chosen @ chosen.T
     sizes = chosen.sum(1)
@@ -291,11 +289,11 @@ def contrastive_loss(vectors: Tensor, shared: Tensor, temperature: float) -> tup
 
     Args:
         vectors: fp32 [B, D], of length 1.
-        shared: fp32 [B, B], how much each two are to be alike; 0 on the diagonal.
-        temperature: that cosines are divided by.
+        shared: fp32 [B, B], the target similarity of each two; 0 on the diagonal.
+        temperature: the divisor of cosines.
 
     Returns:
-        The sum over the inputs that are to be like another one, and their number.
+        The sum over the inputs that have a similar one in the batch, and their number.
     """
     cosines = vectors @ vectors.T / temperature
     itself = torch.eye(len(vectors), dtype=torch.bool, device=vectors.device)
@@ -307,7 +305,8 @@ def contrastive_loss(vectors: Tensor, shared: Tensor, temperature: float) -> tup
 
 
 def labels_of(features: Any, classes: int) -> np.ndarray:
-    """Return the labels of features, bool [N, K]: their numbers, or 0 and 1 for each label."""
+    """Return the labels of features, bool [N, K], from label numbers or from 0 and 1 for each
+    label."""
     labels = [np.asarray(feature.label) for feature in features]
     if labels[0].ndim:
         return np.stack(labels) > 0.5
@@ -316,45 +315,47 @@ def labels_of(features: Any, classes: int) -> np.ndarray:
 
 #: Texts in a batch.
 BATCH_SIZE = 32
-#: Batches: at least, at most, and between these so many passes over the examples.
+#: Batches: at least, at most, and between these the number of passes over the examples.
 LEAST_STEPS, MOST_STEPS, PASSES = 30, 500, 20
-#: From so many examples on all weights are trained; with fewer only biases and layer norms, which
-#: can learn what a task is about, but not its few texts by heart (``docs/results.md``, "A few
-#: labels of each class").
+#: With at least this many examples all weights are trained; with fewer, only biases and layer
+#: norms, which can learn what a task is about, but cannot memorize its few texts
+#: (``docs/results.md``, "A few labels of each class").
 _MANY = 256
-#: The rates of models 384 wide. That of biases and layer norms grows from the first number, with so
-#: many examples or fewer, to the second; of wider models it is lower by the inverse of the width.
+#: The rates for models of width 384. That of biases and layer norms grows from the first number, at
+#: this many examples or fewer, to the second; for wider models it falls with the inverse of the
+#: width.
 _FEW = 32
 _RATE_OF_BIASES, _HIGHEST_OF_BIASES = 2e-3, 5e-3
-#: That of all weights grows with the number of examples as well, so many times at most. For models
-#: of other widths it changes by the inverse square, but is never above the third number for few
-#: examples and the fourth for many. At a high rate the vectors forget what they knew, which costs
-#: more than is gained with 32 examples, and less with 300.
+#: The rate for all weights also grows with the number of examples, at most by the last factor. For
+#: models of other widths it changes with the inverse square, but never exceeds the third number for
+#: few examples and the fourth for many. At a high rate the vectors forget what was learned in
+#: pre-training, which costs more than it gains with 32 examples, and less with 300.
 _WIDTH, _RATE_OF_ALL, _HIGHEST_OF_ALL, _HIGHEST_OF_MANY, _MOST_TIMES = 384, 2e-5, 1e-4, 5e-4, 10
-#: The penalty of the head (scikit-learn's C) on vectors of length 1, and on what is compared of
-#: pairs, each number of which is scaled. Cross-validation cannot choose it: the encoder has seen
-#: the examples that are left out.
+#: The penalty of the head (scikit-learn's C) for vectors of length 1, and for the features of
+#: pairs, each of which is scaled. Cross-validation cannot choose it: the encoder has seen the
+#: examples that are left out.
 _STRENGTH, _STRENGTH_OF_PAIRS = 30.0, 1e-2
 _CHECKPOINT_EVERY = 100
 _WORDS = {"biases": "biases and layer norms", "all": "all weights"}
 
 
 def steps_for(num_examples: int, batch_size: int) -> int:
-    """Return the number of batches for so many examples."""
+    """Return the number of batches for `num_examples` examples."""
     steps = round(PASSES * num_examples / batch_size)
     return min(MOST_STEPS, max(LEAST_STEPS, steps))
 
 
 def weights_for(model: Model, num_examples: int, *, pairs: bool = False) -> FewShotWeights:
-    """Return which weights of a model are trained on so many examples: all, too, where its layers
-    have no biases, and of pairs of texts, which little is gained from anyway."""
+    """Return which weights of a model are trained on `num_examples` examples. All weights are
+    trained if the model's layers have no biases; also for pairs of texts, which gain little
+    anyway."""
     few = num_examples < _MANY
     return "biases" if few and not pairs and has_biases(model) else "all"
 
 
 def contrast_rate(config: Config, num_examples: int, trained: FewShotWeights) -> float:
-    """Return the highest learning rate for a model of this width, so many examples and the weights
-    that are trained, with one significant digit."""
+    """Return the highest learning rate for the width of this model, the number of examples and the
+    trained weights, with one significant digit."""
     times = max(1.0, num_examples / _FEW)
     if trained == "biases":
         rate = min(_HIGHEST_OF_BIASES, times * _RATE_OF_BIASES)
@@ -373,8 +374,8 @@ def plan_contrast(
     learning_rate: float | None = None,
     trained_weights: FewShotWeights | None = None,
 ) -> Contrast:
-    """Return how the encoder of a run is trained, by rule where nothing is said, and print it with
-    the number of possible pairs."""
+    """Return the settings of the encoder's training, with rules for what is not given, and print
+    them with the number of possible pairs."""
     task: Any = prepared.task
     model = prepared.loaded.model
     size = batch_size or BATCH_SIZE
@@ -398,7 +399,8 @@ def plan_contrast(
 
 
 def config_of(contrast: Contrast, config: FitConfig) -> FitConfig:
-    """Return how the contrastive loss is minimized, from how the run's would be."""
+    """Return the settings of the training loop for the contrastive loss, derived from those of the
+    run."""
     every = config.checkpoint_every
     return dataclasses.replace(
         config,
@@ -410,7 +412,7 @@ def config_of(contrast: Contrast, config: FitConfig) -> FitConfig:
 
 
 def facts_of(contrast: Contrast, prepared: Prepared) -> dict[str, Any]:
-    """Return what the diagnosis of a run's report must know of contrastive training."""
+    """Return what the diagnosis of a run's report needs to know about contrastive training."""
     count = len(prepared.train.features)
     return {
         "verb": "few-shot",
@@ -424,13 +426,13 @@ def facts_of(contrast: Contrast, prepared: Prepared) -> dict[str, Any]:
 
 
 def strengths_after(task: Task[Any]) -> tuple[float, ...]:
-    """Return the penalty of the head on an encoder that was trained on the same examples."""
+    """Return the penalty of the head for an encoder that was trained on the same examples."""
     return (_STRENGTH_OF_PAIRS if task.takes_pairs else _STRENGTH,)
 
 
 def train_encoder(prepared: Prepared, config: FitConfig, run: Run) -> None:
-    """Train the encoder of `prepared` in place, or go on with it; the log and the checkpoints go to
-    the folder of `run`."""
+    """Train the encoder of `prepared` in place, or resume its training; the log and the checkpoints
+    go to the folder of `run`."""
     contrast, task, loaded = prepared.contrast, prepared.task, prepared.loaded
     assert contrast is not None
     pad_id = loaded.tokenizer.pad_token_id

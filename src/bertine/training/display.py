@@ -1,4 +1,7 @@
-"""Live progress of a training run: a bar in a terminal or a notebook, plain lines in a file."""
+"""Show the progress of a training run, and write its log.
+
+Progress is a bar in a terminal or a notebook, and plain lines in a file.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +20,22 @@ from bertine.core.names import option
 from bertine.core.terms import TERMS, terms_among
 from bertine.reports.run_files import read_log
 
-#: Seconds for which other programs must use cores without a break before it is said, and leave
-#: them before that is said.
+#: Seconds for which other programs must use cores without a break before that is reported, and must
+#: leave them free before their end is reported.
 _OTHERS_STAY, _OTHERS_GONE = 5.0, 30.0
-#: Where no bar can be shown, one line at most this often (seconds).
+#: Where no bar can be shown, print a line at most this often (seconds).
 _LINE_EVERY = 10.0
 
 
 class Display:
-    """Shows where a run is. Use as ``with Display(...) as display``.
+    """The display of a run's progress. Use as ``with Display(...) as display``.
 
     Args:
         title: of the run.
         steps, done: of the whole run, and before this process began.
-        work: how much of it the first so many steps are, in any unit; not given, all
-            steps are alike.
-        latest: the time of :func:`time.monotonic` when it ends, if its steps have not before.
+        work: the amount of work in the first n steps, in any unit; by default all steps are equal.
+        latest: the time of :func:`time.monotonic` when the run ends, if its steps have not ended
+            before.
     """
 
     def __init__(
@@ -48,7 +51,7 @@ class Display:
         self._kept: dict[str, str] = {}
         self._others_said = False
         self._others_since: float | None = None
-        # Until the first step is done, which takes longer than others, the time left is unknown.
+        # The first step takes longer than others; until it is done, the time left is unknown.
         self._from: tuple[float, int] | None = None
         self._bar = progress() if shows_bars() else None
         if self._bar is not None:
@@ -66,8 +69,8 @@ class Display:
     def update(
         self, step: int, facts: dict[str, str] | None = None, steps: int | None = None
     ) -> None:
-        """Show that `step` steps are done; `facts` (name → text) replace the ones shown before, and
-        `steps` the number of steps of the whole run."""
+        """Show that `step` steps are done; `facts` (name → text) replace those shown before;
+        `steps` replaces the number of steps of the whole run."""
         now = time.monotonic()
         if steps is not None and steps != self.steps:
             self.steps = steps
@@ -91,7 +94,7 @@ class Display:
         logger.info(f"{self.title} {step}/{self.steps}  {'  '.join(texts)}{left}")
 
     def _ends(self, now: float, step: int) -> float | None:
-        """Return when the run will be done, as far as its steps so far tell."""
+        """Return when the run will end, estimated from its steps so far."""
         if self._from is None:
             self._from = (now, step)
         began, first = self._from
@@ -102,12 +105,12 @@ class Display:
         return min(now + rest, self._latest)
 
     def keep(self, name: str, text: str) -> None:
-        """Show a fact beside those of every update from the next one on."""
+        """Show a fact in addition to those of every update, from the next one on."""
         self._kept[name] = text
 
     def other_programs(self, busy: str | None) -> None:
-        """Say once when other programs begin to use the cores of the run, and once when they have
-        ended.
+        """Report once when other programs begin to use the cores of the run, and once when they
+        have ended.
 
         Args:
             busy: how many cores they use, such as "1.0 of 2 cores"; None: none.
@@ -132,14 +135,14 @@ class Display:
 
 
 def facts_of(entry: dict[str, float]) -> dict[str, str]:
-    """Return the part of a log entry that is worth a place in the terminal."""
+    """Return the part of a log entry that is shown in the terminal."""
     shown: dict[str, str] = {}
-    # Of several terms the first is the one to watch.
+    # Of several terms the first is the most important one.
     terms = [name for name in entry if name.endswith("_loss")]
     for name in ("loss", *terms[:1]):
         if name in entry:
             shown[name.replace("_", " ")] = f"{entry[name]:.3f}"
-    # The entropy of the frequencies is to be compared with the loss of guessing words.
+    # The entropy of word frequencies is a reference for the loss of predicting words.
     words = [name for name in terms_among(entry) if TERMS[name].words]
     if "unigram_entropy" in entry and words:
         shown[f"{words[0]} loss"] = f"{entry[f'{words[0]}_loss']:.3f}"
@@ -150,21 +153,22 @@ def facts_of(entry: dict[str, float]) -> dict[str, str]:
             shown[name.replace("accuracy", "acc").replace("_", " ")] = f"{entry[name]:.1%}"
     if "tokens_per_second" in entry:
         shown["tok/s"] = human_count(entry["tokens_per_second"])
-    # Of short steps of fine-tuning it says little; the page has its curve, with what it means.
+    # For the short steps of fine-tuning it is not informative; the page has its curve, with an
+    # explanation.
     pretraining = "unigram_entropy" in entry or terms_among(entry)
     if "share_of_ceiling" in entry and pretraining:
         shown["of the ceiling"] = f"{entry['share_of_ceiling']:.0%}"
     return shown
 
 
-# What a run leaves to read: a JSON-lines log always, TensorBoard files by option.
+# Log: a JSON-lines file always, TensorBoard files by option.
 
 
 class Tracker:
-    """Writes one JSON object a line to ``log.jsonl`` in the run's folder.
+    """A writer of the log ``log.jsonl`` in the run's folder, one JSON object a line.
 
-    A line is written whole and flushed. On resume, lines after the checkpoint's step are cut
-    away, so that the log of a resumed run is that of an undisturbed one.
+    A line is written completely and flushed. On resume, lines after the checkpoint's step are
+    removed, so that the log of a resumed run equals that of an uninterrupted run.
     """
 
     def __init__(self, folder: Path, *, resume_step: int = 0, tensorboard: bool = False) -> None:
@@ -187,12 +191,12 @@ class Tracker:
                     self._board.add_scalar(name, value, entry["step"])
 
     def sync(self) -> None:
-        """Make sure that a power cut leaves what was logged so far."""
+        """Flush the log to the disk, so that it survives a power cut."""
         with os_errors(self.path, "writing the log"):
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        # What could not be written was told when it was logged.
+        # A failure to write was reported when the line was logged.
         with contextlib.suppress(OSError):
             self._file.close()
         if self._board is not None:
@@ -200,7 +204,7 @@ class Tracker:
 
 
 class NoTracker(Tracker):
-    """For a process that does not write."""
+    """A tracker for a process that does not write."""
 
     def __init__(self) -> None:
         pass
@@ -220,7 +224,7 @@ def _line(entry: dict[str, Any]) -> str:
 
 
 def require_tensorboard() -> None:
-    """Raise a :class:`BertineError` where TensorBoard's files cannot be written."""
+    """Raise a :class:`BertineError` if TensorBoard's files cannot be written."""
     require_packages(option("tensorboard", True), ["tensorboard"])
 
 

@@ -1,8 +1,8 @@
-"""The processes of one training run, and what they say to each other besides gradients.
+"""Connect the processes of one training run, and exchange small data and tensors among them.
 
-Every process computes its share of every step; the first one alone prints and writes. What they
-exchange here is small: a signal, a time, a path, the sums for a line of the log. It goes over the
-CPU (gloo) as plain bytes, so that no GPU waits for it, and nothing is pickled.
+Every process computes its share of every step; the first one alone prints and writes. Apart from
+gradients they exchange little: a signal, a time, a path, the sums for a line of the log. These go
+over the CPU (gloo) as plain bytes, so that no GPU waits for them, and nothing is pickled.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ from bertine.models.torch_private import norms
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: While the first process works alone, the others look this often whether it is done (seconds).
+#: While the first process works alone, the others check this often whether it is done (seconds).
 _LOOK = 5.0
-#: Numbers for the keys of this process in the common store: every process counts the same.
+#: Numbers for the keys of this process in the common store; all processes count in the same way.
 _numbers = itertools.count()
-#: Whether the process group was made by :func:`join`: that of the user's own program is left alone.
+#: Whether the process group was created by :func:`join`; a group of the user's own program is not
+#: closed.
 _made = False
 
 
 @dataclass
 class DistContext:
-    """One process's view of the run's processes.
+    """One process's view of the processes of a run.
 
     Attributes:
-        rank: of this process, 0 for the one that writes.
-        size: how many there are.
+        rank: of this process; 0 is the process that writes.
+        size: the number of processes.
         device: where this process computes.
     """
 
@@ -60,7 +61,7 @@ class DistContext:
         return self.rank == 0
 
     def any(self, flag: bool) -> bool:
-        """Tell whether `flag` is set in any process. All must ask."""
+        """Return whether `flag` is set in any process. All processes must call it."""
         if self.size == 1:
             return flag
         value = torch.tensor(int(flag))
@@ -68,7 +69,7 @@ class DistContext:
         return bool(value)
 
     def from_main(self, value: float) -> float:
-        """Return the first process's `value`. All must ask."""
+        """Return the first process's `value`. All processes must call it."""
         if self.size == 1:
             return value
         shared = torch.tensor(value, dtype=torch.float64)
@@ -76,7 +77,7 @@ class DistContext:
         return float(shared)
 
     def gather(self, value: Any) -> list[Any]:
-        """Return everybody's `value` (as JSON), by rank. All must ask."""
+        """Return the `value` of every process (as JSON), by rank. All processes must call it."""
         if self.size == 1:
             return [value]
         text = torch.frombuffer(bytearray(json.dumps(value), "utf-8"), dtype=torch.uint8)
@@ -93,12 +94,12 @@ class DistContext:
         ]
 
     def alone(self, work: Callable[[], R]) -> R:
-        """Return what `work` gives in the first process, in all. The others wait, however long it
-        takes.
+        """Call `work` in the first process only, and return its result in all processes. The others
+        wait for any length of time.
 
         Args:
-            work: called in the first process only; its result must be JSON, and is given back
-                as JSON has it (tuples are lists).
+            work: called in the first process only; its result must be JSON, and is returned as JSON
+                has it (tuples are lists).
 
         Raises:
             BertineError: `work` failed with one; it is raised in all processes alike.
@@ -129,10 +130,10 @@ class DistContext:
         return result
 
     def same(self, value: dict[str, Any], what: str) -> None:
-        """Make sure that all processes have the same `value`.
+        """Check that all processes have the same `value`.
 
         Raises:
-            BertineError: they have not, in all of them.
+            BertineError: they have not; it is raised in all of them.
         """
         everybody = self.gather(value)
         for rank, other in enumerate(everybody):
@@ -146,17 +147,17 @@ class DistContext:
 
 
 def join(device: str | None) -> DistContext:
-    """Return the world that this process is in: joined if ``torchrun`` started several, else its
-    own.
+    """Return the context of this process: with the others if ``torchrun`` started several, else
+    alone.
 
     Args:
-        device: as PyTorch calls it; None: a GPU if there are any. Of several processes on a
+        device: a PyTorch device name; None: a GPU if there are any. Of several processes on a
             machine each takes the GPU of its number there (``LOCAL_RANK``), and they exchange
             gradients by NCCL; on CPUs by gloo.
 
     Raises:
         BertineError: no such device; one GPU is named for several processes, or there are fewer
-            GPUs than processes; the program has a process group that cannot do what is wanted.
+            GPUs than processes; the program has a process group without the required backends.
     """
     global _made
     where = resolve_device(device)
@@ -196,7 +197,7 @@ def join(device: str | None) -> DistContext:
 
 
 def _check_group(device: torch.device) -> None:
-    """Refuse a process group of the program's own without a backend for the CPU or `device`.
+    """Refuse a process group of the user's program without a backend for the CPU or `device`.
 
     Raises:
         BertineError: it has none.
@@ -211,7 +212,8 @@ def _check_group(device: torch.device) -> None:
 
 
 def _share_cores(processes: int) -> None:
-    """Divide the cores among the machine's processes, unless the user has said how many threads.
+    """Divide the cores among the machine's processes, unless the user has set the number of
+    threads.
 
     torchrun sets ``OMP_NUM_THREADS`` to 1 where it is not set; what the user set is what torchrun
     itself was started with.
@@ -231,8 +233,8 @@ def _set_by_user() -> bool:
 
 
 def all_ranks(verb: Callable[P, R]) -> Callable[P, R]:
-    """Let a verb run in several processes: what a process meets when another one ended becomes a
-    :class:`BertineError`, and the group is left at the end, if it was made here."""
+    """Enable a verb to run in several processes: an error because another process ended becomes a
+    :class:`BertineError`, and the group is closed at the end, if it was created here."""
 
     @functools.wraps(verb)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -254,7 +256,7 @@ def all_ranks(verb: Callable[P, R]) -> Callable[P, R]:
 
 
 def _leave() -> None:
-    """Leave the group, the first process last: the store that the others read may be its own."""
+    """Close the group, the first process last: it may own the store that the others read."""
     global _made
     size, main = dist.get_world_size(), cpu.is_main()
     dist.destroy_process_group()
@@ -263,29 +265,29 @@ def _leave() -> None:
     if store.add(key, 1) == size:
         store.set(f"{key}/all", "")
     if main:
-        # Whoever is killed at its very end must not keep this one.
+        # A process that is killed at its very end must not block this one.
         with contextlib.suppress(dist.DistError):
             store.wait([f"{key}/all"], timedelta(seconds=_LOOK))
 
 
 def _lost(error: RuntimeError) -> bool:
-    """Tell whether `error` is that of a connection, as gloo and NCCL tell it."""
+    """Return whether `error` is a connection error of gloo or NCCL."""
     text = str(error).lower()
     return isinstance(error, dist.DistError) or any(
         sign in text for sign in ("gloo", "nccl", "connection closed", "connection reset")
     )
 
 
-# Whole tensors from the shards of several processes, and shards from whole tensors.
+# Tensors: gather complete tensors from the shards of several processes, and distribute them.
 #
 # A sharded parameter is PyTorch's ``DTensor``; a plain tensor is the same in every process.
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Tell whether this process has a part of `tensor` only.
+    """Return whether this process has only a part of `tensor`.
 
-    Asked by its method, because the module of ``DTensor`` takes long to import and a process
-    by itself never needs it.
+    Tested by a method of the tensor, because the module of ``DTensor`` takes long to import and a
+    single process never needs it.
     """
     return hasattr(tensor, "to_local")
 
@@ -296,14 +298,14 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """Return all of `tensor`, on its device. Of a sharded one all processes must ask."""
+    """Return the complete `tensor`, on its device. If it is sharded, all processes must call it."""
     return tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
 def gathered(tensors: dict[str, Tensor], world: DistContext) -> dict[str, Tensor]:
-    """Return `tensors` whole in the first process, the sharded ones in the memory of its CPU;
-    nothing in the others. One tensor after the other, so that no device holds more than one
-    whole."""
+    """Return the complete `tensors` in the first process, the sharded ones in CPU memory; an empty
+    dict in the others. They are gathered one by one, so that no device holds more than one complete
+    tensor."""
     if world.size == 1:
         return tensors
     result = {}
@@ -316,7 +318,7 @@ def gathered(tensors: dict[str, Tensor], world: DistContext) -> dict[str, Tensor
 
 @torch.no_grad()
 def put(tensor: Tensor, value: Tensor | None, world: DistContext) -> None:
-    """Fill `tensor` in all processes with `value`, whole, which the first one has."""
+    """Fill `tensor` in all processes with the complete `value`, which the first process has."""
     if world.size == 1:
         assert value is not None
         tensor.copy_(value)

@@ -1,4 +1,4 @@
-"""``pretrain_elmo``: a corpus in, an ELMo out."""
+"""Pre-train ELMo on a corpus: ``pretrain_elmo``, with its windows and its training loop."""
 
 from __future__ import annotations
 
@@ -56,24 +56,25 @@ from bertine.training.display import Display, Tracker
 from bertine.training.distributed import DistContext
 from bertine.training.run import Run
 
-# Windows over a corpus for both directions, from which ELMo learns.
+# Windows: cut a corpus into training batches for both directions.
 #
-# Shape legend: W words of the corpus with one mark for each sentence; B rows, T places of a
-# window.
+# Shape legend: W words of the corpus with one mark for each sentence; B rows, T places of a window.
 
 
 class BothWays:
-    """The windows of a corpus: a row goes on in the next window where it ended in the one before.
+    """The training windows of a corpus: each row continues in the next window where it ended in
+    this one.
 
-    In an epoch the documents are shuffled and laid end to end, B rows of equal length; what does
-    not fill a window is left to other epochs, which cut elsewhere. Backwards the sentences come in
-    the same order, and each from its end (published code: ``LMDataset`` with ``reverse``).
+    In an epoch the documents are shuffled and concatenated, in B rows of equal length. A rest that
+    does not fill a window is left to other epochs, which cut at other places. For the backward
+    direction the sentences come in the same order, each reversed (published code: ``LMDataset``
+    with ``reverse``).
 
     Args:
         corpus: the words.
-        vocabulary: of the targets.
+        vocabulary: the words that can be targets.
         rows, window: B and T.
-        seed: of the order.
+        seed: of the order of documents.
 
     Raises:
         BertineError: there is too little text for one window.
@@ -103,11 +104,11 @@ class BothWays:
 
     @property
     def unknown_share(self) -> float:
-        """The share of the words that the vocabulary does not have."""
+        """The share of the words that are not in the vocabulary."""
         return float((self._ids[self.corpus.words] == SPECIAL.index(UNKNOWN)).mean())
 
     def at(self, step: int) -> dict[str, Windows]:
-        """Return the windows of a step, by direction: a function of data, seed and step."""
+        """Return the windows of a step, by direction; they depend only on data, seed and step."""
         epoch, place = divmod(step, self.steps_of_epoch)
         if epoch != self._epoch:
             self._streams, self._epoch = self._laid_out(epoch), epoch
@@ -139,19 +140,19 @@ class BothWays:
         return streams
 
 
-# ELMo as it is trained: the model, the softmax of both directions, and the state that goes on
-# from batch to batch, one module, so that a checkpoint has all of it.
+# The learner: the model, the softmax of both directions, and the state carried from batch to batch,
+# in one module so that a checkpoint contains all of it.
 #
 # Shape legend: B rows, T places of a window, N = T B words, L LSTMs of a direction, P width of a
 # state.
 
 
 class ElmoLearner(nn.Module):
-    """What is trained, with what it remembers.
+    """The module that is trained, with the state that it carries from batch to batch.
 
     Args:
         model: the two language models.
-        softmax: of both.
+        softmax: the softmax of both directions.
         types: words by their numbers in the corpus.
         rows: B.
     """
@@ -163,7 +164,7 @@ class ElmoLearner(nn.Module):
         self.model, self.softmax, self.types = model, softmax, types
         device = next(model.parameters()).device
         zero = {name: LstmStates.zero(model.config, rows, device) for name in DIRECTIONS}
-        # Parameters, so that checkpoints have them; none of them learns.
+        # Parameters, so that checkpoints contain them; they are not trained.
         self.carried = nn.ParameterDict(
             {
                 f"{direction}_{part}": nn.Parameter(getattr(state, part), requires_grad=False)
@@ -184,7 +185,7 @@ class ElmoLearner(nn.Module):
         step: int,
         dtype: torch.dtype,
     ) -> dict[str, Tensor]:
-        """Compute the mean loss of each direction, and remember what the rows end with.
+        """Compute the mean loss of each direction, and store the final states of the rows.
 
         Args:
             sampled: the words to compare with; None: all.
@@ -227,25 +228,25 @@ def _masks(count: int, x: Tensor, rate: float) -> list[Tensor]:
     return list((keep / (1 - rate)).unbind(0))
 
 
-#: Bytes of a weight in training: itself, its gradient and Adagrad's sum.
+#: Bytes per weight in training: the weight, its gradient and Adagrad's sum.
 _TRAINED = 12
-#: With so many words for each negative, a sampled softmax costs less than the full one.
+#: With at least this many words for each negative, a sampled softmax costs less than the full one.
 _WORTH_SAMPLING = 4
 
 
 @dataclass(repr=False)
 class ElmoResult(Shown):
-    """A trained ELMo.
+    """The result of pre-training an ELMo.
 
     Attributes:
         model: its directory.
-        steps: that were done.
-        words: of the corpus.
-        vocabulary: words of the softmax.
+        steps: the number of steps of training.
+        words: the number of words of the corpus.
+        vocabulary: the number of words of the softmax.
         loss: mean of the last logged steps, of both directions.
-        held_out: of the text that was held out; None: there was none.
+        held_out: the loss on the held-out text; None if no text was held out.
         seconds: of training.
-        notes: what else to know.
+        notes: further notes.
     """
 
     model: Path
@@ -258,7 +259,7 @@ class ElmoResult(Shown):
     notes: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """Return what a person reads in the terminal."""
+        """Return the lines to print in the terminal."""
         lines = [
             f"{self.steps:,} steps over {human_count(self.words)} words in "
             f"{human_time(self.seconds)}; loss {self.loss:.3f}"
@@ -283,18 +284,19 @@ def pretrain_elmo(
     out: Path | str,
     options: ElmoOptions,
 ) -> ElmoResult:
-    """Train ELMo as a language model forwards and one backwards (Peters et al. 2018, section 3.1;
-    the published settings by default): characters of words in, the next word by a softmax over the
-    corpus' words, its state carried from batch to batch, Adagrad.
+    """Train ELMo: a forward and a backward language model (Peters et al. 2018, section 3.1).
+
+    The defaults are the published settings: the characters of words as input, a softmax over the
+    words of the corpus for the next word, state carried from batch to batch, Adagrad.
 
     Args:
-        corpus: files or folders of text, as :func:`~bertine.train_vocab` reads them; held in
-            memory as numbers, 4 bytes a word.
+        corpus: files or folders of text, as :func:`~bertine.train_vocab` reads them; held in memory
+            as numbers, 4 bytes a word.
         model: a size by name (elmo-tiny, elmo-mini, elmo-small, elmo-medium, elmo-original), a
-            ``config.json`` with sizes of your own, or an ELMo to go on from. Of such a one the
-            softmax is kept where it was trained here; a published one gets a new one.
+            ``config.json`` with custom sizes, or an ELMo to continue from. If that ELMo was trained
+            here, its softmax is kept; a published one gets a new softmax.
         out: the run's folder; the model directory is ``out/model``.
-        options: what the other arguments say.
+        options: the values of the other arguments.
 
     Raises:
         BertineError: no such model or corpus, or too little text; `out` holds another run; more
@@ -389,10 +391,10 @@ def _read(
 def _start(
     model: Path | str, corpus: WordCorpus, options: ElmoOptions
 ) -> tuple[ElmoConfig, tuple[BidirectionalLm, WordSoftmax], list[str]]:
-    """Return the sizes, what is trained, and the words of the softmax.
+    """Return the configuration, the model and softmax to train, and the words of the softmax.
 
     Raises:
-        BertineError: no such size or model, or one whose words are split in another way.
+        BertineError: no such size or model, or a model that splits words in another way.
     """
     words = vocabulary_of(corpus, options.min_count, options.vocab_size)
     loaded = None
@@ -431,10 +433,10 @@ def _start(
 
 
 def _is_sampled(options: ElmoOptions, words: int) -> bool:
-    """Tell whether the softmax is over a sample of the words.
+    """Return whether the softmax is over a sample of the words.
 
     Raises:
-        BertineError: there are not so many words.
+        BertineError: there are fewer words than the sample needs.
     """
     if options.softmax == "sampled" and options.negatives >= words:
         raise BertineError(
@@ -447,7 +449,7 @@ def _is_sampled(options: ElmoOptions, words: int) -> bool:
 
 
 class _Training:
-    """A run: what it is at, and what is done at each step."""
+    """A training run: its state, and the work of each step."""
 
     def __init__(
         self,
@@ -473,7 +475,7 @@ class _Training:
             self.sums = state["meter"]
 
     def train(self, vocabulary: Sequence[str], held: WordCorpus | None, config: ElmoConfig) -> None:
-        """Do all steps that are left."""
+        """Do all remaining steps."""
         options = self.options
         self.learner.train()
         tracker = Tracker(self.run.folder, resume_step=self.done, tensorboard=options.tensorboard)
@@ -537,7 +539,7 @@ class _Training:
         )
         losses = self.learner.losses(self.data.at(step), sampled, options.seed, step, self.dtype)
         both = (losses["forward"] + losses["backward"]) / 2
-        # As published: the rate is for the loss of a window, not of a word.
+        # As published: the rate is for the loss summed over a window, not for the mean per word.
         (both * options.window).backward()
         values = {name: float(loss.detach()) for name, loss in losses.items()}
         if not all(math.isfinite(value) for value in values.values()):
@@ -545,7 +547,7 @@ class _Training:
                 f"the loss of step {step + 1} is {values}, not a number; lower learning_rate"
             )
         norm = clip(self.learner.learned(), options.max_grad_norm)
-        # Said, so that PyTorch does not warn that nobody has.
+        # Set explicitly, so that PyTorch does not warn that it is not set.
         with torch.sparse.check_sparse_tensor_invariants(False):
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -588,8 +590,8 @@ def _eval(scores: dict[str, float]) -> dict[str, float]:
 
 @torch.no_grad()
 def clip(parameters: Sequence[Tensor], most: float) -> float:
-    """Scale all gradients, sparse ones too, so that their common norm is at most `most` (0: leave
-    them); return what it was."""
+    """Scale all gradients, including sparse ones, so that their common norm is at most `most` (0:
+    no scaling); return the norm before scaling."""
     gradients = []
     for parameter in parameters:
         if parameter.grad is not None and parameter.grad.is_sparse:

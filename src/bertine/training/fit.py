@@ -1,8 +1,8 @@
-"""The one training loop, for pre-training and fine-tuning.
+"""Run the training loop of pre-training and fine-tuning: ``fit``, with its progress and its state.
 
-A step's batch is a function of the step, dropout is a function of (seed, step), and the schedule
-is a function of the step; so weights, optimizer moments and the step decide all that follows, and
-with the sums for the next line of the log they are a run's whole state: a run resumed from a
+The batch of a step, its dropout (a function of seed and step) and its learning rate depend only on
+the step. So weights, optimizer moments and the step determine all that follows, and together with
+the sums for the next line of the log they are the whole state of a run: a run resumed from a
 checkpoint is bit for bit the run that was never stopped.
 """
 
@@ -45,38 +45,38 @@ from bertine.training.parallel import Norms, wait_for
 from bertine.training.run import Run
 from bertine.training.step import Meter, TrainStep
 
-# Where a run stands, and how much of it the next step is: by its steps, or by its time.
+# Progress: the position of a run in its schedule, by steps or by time.
 #
-# A run that has a time follows the clock. Before each step it is worked out, from how long the
-# last ones took, how many the rest of the time is enough for, and the schedule of the rate is
-# divided among these. So the rate comes down to 0 when the time is over, whether the machine
-# became slower on the way (another program has come) or faster than it was when its speed was
-# measured.
+# A run with a time limit follows the clock. Before each step it estimates, from the duration of the
+# last steps, how many steps the remaining time is enough for, and it spreads the rest of the
+# schedule over these. So the rate reaches 0 when the time is over, even if the machine becomes
+# slower (another program has started) or is faster than when its speed was measured.
 
-#: The median of so many steps is how long the next one will take, about.
+#: The duration of the next step is estimated by the median of this many last steps.
 _RECENT = 31
-#: Fewer than this say too little for a median: the first steps are slow, they compile.
+#: Fewer steps than this are not enough for a median: the first steps are slow, they compile.
 _FEW = 5
-#: Until steps have been measured there is time for so many of them, whatever was planned.
+#: Until steps have been measured, assume that there is time for at least this many.
 _UNKNOWN = 20
-#: Where something took the rest of the time at once, the rate comes down in this share of it more.
+#: If something used up the remaining time at once, the rate comes down within this additional share
+#: of the time.
 _GRACE = 0.02
 
 
 class Progress:
-    """The steps of a run, and where its schedule stands.
+    """The steps of a run, and the position in its schedule.
 
     Args:
-        steps: of the schedule; without `seconds` those of the run.
-        seconds: of the run; None: no limit.
+        steps: the steps of the schedule; without `seconds` those of the run.
+        seconds: the time limit of the run; None: no limit.
         most: no more than `steps` are done, even if there is time for them.
         done: steps before this process began.
-        position: where the schedule stood then, in `steps`; None: at `done`.
+        position: the position in the schedule then, in `steps`; None: at `done`.
 
     Attributes:
         done: steps until now.
-        position: of the schedule, in `steps`.
-        expected: steps that the run will have, as far as is known.
+        position: the position in the schedule, in `steps`.
+        expected: the number of steps that the run will have, as estimated now.
         over: whether the run has come to its end.
     """
 
@@ -101,8 +101,8 @@ class Progress:
         self._ended: float | None = None
 
     def begin(self, now: float) -> float:
-        """Begin a step at `now`, in seconds from the beginning of the run; return where in the
-        schedule its rate stands, as a step."""
+        """Begin a step at `now`, in seconds from the beginning of the run; return the position in
+        the schedule that decides its rate, as a step."""
         self._began = now
         if self._ended is not None:
             self._pauses += now - self._ended
@@ -114,27 +114,27 @@ class Progress:
         self.expected = self.done + max(1, round(left))
         rest = self.steps - self.position
         self.position = self.steps if left < 1.5 else self.position + rest / left
-        # The time is over, and what the rate had yet to come down is given up.
+        # The time is over: the rest of the schedule is dropped.
         return self.steps if left == 0.0 else (self._before + self.position - 1) / 2
 
     def end(self, now: float) -> None:
-        """Note that the step that was begun is done at `now`."""
+        """Record that the current step is done at `now`."""
         self._recent.append(now - self._began)
         self._ended = now
         self.done += 1
         self.over = self.position >= self.steps or (self._most and self.done >= self.steps)
 
     def reserve(self, seconds: float) -> None:
-        """Keep so many seconds for what comes after the last step."""
+        """Reserve `seconds` for the work after the last step."""
         self._reserved = seconds
 
     def passed(self, every: int) -> bool:
-        """Tell whether the last step has passed, or come to, a multiple of `every` steps of the
+        """Return whether the last step has reached or passed a multiple of `every` steps of the
         schedule."""
         return int(self.position / every) > int(self._before / every)
 
     def _steps_left(self, now: float) -> float:
-        """Return how many steps there is time for; 0: not even for one that brings the rate
+        """Return how many steps there is time for; 0: not even for one step that brings the rate
         down."""
         assert self._seconds is not None
         rest = self.steps - self.position
@@ -142,7 +142,8 @@ class Progress:
             return 0.0
         left = max(self._seconds - now - self._reserved, _GRACE * self._seconds * rest / self.steps)
         step = self._step_seconds()
-        # Until it is known as planned; but a plan of very few steps may have been a mistake.
+        # As planned, until durations are known; but a plan of very few steps may have been a
+        # mistake.
         planned = rest if self._most else max(rest, _UNKNOWN)
         count = planned if step is None else left / step
         return min(count, self.steps - self.done) if self._most else count
@@ -157,21 +158,21 @@ class Progress:
 
 
 def time_line(done: int, planned: int) -> str:
-    """Return what a person should know of a run that ended with its time."""
+    """Return the note on a run that ended because its time was over."""
     if done < planned:
         return f"the time was over after {done:,} of {planned:,} steps"
     return f"the time was enough for {done:,} steps, {done - planned:,} more than expected"
 
 
 class FitConfig(Updates, Patience, Seed, RunOutput):
-    """How to minimize, all values resolved.
+    """The settings of the training loop, all values resolved.
 
-    The rate has a shape, that of `schedule`, over `steps`; with `budget_seconds`, of wall time,
-    evaluations and checkpoints counted, and what a run used before it was resumed, it is divided
-    among the steps that there is time for (:mod:`bertine.training.fit`). Such a run sees
+    The rate has the shape of `schedule` over `steps`. With `budget_seconds`, this shape is spread
+    over the steps that there is time for (:mod:`bertine.training.fit`). The budget is wall time; it
+    includes evaluations, checkpoints and the time used before the run was resumed. Such a run sees
     the same batches each time, but not at the same rates. The seed is that of dropout; `patience`
-    counts evaluations, by `choose` of :func:`fit`; where `checkpoint_every` is None, only the best
-    evaluation has a checkpoint; `compile` is None where nothing is compiled
+    counts evaluations, by `choose` of :func:`fit`; if `checkpoint_every` is None, only the best
+    evaluation has a checkpoint; `compile` is None if nothing is compiled
     (:mod:`bertine.training.step`).
 
     Raises:
@@ -193,8 +194,8 @@ class FitConfig(Updates, Patience, Seed, RunOutput):
             require_tensorboard()
 
     def settings(self) -> dict[str, Any]:
-        """Return what a run's settings say of it: all values, but those that are only named where
-        they are not the defaults."""
+        """Return the values for the settings of a run: all of them, except those that are recorded
+        only if they differ from the defaults."""
         quiet = {entry.name for entry in declared(type(self)) if entry.option.recorded}
         return {name: v for name, v in self.values().items() if name not in quiet} | self.recorded()
 
@@ -222,20 +223,20 @@ def fit(
     Args:
         model: updated in place; left in evaluation mode.
         batch: a pure function of the step.
-        run: where the log and the checkpoints go; says what to resume from.
-        work: how much of the run the first so many steps are, in any unit, for the time left;
-            not given: all steps are alike.
+        run: the run that gets the log and the checkpoints; it has the checkpoint to resume from.
+        work: the amount of work in the first n steps, in any unit, to estimate the time left;
+            None: all steps are equal.
         facts: constants that every line of the log carries.
         evaluate: called with the number of steps done, every `evaluate_every` of them and at the
-            end; its scores, if it gives any, go to the log.
-        world: the processes that compute each step together (None: this one by itself). All
-            call this with the same arguments; the first one alone evaluates and writes.
-        shard: divide weights, gradients and moments among them. Then `model` has its new weights
-            in the first process only; in the others it is emptied.
-        choose: by which of the scores the best evaluation is told, whose checkpoint is then
-            kept besides the newest (:mod:`bertine.training.checkpoint`).
-        open_end: with ``budget_seconds``, go on after ``steps`` steps until the time is over;
-            otherwise they are the most that are done.
+            end; its scores, if any, go to the log.
+        world: the processes that compute each step together (None: this one by itself). All call
+            this with the same arguments; the first one alone evaluates and writes.
+        shard: divide weights, gradients and moments among them. Then `model` has its new weights in
+            the first process only; in the others it is emptied.
+        choose: the score that decides which evaluation is the best; its checkpoint is then kept in
+            addition to the newest (:mod:`bertine.training.checkpoint`).
+        open_end: with ``budget_seconds``, continue after ``steps`` steps until the time is over;
+            otherwise ``steps`` is also the maximum.
         began: the time of :func:`time.monotonic` when the time of the run began; None: now.
 
     Returns:
@@ -243,8 +244,8 @@ def fit(
 
     Raises:
         BertineError: the loss is not finite, an id is out of range, the disk is full.
-        KeyboardInterrupt: after the step has been ended and a checkpoint written, if the run
-            writes any.
+        KeyboardInterrupt: after the step has been ended and a checkpoint written, if the run writes
+            any.
     """
     world = world or DistContext(device=next(model.parameters()).device)
     stepper = TrainStep(
@@ -262,7 +263,7 @@ def fit(
         stepper, config, run, world, facts or {}, evaluation, open_end=open_end, began=began
     )
     stepper.model.train()
-    # Of an open end, how many steps there will be is not known, nor are the phases of `work`.
+    # With an open end, neither the number of steps nor the phases of `work` are known.
     steps, work = (sys.maxsize, float) if open_end else (config.steps, work)
     with (
         stepper.training(),
@@ -286,7 +287,7 @@ def fit(
 
 
 class _Evaluation(NamedTuple):
-    """How a model is evaluated along the way; see :func:`fit`."""
+    """The evaluation during training; see :func:`fit`."""
 
     evaluate: Callable[[Display, int], dict[str, float]] | None
     every: int | None
@@ -294,15 +295,15 @@ class _Evaluation(NamedTuple):
 
 
 class _Fitting:
-    """A run of :func:`fit`: what it is at, and what is done at each step.
+    """A run of :func:`fit`: its state, and the work of each step.
 
     Attributes:
-        done: steps.
-        tokens: real tokens of them.
-        elapsed: seconds that they took.
+        done: the number of steps done.
+        tokens: the real tokens in them.
+        elapsed: the seconds that they took.
         over: whether the last step is done.
         best: the best evaluation so far.
-        scores: of the evaluations.
+        scores: the scores of the evaluations.
         latest: when the time is over, by :func:`time.monotonic`.
     """
 
@@ -318,7 +319,7 @@ class _Fitting:
         open_end: bool,
         began: float | None,
     ) -> None:
-        """Take up a run where its checkpoint is; see :func:`fit`."""
+        """Start a run, or resume it from its checkpoint; see :func:`fit`."""
         self.stepper, self.config, self.run, self.world = stepper, config, run, world
         self.model, self.facts, self.open_end = stepper.model, facts, open_end
         self.evaluation = evaluation
@@ -359,10 +360,10 @@ class _Fitting:
     def train(
         self, next_batch: Callable[[int], Batch], display: Display, interrupt: Interrupt
     ) -> None:
-        """Do all steps that are left."""
+        """Do all remaining steps."""
         config = self.config
-        # Not asked of the time: where it was up with the checkpoint, a step and what is
-        # written at the end are still to come.
+        # Decided by steps, not by time: if the time was over at the checkpoint, one step and the
+        # final writing still have to be done.
         at_end = self.done >= config.steps and not self.open_end
         self.over = self.over or at_end or self._impatient()
         while not self.over:
@@ -378,7 +379,7 @@ class _Fitting:
                 self._evaluate(display)
                 if not self.over and self._impatient():
                     self._stop_early(display, learning_rate)
-            # After the evaluation: what is resumed from here has its scores in the log.
+            # After the evaluation, so that a run resumed from here has its scores in the log.
             stop = self.world.any(interrupt.requested)
             improved = self.best is not None and self.best.step == self.done
             every = config.checkpoint_every
@@ -394,7 +395,7 @@ class _Fitting:
             display.note(time_line(self.done, config.steps))
 
     def _step(self, next_batch: Callable[[int], Batch], at: float) -> float:
-        """Update the weights once, `at` being how far the schedule is; return the rate."""
+        """Update the weights once, with `at` as the position in the schedule; return the rate."""
         config, began = self.config, time.perf_counter()
         whole = next_batch(self.done)
         check_batch(whole, self.stepper.config)
@@ -426,13 +427,14 @@ class _Fitting:
         return self.world.from_main(time.monotonic() - self.opened)
 
     def _due(self, after: int) -> bool:
-        """Tell whether something is written after so many steps."""
+        """Return whether something is written after step `after`."""
         config = self.config
         every = (config.log_every, config.checkpoint_every, self.evaluation.every, config.steps)
         return any(number and after % number == 0 for number in every)
 
     def _impatient(self) -> bool:
-        """Tell whether so many evaluations were not better than the best that the run ends."""
+        """Return whether the last `patience` evaluations were no better than the best one, so that
+        the run ends."""
         patience, every = self.config.patience, self.evaluation.every
         if patience is None or self.best is None or not every:
             return False
@@ -445,7 +447,7 @@ class _Fitting:
         return self.over or bool(every and self.progress.passed(every))
 
     def _evaluate(self, display: Display) -> None:
-        """Evaluate the model, and remember whether it is the best so far."""
+        """Evaluate the model, and record whether it is the best so far."""
         evaluate, _, choose = self.evaluation
         assert evaluate is not None
         self.stepper.collect()
@@ -471,7 +473,7 @@ class _Fitting:
         )
 
     def _log(self, display: Display, learning_rate: float) -> None:
-        """Write what the steps since the last line came to."""
+        """Write a line of the log for the steps since the last one."""
         world, expected = self.world, self.progress.expected
         meter = Meter.joined(world.gather(self.meter.state()), world.device)
         entry = {
@@ -486,7 +488,7 @@ class _Fitting:
         }
         self.meter = Meter()
         self.tracker.log(entry)
-        # Processes that compute together, and workers, are no others.
+        # Only if this process computes alone: other ranks and workers are not other programs.
         if world.size == 1 and not self.config.workers:
             display.other_programs(self.others.line())
         display.update(self.done, facts_of(entry), expected)

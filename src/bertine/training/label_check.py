@@ -1,4 +1,4 @@
-"""``check_labels``: which labels of a file are probably wrong."""
+"""Find labels of a file that are probably wrong: ``check_labels``, with its report and page."""
 
 from __future__ import annotations
 
@@ -50,28 +50,29 @@ from bertine.tasks.unknown_text import UnknownText
 from bertine.training.run import refuse_changes
 from bertine.training.search.runs import run_here, run_processes
 
-# Confident learning: which labels are probably wrong, from what models say that have not seen
-# them (Northcutt, Jiang and Chuang 2021, arXiv 1911.00068).
+# Confident learning: find probably wrong labels from the predictions of models that have not seen
+# the examples (Northcutt, Jiang and Chuang 2021, arXiv 1911.00068).
 #
 # Shape legend: N examples, K labels.
 
-#: Of a probability whose logarithm is taken.
+#: The lower bound of a probability before its logarithm is taken.
 _LEAST = 1e-12
 
 
 @dataclass(frozen=True)
 class LabelNoise:
-    """What N labels look like beside the probabilities of models that have not seen them.
+    """The estimate of label noise in N examples, from the probabilities of models that have not
+    seen them.
 
     Attributes:
         given: int64 [N], the labels.
-        counts: int64 [K, K], the confident joint: examples with a label (a row) for which a model
-            is as sure of some label (a column) as it is on average of examples that have it.
-        suggested: int64 [N], that label of each example where it is more probable than its own,
-            else its own.
-        log_odds: fp64 [N], the logarithm of the probability of the label divided by that of the
-            suggested one, or of the most probable other one where no other is suggested: the lower,
-            the more probably the label is wrong.
+        counts: int64 [K, K], the confident joint: examples with a label (row) for which a model is
+            as sure of some label (column) as it is on average of examples that have it.
+        suggested: int64 [N], that label of each example if it is more probable than the given
+            label, else the given label.
+        log_odds: fp64 [N], the logarithm of the probability of the given label divided by that of
+            the suggested one, or of the most probable other one if no other is suggested: the
+            lower, the more probably the label is wrong.
         share: the estimated share of wrong labels.
     """
 
@@ -83,13 +84,13 @@ class LabelNoise:
 
     @property
     def wrong(self) -> np.ndarray:
-        """bool [N], whether another label is suggested."""
+        """Whether another label is suggested for each example, bool [N]."""
         return np.asarray(self.suggested != self.given)
 
     @property
     def suspects(self) -> np.ndarray:
-        """int64, the numbers of the examples for which another label is suggested, the surest
-        first, of equals the first of the file."""
+        """The indices (int64) of the examples for which another label is suggested, most confident
+        first, equal ones in the order of the file."""
         order = ranking(-self.log_odds)
         return order[self.wrong[order]]
 
@@ -104,43 +105,44 @@ def find_noise(probabilities: np.ndarray, labels: np.ndarray) -> LabelNoise:
     numbers = np.arange(len(labels))
     kinds = probabilities.shape[1]
     own = probabilities[numbers, labels]
-    # How sure a model is on average of a label where it is given (equation 2 of the paper).
+    # The mean confidence in a label over the examples that have it (equation 2 of the paper).
     thresholds = np.array([own[labels == kind].mean() for kind in range(kinds)])
     sure = np.where(probabilities >= thresholds, probabilities, -1.0)
     confident = sure.max(1) >= 0
     best = sure.argmax(1)
     counts = np.zeros((kinds, kinds), dtype=np.int64)
     np.add.at(counts, (labels[confident], best[confident]), 1)
-    # A rare label has a low threshold: it is suggested only where it is the more probable one too.
+    # A rare label has a low threshold, so it is suggested only if it is also more probable.
     suggested = np.where(confident & (probabilities[numbers, best] > own), best, labels)
     others = probabilities.copy()
     others[numbers, labels] = 0.0
     other = np.where(suggested != labels, probabilities[numbers, suggested], others.max(1))
     # The ratio, not the difference: where a model is never sure, the probabilities of a wrong label
-    # and of the right one are both low and lie close to each other.
+    # and of the right one are both low and close to each other.
     log_odds = np.log(np.maximum(own, _LEAST)) - np.log(np.maximum(other, _LEAST))
     return LabelNoise(labels, counts, suggested, log_odds, _share(counts, labels))
 
 
 def _share(counts: np.ndarray, labels: np.ndarray) -> float:
-    """Estimate the share of wrong labels: off the diagonal of the joint, whose rows are scaled to
-    how often each label is given."""
+    """Estimate the share of wrong labels: the off-diagonal part of the joint, after its rows are
+    scaled to the frequency of each given label."""
     rows = counts.sum(1)
     given = np.bincount(labels, minlength=len(counts))
     wrong = np.where(rows > 0, 1 - np.diag(counts) / np.maximum(rows, 1), 0.0)
     return float((wrong * given).sum() / len(labels))
 
 
-# The result of looking for wrong labels: a list, and a file to correct.
+# The result: a list of suspect labels, and a file to correct.
 
-#: In the folder of a check: what was found, the same as a page, and all examples to be corrected.
+#: The files in the folder of a check: the results as JSON, the results as a page, and all examples
+#: to be corrected.
 CHECK, PAGE, CHECKED = "check-labels.json", "check-labels.html", "checked.csv"
-#: Where models agree with fewer labels than that, or with no more than that beyond those that are
-#: the most frequent one, they do not know the task well enough.
+#: Models do not know the task well enough if they agree with a smaller share of the labels than the
+#: first number, or with at most the second number more than the share of the most frequent label.
 _WEAK, _BEYOND = 0.8, 0.02
-#: Characters of a text in the JSON, and labels of a matrix there.
+#: The longest text in the JSON (characters), and the largest number of labels for a matrix there.
 _TEXT, _LABELS = 400, 200
-#: In the terminal.
+#: The numbers of suspects and of confusions that are printed.
 _SHOWN, _CONFUSIONS = 10, 5
 
 
@@ -149,11 +151,12 @@ class SuspectLabel:
     """An example whose label is probably wrong.
 
     Attributes:
-        line: in its file.
-        texts: one, or the two of a pair.
-        label: that it has.
-        suggested: that is more probable.
-        probability, suggested_probability: of the two, by a model that has not seen it.
+        line: its line in the file.
+        texts: one text, or the two of a pair.
+        label: the given label.
+        suggested: the more probable label.
+        probability, suggested_probability: the probabilities of these two labels, by a model that
+            has not seen the example.
     """
 
     line: int
@@ -177,17 +180,17 @@ class SuspectLabel:
 
 @dataclass(repr=False)
 class LabelCheck(Shown):
-    """A check of labels.
+    """The result of a label check.
 
     Attributes:
-        examples: that were checked.
-        labels: of them, sorted.
-        noise: what the probabilities say of the labels.
+        examples: the examples that were checked.
+        labels: their labels, sorted.
+        noise: the estimate of label noise.
         probabilities: fp64 [N, K], by models that have not seen the example.
         out: the folder.
-        every: all examples, those among them that could not be checked.
-        notes: what else to know.
-        suspects: the examples whose label is probably wrong, the surest first.
+        every: all examples, including those that could not be checked.
+        notes: further notes.
+        suspects: the examples whose label is probably wrong, most confident first.
     """
 
     examples: Examples[Example]
@@ -217,7 +220,7 @@ class LabelCheck(Shown):
 
     @property
     def confusions(self) -> list[tuple[str, str, int]]:
-        """Labels and those that are suggested in their place, with the number of examples, the most
+        """Pairs of a given label and a suggested label, with the number of examples, the most
         frequent first."""
         counts: dict[tuple[str, str], int] = {}
         for suspect in self.suspects:
@@ -228,13 +231,13 @@ class LabelCheck(Shown):
     @property
     def weak(self) -> bool:
         """Whether the models do not know the task well: they agree with fewer than 80% of the
-        labels, or hardly with more than have the most frequent one."""
+        labels, or with hardly more than always answering the most frequent label would."""
         frequent = float(np.bincount(self.noise.given).max() / len(self.noise.given))
         return self.accuracy < max(_WEAK, frequent + _BEYOND)
 
     @property
     def accuracy(self) -> float:
-        """How often the most probable label is the given one."""
+        """The share of examples whose most probable label is the given one."""
         return float((self.probabilities.argmax(1) == self.noise.given).mean())
 
     def lines(self) -> list[str]:
@@ -281,7 +284,7 @@ class LabelCheck(Shown):
         return self.examples.label_column or "label"
 
     def write(self) -> None:
-        """Write all examples, with what is suggested, as a file to correct and train on."""
+        """Write all examples, with the suggested labels, as a file to correct and train on."""
         texts = list(self.examples.text_columns)
         own = [*texts, self._label]
         suggested, chance, line = (
@@ -320,14 +323,14 @@ class LabelCheck(Shown):
         }
 
 
-# Make the page of a check of labels: the list, and which labels are taken for which.
+# The page of a label check: the list of suspects, and which labels are confused.
 
-#: Rows of the list, characters of a text, labels of a matrix.
+#: The most rows of the list, characters of a text, and labels of a matrix on the page.
 _ROWS, _PAGE_TEXT, _PAGE_LABELS = 500, 200, 30
 
 
 def check_page(result: LabelCheck) -> html.Page:
-    """Make the page of a check."""
+    """Build the page of a check."""
     total, found = len(result.examples), len(result.suspects)
     headline = [
         Fact("labels that look wrong", f"{found:,}", f"of {total:,}"),
@@ -389,12 +392,12 @@ def check_page(result: LabelCheck) -> html.Page:
     )
 
 
-#: Of :class:`LabelCheckOptions` those that fine-tuning is given.
+#: The fields of :class:`LabelCheckOptions` that are passed to fine-tuning.
 _OF_FINETUNE = (
     *("epochs", "batch_size", "paper", "max_length", "learning_rate", "frozen"),
     *("device", "precision", "seed"),
 )
-#: Those that may change when a check is resumed.
+#: The fields that may change when a check is resumed.
 _FREE = ("processes", "resume")
 
 
@@ -406,21 +409,23 @@ def check_labels(
     out: Path | str,
     options: LabelCheckOptions,
 ) -> LabelCheck:
-    """Find labels of texts, or of pairs of texts, that are probably wrong: fine-tune a model on all
-    parts of the examples but one, ask it for that one, and compare its probabilities with the
-    labels, by confident learning (Northcutt et al. 2021, arXiv 1911.00068).
+    """Find labels of texts, or of pairs of texts, that are probably wrong.
+
+    For each part of the examples, a model is fine-tuned on all other parts and predicts this one.
+    Its probabilities are compared with the labels by confident learning (Northcutt et al. 2021,
+    arXiv 1911.00068).
 
     Args:
-        data: a labelled file, or a table in memory; of a folder the training file.
+        data: a labelled file, or a table in memory; for a folder, its training file.
         model: the model directory to start from.
-        out: the folder of the check. ``out/checked.csv`` has all examples, with
-            ``suggested_label`` where another one is more probable: correct the labels there, and
-            train on that file; one that is there already stays as it is. ``out/check-labels.json``
-            has what was found, and ``out/check-labels.html`` the same as a page.
-        options: what the other arguments say.
+        out: the folder of the check. ``out/checked.csv`` has all examples, with ``suggested_label``
+            where another label is more probable: correct the labels there, and train on that file;
+            an existing one is kept as it is. ``out/check-labels.json`` has the results, and
+            ``out/check-labels.html`` the same as a page.
+        options: the values of the other arguments.
 
     Returns:
-        What was found, the most probably wrong first.
+        The result, with the most probably wrong labels first.
 
     Raises:
         BertineError: what reading the data raises; fewer than two labels that occur twice; a model
@@ -469,7 +474,7 @@ def _training_part(data: Path | str | TableLike) -> Source:
 
 
 def _judged(examples: Examples[Example]) -> Examples[Example]:
-    """Leave out labels that occur once: a model that has not seen one cannot know it.
+    """Remove examples whose label occurs once: a model that has not seen a label cannot predict it.
 
     Raises:
         BertineError: fewer than two labels are left.
@@ -491,14 +496,14 @@ def _judged(examples: Examples[Example]) -> Examples[Example]:
 
 
 class _Check:
-    """A check under way.
+    """A label check in progress.
 
     Attributes:
-        every: example that was read.
-        examples: that are checked.
-        labels: of them, sorted.
+        every: all examples that were read.
+        examples: the examples that are checked.
+        labels: their labels, sorted.
         folds: int64 [N], the part that each example is in.
-        notes: what else to know.
+        notes: further notes.
     """
 
     def __init__(self, every: Examples[Example], out: Path, options: LabelCheckOptions) -> None:
@@ -516,8 +521,9 @@ class _Check:
 
     @contextlib.contextmanager
     def opened(self, settings: dict[str, Any]) -> Iterator[None]:
-        """Begin a check in its folder, or find how far it was; keep other processes out. One that
-        could not even judge a part leaves nothing."""
+        """Begin a check in its folder, or find its progress if it is resumed; lock the folder
+        against other processes. A check that failed before the first part was judged leaves nothing
+        behind."""
         file = self.out / CHECK
         if self.out.exists() and not self.out.is_dir():
             raise BertineError(f"{self.out}: is a file; choose another folder for the check")
@@ -556,7 +562,8 @@ class _Check:
         refuse_changes(file, "check was begun", known, json.loads(json.dumps(settings)))
 
     def train(self, model: Path | str) -> None:
-        """Train a model without each part that is not judged yet, and judge it."""
+        """For each part that is not judged yet, train a model on the other parts and judge this
+        one."""
         waiting = [fold for fold in range(self._options.folds) if not self._answers(fold).exists()]
         done = self._options.folds - len(waiting)
         logger.info(
@@ -588,13 +595,13 @@ class _Check:
         do(jobs, on_end)
 
     def finish(self, settings: dict[str, Any]) -> LabelCheck:
-        """Compare the probabilities with the labels, and write what was found."""
+        """Compare the probabilities with the labels, and write the results."""
         numbers = {label: number for number, label in enumerate(self.labels)}
         given = np.array([numbers[str(item.label)] for item in self.examples.items])
         probabilities = np.zeros((len(given), len(self.labels)))
         for fold in range(self._options.folds):
             probabilities[self.folds == fold] = open_array(self._answers(fold))
-            # What a killed process left.
+            # Left over from a process that was killed.
             shutil.rmtree(self._folder(fold), ignore_errors=True)
         noise = find_noise(probabilities, given)
         result = LabelCheck(
@@ -624,8 +631,8 @@ class _Check:
         return self.out / "parts" / f"part-{fold + 1}.npy"
 
     def _job(self, fold: int, model: Path | str) -> dict[str, Any]:
-        """Write the examples of a run and return it as
-        :func:`~bertine.training.search.runs.run_one` takes it."""
+        """Write the examples of a run, and return the run in the form that
+        :func:`~bertine.training.search.runs.run_one` takes."""
         data = self._folder(fold) / "data"
         for name, inside in (("train", self.folds != fold), ("dev", self.folds == fold)):
             rows = [
@@ -656,8 +663,10 @@ class _Check:
         }
 
     def _judge(self, fold: int) -> None:
-        """Ask the model that was trained without a part, and keep its probabilities alone."""
-        # In the precision of training: a faster one would be chosen for each part anew.
+        """Predict a part with the model that was trained without it, and keep only the
+        probabilities."""
+        # In the precision of training: automatic choice of a faster one would be made again for
+        # each part.
         predictor = Predictor.for_scores(
             self._run(fold) / "model", self._options.device, self._options.precision
         )
@@ -672,7 +681,7 @@ class _Check:
 
 
 def _folds(labels: Sequence[str], options: LabelCheckOptions) -> np.ndarray:
-    """Deal the examples out to the parts, those of each label evenly."""
+    """Assign the examples to the parts, with each label spread evenly."""
     folds = np.empty(len(labels), dtype=np.int64)
     draw = generator(options.seed, "parts of a label check")
     begin = 0

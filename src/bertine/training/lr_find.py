@@ -1,12 +1,15 @@
-"""Find the learning rate to train with in a hundred steps: ``lr_find`` (Smith 2015; the practice of
-fast.ai and ktrain).
+"""Find a learning rate for fine-tuning in a hundred steps: ``lr_find``, with its report and plot.
 
-The rate rises exponentially from step to step, the loss is watched, and the weights are thrown
-away. What the curve says of a rate it says of a run that has warmed up to it. Two things see to
-that: the rate climbs to each value through all lower ones; and before the climb come a few steps
-at the lowest rate, too low to change anything, in which Adam's moments, which begin at zero, fill.
-Without them the first updates were hardly more than the signs of single gradients, as large as the
-rate allows, and the curve would begin with their noise. A run without warm-up bears less.
+This is the learning-rate range test of Smith 2015 ("Cyclical Learning Rates for Training Neural
+Networks"), as fast.ai and ktrain use it. The rate rises exponentially from step to step, the loss
+is recorded, and the weights are discarded afterwards: the loss is flat at first, then it falls,
+then it rises again.
+
+The curve is valid for runs that warm up to the rate. Two things ensure this: the rate reaches each
+value through all lower ones; and the climb begins after a few steps at the lowest rate, which is
+too low to change anything. In these steps Adam's moments, which begin at zero, fill. Without them
+the first updates would be hardly more than the signs of single gradients, as large as the rate
+allows, and the curve would begin with their noise. A run without warm-up tolerates less.
 """
 
 from __future__ import annotations
@@ -60,44 +63,42 @@ from bertine.training.fit import FitConfig
 from bertine.training.optimizers import optimizer_for
 from bertine.training.step import Meter, TrainStep, frozen
 
-# Smooth the curve of a learning-rate range test, and choose a rate by it.
-#
-# The test (Smith 2015, "Cyclical Learning Rates for Training Neural Networks"): the rate rises
-# exponentially, step by step, and the loss is watched: flat, then falling, then rising again.
+# The range test: smooth the curve of losses, and choose a rate from it.
 
-#: Share that the average of the losses keeps from step to step: it spans about ten steps.
+#: The share of the average that is kept from step to step; the average spans about ten steps.
 SMOOTHING = 0.9
-#: The test is over when the smoothed loss is so many times the lowest one.
+#: The test ends when the smoothed loss is this many times the lowest smoothed loss.
 DIVERGED = 4.0
-#: The slope at a rate is that of the points within this factor below and above it, half a decade.
+#: The slope at a rate is fitted to the points within this factor below and above it (half a
+#: decade).
 _HALF_WINDOW = 10**0.25
-#: Steps whose mean loss is that before there is anything to be seen.
+#: The mean loss of this many first steps is the level from which a fall is measured.
 _FIRST = 10
-#: A fall is clear from so many times on what losses differ by from batch to batch: with losses that
-#: do nothing but differ, the lowest of the smoothed ones is half as far down.
+#: A fall is clear if it is larger than this many times the noise from batch to batch. Where losses
+#: only fluctuate, the lowest smoothed loss is about half as far down.
 _CLEAR = 1.25
-#: A rise is one from so many standard errors of the smoothed loss on: the lowest of several is two
-#: below their mean by chance, and another one two above it.
+#: A rise counts if it is larger than this many standard errors of the smoothed loss. By chance the
+#: lowest of several values is two below their mean, and another one two above it.
 _RISEN = 4.0
 
 
 @dataclass
 class RateCurve:
-    """The losses of a range test, smoothed as they come.
+    """The losses of a range test, smoothed step by step.
 
-    The smoothed loss is the exponential moving average with its bias corrected. It lags behind,
-    so it is set at the rate that is averaged in the same way (of logarithms): where the losses
-    lay on a straight line over the logarithm of the rate, the smoothed ones lie on that line.
+    The smoothed loss is the exponential moving average with bias correction. It lags behind, so it
+    is plotted at the rate averaged in the same way (over logarithms): if the losses lie on a
+    straight line over the logarithm of the rate, the smoothed losses lie on the same line.
 
     Attributes:
-        warmup: steps at the beginning in which the rate stays at its lowest. They count in the
-            averages, and are no points of the curve.
-        rates: of each step.
-        losses: of each step, before its update.
+        warmup: the number of first steps in which the rate stays at its lowest. They count in the
+            averages, but are not points of the curve.
+        rates: the rate of each step.
+        losses: the loss of each step, before its update.
         at: the averaged rates.
         smoothed: the averaged losses.
-        diverged: whether the loss or its gradient was not finite, or the smoothed loss more than
-            four times the lowest; the test ended there.
+        diverged: whether the loss or its gradient was not finite, or the smoothed loss was more
+            than four times the lowest; the test ended there.
     """
 
     warmup: int = 0
@@ -109,7 +110,7 @@ class RateCurve:
     _sums: tuple[float, float] = (0.0, 0.0)
 
     def add(self, rate: float, loss: float) -> bool:
-        """Add a step; return whether the test goes on."""
+        """Add a step; return whether the test continues."""
         if not math.isfinite(loss):
             self.diverged = True
             return False
@@ -127,8 +128,7 @@ class RateCurve:
         return not self.diverged
 
     def points(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return rates and smoothed losses of the test proper, fp64 [n] each, the rates
-        ascending."""
+        """Return the rates (ascending) and smoothed losses without the warm-up, fp64 [n] each."""
         return np.array(self.at[self.warmup :]), np.array(self.smoothed[self.warmup :])
 
     def to_dict(self) -> dict[str, Any]:
@@ -145,14 +145,14 @@ class RateCurve:
 
 @dataclass(frozen=True)
 class Landmarks:
-    """Three rates that a curve shows.
+    """The characteristic rates of a curve.
 
     Attributes:
         steepest: where the smoothed loss falls fastest over the logarithm of the rate.
         lowest: where the smoothed loss is lowest.
-        rises: the highest rate up to which the smoothed loss stays near its lowest, as far as its
-            noise lets tell. Before it rises, a curve is often flat, and where on the flat the
-            lowest point stands is chance.
+        rises: the highest rate up to which the smoothed loss stays near its lowest, within its
+            noise. Before the loss rises, the curve is often flat, and the position of the lowest
+            point on the flat part is chance.
         ends: whether the test ended before the loss rose.
     """
 
@@ -163,14 +163,16 @@ class Landmarks:
 
 
 def landmarks_of(curve: RateCurve) -> Landmarks | None:
-    """Read the landmarks off a curve; None where it does not fall: where its lowest smoothed loss
-    is not below the mean loss of the warm-up and the first ten steps by clearly more than losses
-    differ from batch to batch anyway."""
+    """Find the landmarks of a curve; None if the loss does not fall.
+
+    It falls if its lowest smoothed value is below the mean loss of the warm-up and the first ten
+    steps by clearly more than losses differ from batch to batch.
+    """
     rates, smoothed = curve.points()
     if len(rates) < 2 * _FIRST:
         return None
     first = curve.warmup + _FIRST
-    # Smoothed losses of so few steps that one of them decides are no minimum.
+    # A minimum of the first few smoothed losses does not count: a single step decides there.
     end = _FIRST + int(smoothed[_FIRST:].argmin())
     until = curve.warmup + max(end, len(rates) // 2)
     noise = float(np.std(np.diff(curve.losses[: until + 1]))) / math.sqrt(2)
@@ -181,7 +183,7 @@ def landmarks_of(curve: RateCurve) -> Landmarks | None:
     risen = np.flatnonzero(smoothed[end:] > smoothed[end] + _RISEN * error)
     last = end + (int(risen[0]) - 1 if len(risen) else len(smoothed) - 1 - end)
     x = np.log10(rates)
-    # To the lowest point, not beyond: what falls again after a rise has been thrown about.
+    # Up to the lowest point only: a fall after a rise is a sign of instability.
     slopes = [_slope(x, smoothed, middle) for middle in x[: end + 1]]
     steepest = rates[int(np.argmin(slopes))]
     ends = not len(risen) and not curve.diverged
@@ -189,12 +191,12 @@ def landmarks_of(curve: RateCurve) -> Landmarks | None:
 
 
 def advise(landmarks: Landmarks | None, usual: float) -> tuple[float, str]:
-    """Advise a rate to train with, and say why.
+    """Advise a rate to train with, and give the reason.
 
-    It is the `usual` one of such a model, unless the curve clearly speaks against it. Where the
-    loss rises at that rate, a third of `rises`, but at least half of the usual rate if the loss
-    does not rise there; where `rises` is six times as high or more, twice the usual rate. A test
-    that ended below the usual rate, while the loss did not rise, says nothing against it.
+    It is the `usual` rate of such a model, unless the curve clearly speaks against it. If the loss
+    rises at that rate, the advice is a third of `rises`, but at least half of the usual rate if the
+    loss does not rise there; if `rises` is six times the usual rate or more, it is twice the usual
+    rate. A test that ended below the usual rate without a rise is no argument against that rate.
 
     A test of a hundred steps is noisy: from seed to seed and with the number of examples, `rises`
     differs by more than the best rate does. Half of the usual rate where the loss did not yet rise
@@ -220,8 +222,8 @@ def advise(landmarks: Landmarks | None, usual: float) -> tuple[float, str]:
 
 
 def _slope(x: np.ndarray, y: np.ndarray, middle: float) -> float:
-    """Fit a straight line to the points about `middle` by least squares and return its slope; 0
-    where they are fewer than three."""
+    """Fit a straight line to the points about `middle` by least squares and return its slope;
+    return 0 for fewer than three points."""
     near = np.abs(x - middle) <= math.log10(_HALF_WINDOW)
     if near.sum() < 3:
         return 0.0
@@ -230,11 +232,11 @@ def _slope(x: np.ndarray, y: np.ndarray, middle: float) -> float:
     return float((apart * y[near]).sum()) / spread if spread > 0 else 0.0
 
 
-# Hold what a learning-rate range test has found, and the command to run next.
+# The report: the result of a range test, and the command to run next.
 
 #: The files in the folder of a test.
 CURVE, PLOT, PAGE = "lr-find.json", "lr-find.svg", "lr-find.html"
-#: The rates that a curve shows.
+#: The names of the landmarks of a curve.
 LANDMARKS = ("steepest", "lowest", "rises")
 
 
@@ -245,13 +247,14 @@ class LrFindReport(Shown):
     Attributes:
         curve: the losses.
         advice: the arguments of ``finetune`` to train with: epochs, batch_size, learning_rate.
-        reason: why with this learning rate.
-        command: the command that trains so.
+        reason: why this learning rate is advised.
+        command: the command that trains with this advice.
         out: the folder of the files: ``lr-find.json``, ``.svg``, ``.html``.
-        num_examples: of training.
-        passes: over these.
-        seconds: of wall time.
-        seen: training examples that the model was trained on before; 0 of few.
+        num_examples: the number of training examples.
+        passes: the number of passes over them.
+        seconds: the wall time.
+        seen: the number of training examples that the model was trained on before; 0 if they are
+            few.
     """
 
     curve: RateCurve
@@ -272,12 +275,12 @@ class LrFindReport(Shown):
 
     @cached_property
     def landmarks(self) -> Landmarks | None:
-        """The rates that the curve shows; None where the loss did not fall."""
+        """The rates that the curve shows; None if the loss did not fall."""
         return landmarks_of(self.curve)
 
     @cached_property
     def notes(self) -> list[str]:
-        """What stands out."""
+        """Warnings about the result."""
         notes, curve = [], self.curve
         usual = "look whether the labels fit the texts; until then the usual rate is the best guess"
         if self.landmarks is None and curve.diverged:
@@ -308,11 +311,11 @@ class LrFindReport(Shown):
         return notes
 
     def lead(self) -> str:
-        """Name the rate, and say why."""
+        """State the rate and the reason."""
         return f"Train with the learning rate {rate_text(self.learning_rate)}: {self.reason}."
 
     def shown(self) -> str:
-        """Say what the curve shows."""
+        """Describe the curve in words."""
         if self.landmarks is None:
             return "The loss did not fall clearly at any rate."
         steepest, lowest, rises = (rate_text(getattr(self.landmarks, name)) for name in LANDMARKS)
@@ -324,7 +327,7 @@ class LrFindReport(Shown):
         return f"The loss falls fastest at {steepest}, is lowest at {lowest}, {after}."
 
     def lines(self) -> list[str]:
-        """List the rate, what the curve shows, what stands out, the page, and what to run next."""
+        """List the rate, the curve, the warnings, the page, and the next command."""
         return [
             self.lead(),
             self.shown(),
@@ -336,7 +339,7 @@ class LrFindReport(Shown):
         ]
 
     def shown_lines(self) -> list[str]:
-        """List the same with the arguments in Python in place of the command."""
+        """List the same, with the arguments in Python instead of the command."""
         advice = ", ".join(f"{name}={value!r}" for name, value in self.advice.items())
         return [*self.lines()[:-1], f"next: bertine.finetune(…, {advice})"]
 
@@ -356,8 +359,8 @@ class LrFindReport(Shown):
 def next_command(
     task: str, model: Any, data: Any, options: FinetuneOptions, advice: Mapping[str, Any]
 ) -> str:
-    """Write the command that trains with the `advice`, and with the other `options` that are not
-    the defaults."""
+    """Write the command that trains with the `advice`, and with the other `options` that differ
+    from the defaults."""
     numbers = {
         name: exact_rate(value) if isinstance(value, float) else str(value)
         for name, value in advice.items()
@@ -371,7 +374,7 @@ def next_command(
     return finetune_command(task, {**arguments, "out": f"{name or 'my'}-model"})
 
 
-# Write the files of a learning-rate range test: its curve, its plot and its page.
+# The files of a range test: its curve (JSON), its plot (SVG) and its page (HTML).
 
 _HOW = (
     "Each step has a higher rate than the one before, by the same factor; its loss is that of its "
@@ -388,7 +391,7 @@ _HOW = (
 
 
 def write_files(report: LrFindReport, settings: Mapping[str, Any]) -> None:
-    """Write the three files of a test; `settings` are shown in them.
+    """Write the three files of a test, which include the `settings`.
 
     Raises:
         BertineError: they cannot be written.
@@ -401,10 +404,10 @@ def write_files(report: LrFindReport, settings: Mapping[str, Any]) -> None:
 
 
 def rate_page(report: LrFindReport, plot: bytes, settings: Mapping[str, Any]) -> Page:
-    """Make the page of a test.
+    """Build the page of a test.
 
     Args:
-        plot: of :func:`rate_plot`.
+        plot: the SVG from :func:`rate_plot`.
         settings: as JSON values.
     """
     headline = [Fact("Learning rate", rate_text(report.learning_rate), "to train with")]
@@ -436,8 +439,8 @@ def rate_page(report: LrFindReport, plot: bytes, settings: Mapping[str, Any]) ->
 
 
 def rate_plot(curve: RateCurve, landmarks: Landmarks | None, rate: float) -> bytes:
-    """Draw the loss over the rate as SVG: each step faint, the smoothed curve with a dot where it
-    is lowest, and the `rate` to train with as a dashed line."""
+    """Draw the loss over the rate as SVG: faint for each step, the smoothed curve with a dot at its
+    lowest point, and a dashed line at the `rate` to train with."""
     rates, losses = curve.rates[curve.warmup :], curve.losses[curve.warmup :]
     smoothed_at, smoothed = curve.points()
     low, high = _limits(losses, smoothed)
@@ -463,8 +466,8 @@ def rate_plot(curve: RateCurve, landmarks: Landmarks | None, rate: float) -> byt
 
 
 def _limits(losses: list[float], smoothed: np.ndarray) -> tuple[float, float]:
-    """Choose which losses are shown: those of the first two thirds and the smoothed curve's lowest,
-    with room for a rise; not the flight at the end, which would press the rest flat."""
+    """Choose the range of the loss axis: the losses of the first two thirds and the lowest smoothed
+    loss, with room for a rise. The divergence at the end is cut off; it would flatten the rest."""
     early = losses[: max(1, 2 * len(losses) // 3)]
     low = min(float(smoothed.min()), float(np.quantile(early, 0.02)))
     high = max(float(smoothed[0]), float(np.quantile(early, 0.98)))
@@ -473,14 +476,14 @@ def _limits(losses: list[float], smoothed: np.ndarray) -> tuple[float, float]:
 
 
 def _json(value: Any) -> Any:
-    """Make a setting a JSON value."""
+    """Convert a setting to a JSON value."""
     if isinstance(value, list | tuple):
         return [*map(_json, value)]
     return value if isinstance(value, str | int | float) else str(value)
 
 
-#: What finding a rate has no use for: it ends before an epoch does, evaluates and answers nothing,
-#: writes no model, and the rate is what is sought.
+#: Options of fine-tuning that do not apply: the test ends within an epoch, evaluates nothing,
+#: writes no model, and the rate is the result.
 _NOT_ASKED = names_of(FinetuneOptions, not_in="lr-find")
 
 
@@ -494,22 +497,22 @@ def lr_find(
     test: RisingRates,
     **options: Any,
 ) -> LrFindReport:
-    """Try rising learning rates on labelled examples, and name the one to fine-tune with.
+    """Try rising learning rates on labelled examples, and advise one for fine-tuning.
 
-    The training examples are passed over as often as the steps need. The test ends before its
-    last step where the loss has diverged: where it or its gradient is not finite, or smoothed
-    more than four times the lowest.
+    The training examples are repeated as often as the steps need. The test ends early if the loss
+    diverges: if the loss or its gradient is not finite, or if the smoothed loss is more than four
+    times the lowest.
 
     Args:
         out: the folder of the curve (``lr-find.json``), its plot (``.svg``) and its page
             (``.html``); earlier ones are replaced.
-        test: the rates that are tried.
+        test: the range of rates and the number of steps.
         task, model, data: as for :func:`~bertine.finetune`.
-        options: as there, all that matter within an epoch.
+        options: options of ``finetune`` that have an effect within an epoch.
 
     Raises:
-        BertineError: the rates do not rise, or there are too few steps; of GLUE not one task
-            is named; it is one of several processes; what `finetune` raises of model and data.
+        BertineError: the rates do not rise, or there are too few steps; for GLUE, no single task is
+            named; this is one of several processes; what `finetune` raises for model and data.
     """
     if not isinstance(data, DatasetSplits):
         data = as_data(data)
@@ -593,8 +596,8 @@ def _climb(
     rates: Sequence[float],
     curve: RateCurve,
 ) -> tuple[RateCurve, float]:
-    """Take a step at each of `rates` until the loss diverges; return the curve and the seconds it
-    took. The loss of a step is that before its update."""
+    """Take a step at each of `rates` until the loss diverges; return the curve and the duration in
+    seconds. The loss of a step is computed before its update."""
     model = prepared.loaded.model
     stepper = TrainStep(
         model,
@@ -623,8 +626,9 @@ def _climb(
             norm = float(optimizer.clipped_step(rate, config.max_grad_norm))
             optimizer.zero_grad(set_to_none=True)
             if not math.isfinite(norm):
-                # On a GPU such an update leaves the weights as they are: without this the loss
-                # would stand still, and look as if higher rates did no harm.
+                # On a GPU an update with a gradient that is not finite leaves the weights
+                # unchanged. Without this line the loss would stay constant, as if higher rates did
+                # no harm.
                 curve.diverged = True
                 display.note(f"the gradient is not finite at the rate {rate_text(rate)}")
                 break

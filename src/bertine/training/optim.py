@@ -1,5 +1,8 @@
-"""AdamW as BERT is trained with it, on PyTorch's fused kernel, and what it shares with the other
-optimizers (:mod:`bertine.training.optimizers`)."""
+"""Train BERT with AdamW on PyTorch's fused kernel, and compute learning-rate schedules.
+
+:class:`ClippedOptimizer` is the base of this AdamW and of the other optimizers
+(:mod:`bertine.training.optimizers`).
+"""
 
 from __future__ import annotations
 
@@ -16,22 +19,22 @@ from bertine.core.errors import BertineError
 from bertine.models import torch_private
 from bertine.training.distributed import norm
 
-# Learning-rate schedules, as pure functions of the step.
+# Schedules: the learning rate as a pure function of the step.
 #
-# The factor at step s is that of the middle of the interval [s, s + 1], so that no step is wasted
-# on a rate of zero.
+# The factor at step s is that of the middle of the interval [s, s + 1], so that no step has a rate
+# of zero.
 
-#: (step, steps, warmup_steps) → a factor, or what is added.
+#: A function (step, steps, warmup_steps) → the factor on the rate, or the amount that is added.
 Curve = Callable[[float, int, int], float]
 
-#: A cycle begins at this part of the highest rate and ends at that one (PyTorch's ``OneCycleLR``).
+#: A cycle begins and ends at these fractions of the highest rate (PyTorch's ``OneCycleLR``).
 _CYCLE_START, _CYCLE_END = 1 / 25, 1 / 25e4
-#: How far the momentum swings about its value in a cycle: 0.95, 0.85, 0.95 about 0.9 (Smith 2018).
+#: How far the momentum moves around its value in a cycle: 0.95, 0.85, 0.95 around 0.9 (Smith 2018).
 _SWING = 0.05
 
 
 def warmup(steps: int, warmup_steps: int | None, ratio: float) -> int:
-    """Return how many of `steps` have a rising rate: `warmup_steps`, where that is given, else the
+    """Return how many of `steps` have a rising rate: `warmup_steps` if that is given, else the
     share `ratio`.
 
     Raises:
@@ -43,13 +46,14 @@ def warmup(steps: int, warmup_steps: int | None, ratio: float) -> int:
 
 
 def linear(step: float, steps: int, warmup_steps: int) -> float:
-    """Linear warm-up to 1 over `warmup_steps`, then linear decay to 0 at `steps`.
+    """Return the factor of linear warm-up to 1 over `warmup_steps`, then linear decay to 0 at
+    `steps`.
 
-    As in google-research/bert, ``optimization.py``, but counted so that the first step has a
-    rate above zero and the last one too: the factor at step s is that of the middle of the
-    interval [s, s + 1]. And the decay begins where the warm-up ends; there it is counted from the
-    first step, so that the rate drops by ``warmup_steps / steps`` after the warm-up (1% in the
-    paper's schedule).
+    As in google-research/bert, ``optimization.py``, with two differences. The first and the last
+    step have a rate above zero, because the factor at step s is that of the middle of the interval
+    [s, s + 1]. And the decay begins where the warm-up ends; in the published code it is counted
+    from the first step, so that the rate drops by ``warmup_steps / steps`` after the warm-up (1% in
+    the paper's schedule).
     """
     at = step + 0.5
     if at < warmup_steps:
@@ -58,13 +62,13 @@ def linear(step: float, steps: int, warmup_steps: int) -> float:
 
 
 def constant(step: float, steps: int, warmup_steps: int) -> float:
-    """Linear warm-up to 1 over `warmup_steps`, then 1."""
+    """Return the factor of linear warm-up to 1 over `warmup_steps`, then 1."""
     return min(1.0, (step + 0.5) / warmup_steps) if warmup_steps else 1.0
 
 
 def cosine(step: float, steps: int, warmup_steps: int) -> float:
-    """Linear warm-up to 1 over `warmup_steps`, then half a cosine down to 0 at `steps`
-    (Loshchilov and Hutter 2017, without restarts)."""
+    """Return the factor of linear warm-up to 1 over `warmup_steps`, then half a cosine down to 0 at
+    `steps` (Loshchilov and Hutter 2017, without restarts)."""
     at = step + 0.5
     if at < warmup_steps:
         return at / warmup_steps
@@ -72,10 +76,12 @@ def cosine(step: float, steps: int, warmup_steps: int) -> float:
 
 
 def one_cycle(step: float, steps: int, warmup_steps: int) -> float:
-    """Rise from a 25th up to 1 over `warmup_steps`, then down to almost nothing at `steps`, both by
-    half a cosine (Smith 2018, "A disciplined approach to neural network hyper-parameters"; the
-    curve is that of PyTorch's ``OneCycleLR``). The momentum goes the other way:
-    :func:`momentum`."""
+    """Return the factor that rises from 1/25 to 1 over `warmup_steps`, then falls to almost 0 at
+    `steps`, both along half a cosine.
+
+    From Smith 2018, "A disciplined approach to neural network hyper-parameters"; the curve is that
+    of PyTorch's ``OneCycleLR``. The momentum moves in the opposite direction: :func:`momentum`.
+    """
     at = step + 0.5
     if at < warmup_steps:
         return _eased(_CYCLE_START, 1.0, at / warmup_steps)
@@ -90,11 +96,12 @@ def _one_cycle_momentum(step: float, steps: int, warmup_steps: int) -> float:
 
 
 def _eased(start: float, end: float, share: float) -> float:
-    """Between `start` and `end` along half a cosine; `share` beyond 1 stays at the end."""
+    """Interpolate between `start` and `end` along half a cosine; a `share` above 1 stays at the
+    end."""
     return end + (start - end) * (1.0 + math.cos(math.pi * min(1.0, share))) / 2.0
 
 
-#: Name → factor on the peak rate, from (step, steps, warmup_steps).
+#: The schedules by name; each returns the factor on the peak rate for (step, steps, warmup_steps).
 SCHEDULES: dict[str, Curve] = {
     "linear": linear,
     "constant": constant,
@@ -102,7 +109,7 @@ SCHEDULES: dict[str, Curve] = {
     "one-cycle": one_cycle,
 }
 
-#: The share of the steps that a schedule rises for where nobody says.
+#: The default share of the steps with a rising rate, by schedule.
 WARMUP_RATIO = {"linear": 0.1, "constant": 0.1, "cosine": 0.1, "one-cycle": 0.3}
 
 
@@ -118,7 +125,8 @@ def schedule(name: str) -> Curve:
 
 
 def momentum(name: str) -> Curve | None:
-    """Return what the schedule called `name` adds to Adam's first beta; None where that stays."""
+    """Return the function that the schedule called `name` adds to Adam's first beta; None if beta
+    is constant."""
     return _one_cycle_momentum if name == "one-cycle" else None
 
 
@@ -129,11 +137,15 @@ _UNCORRECTED = 1e30
 def parameter_groups(
     model: nn.Module, weight_decay: float, layer_decay: float = 1.0
 ) -> list[dict[str, object]]:
-    """Two groups: matrices and embeddings with decay; biases and layer norms (every parameter of
-    one dimension) without (google-research/bert, ``exclude_from_weight_decay``). With a
-    `layer_decay` below 1, two for each depth, which have its share of the rate as ``rate``:
-    heads and pooler 1, the highest layer `layer_decay`, each one below it that many times the
-    one above, the embeddings least (Howard and Ruder 2018; Clark et al. 2020, ELECTRA)."""
+    """Split the parameters into two groups: matrices and embeddings with decay; biases and layer
+    norms (every parameter of one dimension) without (google-research/bert,
+    ``exclude_from_weight_decay``).
+
+    With a `layer_decay` below 1, there are two groups for each depth, with a factor on the rate as
+    ``rate``: 1 for heads and pooler, `layer_decay` for the highest layer, and for each lower layer
+    `layer_decay` times the factor of the layer above; the embeddings have the smallest (Howard and
+    Ruder 2018; Clark et al. 2020, ELECTRA).
+    """
     if layer_decay != 1.0:
         return _groups_by_depth(model, weight_decay, layer_decay)
     decayed = [p for p in model.parameters() if p.requires_grad and p.ndim > 1]
@@ -170,13 +182,13 @@ def _groups_by_depth(
 
 @contextlib.contextmanager
 def row_gradients(model: nn.Module) -> Iterator[None]:
-    """Within it, embeddings give the gradients of the rows that they looked up, as sparse tensors,
-    in place of a dense one that is zero in nearly all rows and as large as the vocabulary.
+    """Make embeddings, within the context, return sparse gradients of the rows that were looked up,
+    not dense ones that are zero in nearly all rows and as large as the vocabulary.
 
-    For training in one process with a :class:`ClippedOptimizer`, which takes such gradients and
-    computes the same updates. Where the table is also the decoder, its gradient is dense anyway,
-    and the rows are added to it. On a GPU, where a dense gradient is quickly made and the number of
-    rows would have to be waited for, nothing is changed.
+    For training in one process with a :class:`ClippedOptimizer`, which accepts such gradients and
+    computes the same updates. If the table is also the decoder, its gradient is dense anyway, and
+    the rows are added to it. On a GPU nothing is changed: a dense gradient is computed quickly
+    there, and the number of rows would force a synchronization.
     """
     embeddings = [m for m in model.modules() if isinstance(m, nn.Embedding)]
     before = [(m, m.sparse) for m in embeddings if m.weight.device.type == "cpu"]
@@ -190,23 +202,25 @@ def row_gradients(model: nn.Module) -> Iterator[None]:
 
 
 def device_clip(norm: Tensor, max_grad_norm: float) -> tuple[Tensor | None, Tensor]:
-    """Return how PyTorch's fused kernel is told to clip without a look at `norm` (fp32 scalar):
-    what it divides the gradients by (None: nothing), and 1.0 where it must leave the weights
-    alone."""
+    """Return the arguments for PyTorch's fused kernel that clip without reading `norm` (fp32
+    scalar) on the host: the divisor of the gradients (None: no division), and 1.0 where the kernel
+    must leave the weights unchanged."""
     scale = (norm / max_grad_norm).clamp(min=1.0).float() if max_grad_norm > 0 else None
     return scale, (~norm.isfinite()).float()
 
 
 class ClippedOptimizer(torch.optim.Optimizer):
-    """An optimizer as the training loop uses it: its rate is given with every step, gradients are
-    clipped by their global norm in the pass that reads them, and those of embeddings may be sparse.
+    """The interface of an optimizer to the training loop.
 
-    What is made of it has the state of every parameter from the start (:func:`adam_state` for
-    one), so that a checkpoint at any step has one form, and a ``step()`` that divides the
-    gradients by ``grad_scale``, where there is one, and does nothing where ``found_inf`` is 1.
+    The rate is passed with every step, gradients are clipped by their global norm in the same pass
+    that reads them, and gradients of embeddings may be sparse.
+
+    A subclass creates the state of every parameter at the start (:func:`adam_state`, for example),
+    so that checkpoints of all steps have the same form. It has a ``step()`` that divides the
+    gradients by ``grad_scale``, if there is one, and does nothing if ``found_inf`` is 1.
     """
 
-    #: What the gradients are divided by, and whether nothing is to be done.
+    #: The divisor of the gradients, and the flag that the step must be skipped.
     grad_scale: Tensor | None
     found_inf: Tensor | None
 
@@ -228,11 +242,11 @@ class ClippedOptimizer(torch.optim.Optimizer):
         return norm(grads)
 
     def clipped_step(self, learning_rate: float, max_grad_norm: float) -> float | Tensor:
-        """Update with the gradients scaled so that their norm is at most `max_grad_norm`
-        (0: not clipped). Returns the norm before clipping. Sparse gradients are consumed.
+        """Update with the gradients scaled so that their norm is at most `max_grad_norm` (0: not
+        clipped); return the norm before clipping.
 
-        On a GPU nothing is waited for: the norm is a tensor there, and where it is not finite
-        the weights stay as they are.
+        Sparse gradients are consumed. On a GPU the host does not wait: the norm is a tensor there,
+        and if it is not finite, the weights stay as they are.
         """
         norm = self.grad_norm()
         for group in self.param_groups:
@@ -251,13 +265,14 @@ class ClippedOptimizer(torch.optim.Optimizer):
 
     @functools.cached_property
     def _dense(self) -> dict[Tensor, Tensor]:
-        """Dense gradients of the parameters with sparse ones, zero between steps."""
+        """The dense gradients of the parameters with sparse ones, zero between steps."""
         return {}
 
     @contextlib.contextmanager
     def _densified(self) -> Iterator[None]:
-        """Sparse gradients as dense ones, in buffers that are kept: only the rows that were used
-        are cleared, which for a large vocabulary is a thousandth of making a new one."""
+        """Convert, within the context, sparse gradients to dense ones, in buffers that are kept.
+        Only the rows that were used are cleared, which for a large vocabulary takes a thousandth of
+        the time of a new buffer."""
         used = []
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -275,7 +290,7 @@ class ClippedOptimizer(torch.optim.Optimizer):
 
 
 def adam_state(parameter: Tensor, bias_correction: bool) -> dict[str, Tensor]:
-    """Return what Adam keeps of `parameter` before the first step."""
+    """Return Adam's state of `parameter` before the first step."""
     start = 0.0 if bias_correction else _UNCORRECTED
     return {
         "step": torch.tensor(start, device=parameter.device),
@@ -285,14 +300,14 @@ def adam_state(parameter: Tensor, bias_correction: bool) -> dict[str, Tensor]:
 
 
 class AdamW(ClippedOptimizer, torch.optim.AdamW):
-    """AdamW with decoupled decay, clipping by global norm in the same pass, and a switch for the
-    bias correction.
+    """AdamW with decoupled decay, clipping by global norm in the same pass, and optional bias
+    correction.
 
-    The paper's code has no bias correction (google-research/bert,
-    ``AdamWeightDecayOptimizer``); with it, small sets collapse less often (Mosbach et al. 2021,
-    "On the Stability of Fine-tuning BERT"; Zhang et al. 2021). The default is to correct.
+    The paper's code has no bias correction (google-research/bert, ``AdamWeightDecayOptimizer``);
+    with it, training on small sets fails less often (Mosbach et al. 2021, "On the Stability of
+    Fine-tuning BERT"; Zhang et al. 2021). The default is to correct.
 
-    `lr` is set on every step by the training loop.
+    The training loop sets `lr` on every step.
     """
 
     def __init__(

@@ -1,5 +1,9 @@
-"""Muon (Jordan 2024, "Muon: An optimizer for hidden layers in neural networks"), with the scale and
-the decay of Liu et al. 2025 ("Muon is scalable for LLM training"), and AdamW beside it."""
+"""Train with Muon or LAMB, and choose an optimizer by its name.
+
+Muon is that of Jordan 2024 ("Muon: An optimizer for hidden layers in neural networks"), with the
+scale and the decay of Liu et al. 2025 ("Muon is scalable for LLM training"). LAMB is that of You et
+al. 2019. AdamW is in :mod:`bertine.training.optim`.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +20,10 @@ from bertine.models.heads import Model
 from bertine.options.training import Updates
 from bertine.training.optim import AdamW, ClippedOptimizer, adam_state, parameter_groups
 
-# Which tensors of ours are several matrices of the published models, joined along rows.
+# Joined tensors: parameters that are several matrices in the published models, joined along rows.
 
-#: Names of modules that are several of one shape, and how many (:mod:`bertine.models.layers`).
+#: Names of modules that join several matrices of one shape, with their number
+#: (:mod:`bertine.models.layers`).
 _JOINED = {"qkv": 3, "qk": 2}
 
 
@@ -31,19 +36,18 @@ def parts_of(model: nn.Module) -> dict[Tensor, int]:
     }
 
 
-# LAMB (You et al. 2019, "Large Batch Optimization for Deep Learning: Training BERT in 76
-# minutes", algorithm 2), as ALBERT was trained with it (google-research/albert,
-# ``lamb_optimizer.py``).
+# LAMB (You et al. 2019, "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes",
+# algorithm 2), as it trained ALBERT (google-research/albert, ``lamb_optimizer.py``).
 
 
 class Lamb(ClippedOptimizer):
-    """LAMB: Adam's update and the decay, made as long as the weights are, variable by variable, and
-    then times the rate. So each variable moves by the same share of its size.
+    """LAMB: Adam's update plus the decay, scaled to the norm of the weights, variable by variable,
+    then multiplied by the rate. So each variable changes by the same share of its size.
 
     Biases and norms are updated as by Adam, without decay and without that ratio, as in the
-    published program. There, query, key and value are variables of their own; the three parts of
-    our joined tensor have a ratio each. The published program has no bias correction, the paper
-    has; it is a switch. `lr` is set on every step by the training loop.
+    published program. There, query, key and value are separate variables; here the three parts of
+    the joined tensor have a ratio each. The published program has no bias correction, the paper
+    has; it is an option. The training loop sets `lr` on every step.
     """
 
     def __init__(
@@ -62,7 +66,8 @@ class Lamb(ClippedOptimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 self.state[parameter] = adam_state(parameter, bias_correction)
-        #: Room for the update of any one parameter, so that it stays in the cache between passes.
+        #: A buffer for the update of any one parameter, so that it stays in the cache between
+        #: passes.
         self._room: Tensor | None = None
 
     @torch.no_grad()
@@ -75,7 +80,7 @@ class Lamb(ClippedOptimizer):
 
     def _update(self, parameter: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         state, (beta1, beta2) = self.state[parameter], group["betas"]
-        # The fused kernel at a rate of 1 on zeros leaves the update there, its sign turned.
+        # The fused kernel at a rate of 1 on zeros gives the update, with the opposite sign.
         update = self._zeros_like(parameter)
         adam(
             [update],
@@ -116,19 +121,20 @@ class Lamb(ClippedOptimizer):
         return self._room[:size].view(parameter.shape).zero_()
 
 
-#: How long the momentum remembers.
+#: The decay factor of the momentum.
 _MOMENTUM = 0.95
-#: Of the polynomial of the Newton-Schulz iteration, which brings singular values between 0.7 and
-#: 1.2 in five steps, and those above a thousandth of the largest there at all.
+#: The coefficients of the polynomial of the Newton-Schulz iteration. In five steps it brings
+#: singular values between 0.7 and 1.2, if they are above a thousandth of the largest.
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _ITERATIONS = 5
-#: An orthogonal matrix [R, C] has entries of 1 / sqrt(max(R, C)) on average; times this they are as
-#: large as those of AdamW's updates, so that AdamW's rate and decay do (Liu et al., section 2.2).
+#: An orthogonal matrix [R, C] has entries of 1 / sqrt(max(R, C)) on average. Multiplied by this
+#: factor, they are as large as those of AdamW's updates, so that AdamW's rate and decay suit them
+#: (Liu et al., section 2.2).
 _RMS = 0.2
 
 
 class _Matrix(NamedTuple):
-    """A matrix to be updated: a view of the weights, its new direction, its rate and decay."""
+    """A matrix to update: a view of the weights, its new direction, its rate and decay."""
 
     weights: Tensor
     direction: Tensor
@@ -137,12 +143,12 @@ class _Matrix(NamedTuple):
 
 
 class Muon(ClippedOptimizer):
-    """Muon for the matrices of the layers: the momentum of the gradient with all its singular
-    values made about 1, so that every direction moves alike; AdamW for embeddings, heads, pooler,
-    biases and norms.
+    """Muon for the matrices of the layers; AdamW for embeddings, heads, pooler, biases and norms.
 
-    The parts of joined queries, keys and values are matrices of their own. Matrices of one shape
-    are made orthogonal together. `lr` is set on every step by the training loop.
+    Muon's update is the momentum of the gradient with all its singular values set to about 1, so
+    that every direction changes equally. The parts of joined queries, keys and values count as
+    separate matrices. Matrices of one shape are made orthogonal together. The training loop sets
+    `lr` on every step.
 
     Args:
         dtype: of the products that make matrices orthogonal. bf16 is precise enough, as the
@@ -197,13 +203,13 @@ class Muon(ClippedOptimizer):
             self._move(matrices)
 
     def _direction(self, parameter: Tensor) -> Tensor:
-        """Put the gradient into the momentum, and return their mean as Nesterov has it, in the
-        place of the gradient."""
+        """Add the gradient to the momentum, and return their Nesterov mean, stored in the memory of
+        the gradient."""
         grad, momentum = parameter.grad, self.state[parameter]["momentum"]
         assert grad is not None
         if self.grad_scale is not None:
             grad.div_(self.grad_scale)
-        if self.found_inf is not None:  # nothing enters: what is left is not used
+        if self.found_inf is not None:  # keeps the momentum unchanged
             grad.copy_(torch.where(self.found_inf > 0, momentum, grad))
         momentum.lerp_(grad, 1.0 - _MOMENTUM)
         return grad.lerp_(momentum, _MOMENTUM)
@@ -251,8 +257,8 @@ class Muon(ClippedOptimizer):
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """Return matrices near U V' of the singular value decompositions U S V' of `matrices`
-    [N, R, C], R at most C, by the Newton-Schulz iteration: singular values between 0.7 and 1.2."""
+    """Return matrices near U V' of the singular value decompositions U S V' of `matrices` [N, R,
+    C], R at most C, by the Newton-Schulz iteration: singular values between 0.7 and 1.2."""
     a, b, c = _COEFFICIENTS
     lengths = torch.linalg.matrix_norm(matrices.float(), keepdim=True) + 1e-7
     x = (matrices / lengths).to(matrices.dtype)
@@ -264,11 +270,12 @@ def orthogonal(matrices: Tensor) -> Tensor:
 
 
 def _is_of_layers(name: str, parameter: Tensor) -> bool:
-    """Tell whether the parameter called `name` is a matrix of a layer, of a generator's too."""
+    """Return whether the parameter called `name` is a matrix of a layer, including layers of a
+    generator."""
     return parameter.ndim == 2 and "layers" in name.split(".")
 
 
-# Optimizers by name.
+# Choice: optimizers by name.
 
 OPTIMIZERS: dict[OptimizerName, type[ClippedOptimizer]] = {
     "adamw": AdamW,
@@ -278,10 +285,10 @@ OPTIMIZERS: dict[OptimizerName, type[ClippedOptimizer]] = {
 
 
 def optimizer_for(model: Model, options: Updates, dtype: torch.dtype) -> ClippedOptimizer:
-    """Return the optimizer that `options` describe, of all parameters of `model` that are trained.
+    """Return the optimizer that `options` describe, for all trained parameters of `model`.
 
     Args:
-        dtype: that the run computes in, for Muon's products.
+        dtype: of the run's computation, for Muon's products.
     """
     settings = {
         "weight_decay": options.weight_decay,
@@ -295,7 +302,7 @@ def optimizer_for(model: Model, options: Updates, dtype: torch.dtype) -> Clipped
 
 
 def check_whole(options: Updates, shard: bool) -> None:
-    """Refuse weights that are divided among processes, where an update needs whole matrices.
+    """Refuse to divide weights among processes if the optimizer needs whole matrices.
 
     Raises:
         BertineError: they are to be divided.

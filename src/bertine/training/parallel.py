@@ -1,9 +1,10 @@
-"""A step computed by several processes: each its share of the batch, one gradient for all.
+"""Compute a training step in several processes: each computes a share of the batch.
 
-Two ways, both PyTorch's own. Replicas (``DistributedDataParallel``): every process has all weights
-and moments, and gradients are summed over the processes while the backward pass goes on. Shards
-(FSDP2, ``fully_shard``): every process has a part of weights, gradients and moments; the weights
-of a layer are gathered when it is computed and its gradients summed to where they belong.
+There are two ways, both PyTorch's own. Replicas (``DistributedDataParallel``): every process has
+all weights and moments, and gradients are summed over the processes during the backward pass.
+Shards (FSDP2, ``fully_shard``): every process has a part of weights, gradients and moments; the
+weights of a layer are gathered when it is computed, and its gradients are summed in the process
+that owns them.
 
 The sum over the processes of ``total / count of the whole step`` is the large batch's loss, as in
 accumulation: the gradient is that of one process with the same batch, up to rounding.
@@ -33,17 +34,19 @@ from bertine.objectives.losses import Loss, Term
 from bertine.training.distributed import DistContext
 from bertine.training.distributed import whole as whole_tensor
 
-# What a GPU needs that a CPU does not: batches sent while it computes, and no looking at its
-# numbers while it does.
+# GPU: send batches while the GPU computes, and avoid reading its numbers.
 #
-# The host only queues work; it waits for the GPU where a line of the log, an evaluation or a
-# checkpoint is due. Nothing here changes what a CPU does.
+# The host only queues work; it waits for the GPU when a line of the log, an evaluation or a
+# checkpoint is due. On a CPU nothing changes.
 
 
 def send(batch: Batch, model: Model, dtype: torch.dtype) -> Batch:
-    """Send `batch` to where `model` is. To a GPU: from page-locked memory, on a stream of its own,
-    so that the copy passes the products that are still queued; with its packing, if flash attention
-    can compute in `dtype` there and the backbone takes it."""
+    """Send `batch` to the device of `model`.
+
+    On a GPU the copy is from page-locked memory, on a separate stream, so that it overtakes the
+    products that are still queued. The batch includes its packing, if flash attention can compute
+    in `dtype` there and the backbone accepts it.
+    """
     device = next(model.parameters()).device
     if device.type != "cuda":
         return batch.to(device)
@@ -55,7 +58,7 @@ def send(batch: Batch, model: Model, dtype: torch.dtype) -> Batch:
         moved = batch.pin_memory().to(device)
     current.wait_stream(side)
     for tensor in moved.tensors():
-        # Made on one stream and used on the other: not to be given away while it is.
+        # Allocated on one stream and used on the other: must not be freed while it is in use.
         tensor.record_stream(current)
     return moved
 
@@ -66,14 +69,14 @@ def _side_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 def wait_for(device: torch.device) -> None:
-    """Return when all that was queued is done."""
+    """Wait until all queued work is done."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 class Norms:
-    """The norms of a run's gradients: looked at after every step on a CPU; elsewhere when
-    something is written, for a look waits for the device.
+    """The norms of a run's gradients. On a CPU they are checked after every step; on other devices
+    when something is written, because a check waits for the device.
 
     Args:
         learning_rate: for the message.
@@ -85,14 +88,14 @@ class Norms:
         self._worst: Tensor | None = None
 
     def add(self, norm: float | Tensor, step: int) -> None:
-        """Take the norm of `step` (from 1 on).
+        """Record the norm of `step` (counted from 1).
 
         Raises:
             BertineError: it is on the host, and not finite.
         """
         self._last = norm
         if isinstance(norm, Tensor):
-            # The maximum of anything and NaN is NaN.
+            # The maximum of NaN and anything is NaN.
             self._worst = norm if self._worst is None else torch.maximum(self._worst, norm)
         else:
             self.look(step)
@@ -101,7 +104,7 @@ class Norms:
         """Return the last norm, after `step` steps.
 
         Raises:
-            BertineError: it is not finite, or one since the last look was not.
+            BertineError: this norm, or one since the last check, is not finite.
         """
         worst = self._last if self._worst is None else self._worst
         self._worst = None
@@ -115,9 +118,9 @@ class Norms:
 
 
 class _Terms(nn.Module):
-    """The objective on the model as one module, which is what PyTorch's engines wrap.
+    """The objective and the model as one module, which PyTorch's engines wrap.
 
-    It returns tuples and not :class:`Term`: FSDP looks for the tensors of its output in PyTorch's
+    It returns tuples and not :class:`Term`: FSDP searches its output for tensors only in PyTorch's
     own containers.
     """
 
@@ -135,19 +138,19 @@ class _Terms(nn.Module):
 
 
 class DataParallel:
-    """The processes of `world` as they train `model` on `objective` together.
+    """The processes of `world`, which train `model` on `objective` together.
 
     Args:
         model: on this process's device; the same in all.
         max_tokens: of a micro-batch.
         dtype: to compute in.
         shard: divide weights, gradients and moments among the processes.
-        sample: a batch, to see which parameters the objective trains.
+        sample: a batch, used to find the parameters that the objective trains.
 
     Attributes:
-        model: what is trained: the model itself, or with `shard` a sharded copy of it, whose
-            parameters an optimizer is to be made of. With `shard`, the model itself is emptied in
-            all processes but the first; see :meth:`collect`.
+        model: the module that is trained: the model itself, or with `shard` a sharded copy of it;
+            the optimizer gets its parameters. With `shard`, the model itself is emptied in all
+            processes but the first; see :meth:`collect`.
     """
 
     def __init__(
@@ -175,8 +178,8 @@ class DataParallel:
             self._untrained = _untrained(model, objective, sample, dtype, world.device)
 
     def accumulate(self, batch: Batch, seeds: list[int]) -> list[dict[str, Term]]:
-        """Give every parameter the gradient of the whole `batch`; all processes must call it with
-        the same one.
+        """Add the gradient of the whole `batch` to every parameter; all processes must call it with
+        the same batch.
 
         Args:
             seeds: (seed, step) of the dropout; the micro-batch's number among those of all
@@ -190,8 +193,9 @@ class DataParallel:
         plan = plan_of(batch, world.size, self._limit)
         mine = plan[world.rank]
         first = sum(len(parts) for parts in plan[: world.rank])
-        # A process without a share computes a sequence that does not count, because the others
-        # wait for its gradients; with shards, one for each pass that it has fewer than others.
+        # A process without a share computes a sequence that does not count, because the others wait
+        # for its gradients; with shards, it computes one for each pass that it has fewer than
+        # others.
         passes = max(len(parts) for parts in plan) if self._shard else max(1, len(mine))
         counts = self._objective.counts(batch)
         found = []
@@ -215,8 +219,8 @@ class DataParallel:
         return found
 
     def collect(self) -> None:
-        """Bring the weights of a sharded model into the plain one of the first process, so that
-        it can evaluate or save it alone. All must call it."""
+        """Copy the weights of a sharded model into the plain one of the first process, so that it
+        can evaluate or save the model alone. All processes must call it."""
         if not self._shard:
             return
         mine = dict(self._plain.named_parameters())
@@ -227,20 +231,20 @@ class DataParallel:
                     mine[name].copy_(full)
 
     def close(self) -> None:
-        """Leave the model as it was given, with its new weights (with `shard`: in the first
-        process). All must call it."""
+        """Restore the original form of the model, with its new weights (with `shard`: in the first
+        process). All processes must call it."""
         self.collect()
         for parameter in self._untrained:
             parameter.requires_grad_(True)
         self._engine = None
 
     def _started(self) -> nn.Module:
-        """Return the engine. Replicas are made at the first step: by then the optimizer, which is
-        to have all parameters, is there and a checkpoint has been read."""
+        """Return the engine. Replicas are created at the first step: by then the optimizer, which
+        needs all parameters, exists and a checkpoint has been read."""
         if self._engine is None:
             from torch.nn.parallel import DistributedDataParallel
 
-            # Or it would wait for gradients that never come.
+            # Otherwise the engine would wait for gradients that never come.
             for parameter in self._untrained:
                 parameter.requires_grad_(False)
             self._engine = DistributedDataParallel(
@@ -250,8 +254,8 @@ class DataParallel:
 
     @contextlib.contextmanager
     def _summing(self, engine: nn.Module, last: bool) -> Iterator[None]:
-        """Let replicas sum over the processes once a step, at its last micro-batch; shards do each
-        time, for the sums of a whole model's gradients are what they have no room for."""
+        """Make replicas sum over the processes once a step, at its last micro-batch; shards sum at
+        each micro-batch, because they have no room for the unsummed gradients of a whole model."""
         if self._shard or last:
             yield
         else:
@@ -260,18 +264,18 @@ class DataParallel:
 
 
 def _nothing(term: Term) -> Term:
-    """Return `term` as of a sequence that does not count."""
+    """Return `term` as that of a sequence that does not count."""
     correct = None if term.correct is None else torch.zeros_like(term.correct)
     shares = {name: torch.zeros_like(number) for name, number in term.shares.items()}
     return Term(torch.zeros_like(term.total), 0, correct, term.weight, shares)
 
 
 def _sharded(terms: _Terms, world: DistContext, dtype: torch.dtype) -> nn.Module:
-    """Shard the parameters of `terms` in place: each layer by itself, the rest together, and with
-    it layers whose weights are used more than once for a token.
+    """Shard the parameters of `terms` in place: each layer separately, the rest together. Layers
+    whose weights are used more than once for a token belong to the rest.
 
-    Layers are gathered and computed in `dtype`, and their gradients are summed in fp32.
-    Embeddings and heads are gathered in fp32, once for all of a pass, and computed by autocast.
+    Layers are gathered and computed in `dtype`, and their gradients are summed in fp32. Embeddings
+    and heads are gathered in fp32, once for all of a pass, and computed by autocast.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -290,8 +294,8 @@ def _sharded(terms: _Terms, world: DistContext, dtype: torch.dtype) -> nn.Module
 def _untrained(
     model: Model, objective: Loss, sample: Batch, dtype: torch.dtype, device: torch.device
 ) -> list[nn.Parameter]:
-    """Return the parameters that `objective` gives no gradient, such as the pooler's without NSP:
-    found by a backward pass over one sequence, whose gradients are dropped."""
+    """Return the parameters that get no gradient from `objective`, such as the pooler's without
+    NSP. They are determined by a backward pass over one sequence, whose gradients are discarded."""
     part = select(sample, torch.zeros(1, dtype=torch.int64)).to(device)
     with autocast(dtype, device):
         terms = objective.terms(model, part)

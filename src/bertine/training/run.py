@@ -1,9 +1,9 @@
-"""The folder of a training run, and whether it can be resumed.
+"""Open the folder of a training run, and decide whether the run can be resumed.
 
 RUN/
-  run.json        what was asked for, resolved; versions and machine
+  run.json        the resolved settings; versions and machine
   log.jsonl       one object a line
-  checkpoints/    step-00001000/ …, whole or absent
+  checkpoints/    step-00001000/ …, complete or absent
   model/          the model directory, when the run is done
 """
 
@@ -35,34 +35,35 @@ from bertine.reports.run_files import read_begun
 from bertine.training.checkpoint import checkpoints, remove_leftovers, remove_torn
 from bertine.training.distributed import DistContext
 
-#: The file in a run's folder that makes it one.
+#: The file that marks a folder as that of a run.
 _SETTINGS = "run.json"
 
 #: Seconds to wait for a process that is ending in the same folder.
 _PATIENCE = 5.0
 
-#: Characters of a setting in a message of one line: a thousand labels are not read.
+#: The most characters of a setting in a message of one line; a thousand labels would not be
+#: readable.
 _SHOWN = 120
 
 _TRAINING = (FinetuneOptions, PretrainOptions, SimilarityOptions)
 #: Settings that may differ when a run is resumed: they do not change what is computed.
-#: (``split_seed`` unless the examples are others: see `_free`.)
+#: (``split_seed`` may not if the examples differ: see `_free`.)
 _FREE = free_in("run", _TRAINING) | {
     *("held_out_tokens", "data_path", "model_path", "teacher_path", "bf16_speedup", "threads")
 }
 
-#: Settings that may differ from process to process. The others decide what is computed, or when
-#: the processes meet: one that evaluates more often than the others would be waited for.
+#: Settings that may differ from process to process. The others decide what is computed, or when the
+#: processes synchronize: if one evaluated more often than the others, they would wait for it.
 _OWN = own_of_processes(_TRAINING) | {"data_path", "model_path", "teacher_path"}
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run's folder, opened by :meth:`open`.
+    """The folder of a run, opened by :meth:`open`.
 
     Attributes:
         folder: the run's folder.
-        checkpoint: the checkpoint to go on from, None for a start.
+        checkpoint: the checkpoint to resume from; None at the start of a run.
         finished: whether the run had already reached its end.
     """
 
@@ -80,12 +81,12 @@ class Run:
 
     @property
     def environment(self) -> dict[str, Any]:
-        """Versions and machine that the run was begun with."""
+        """Versions and machine at the start of the run."""
         return read_begun(self.folder / _SETTINGS)[1]
 
     @property
     def generator(self) -> Path:
-        """The model directory of the generator, where one was trained and is kept."""
+        """The model directory of the generator, if one was trained and is kept."""
         return self.folder / "generator"
 
     @classmethod
@@ -99,22 +100,22 @@ class Run:
         world: DistContext | None = None,
         shard: bool = False,
     ) -> Iterator[Run]:
-        """Start a run in `folder`, or find where it stopped, and keep all other processes that
-        would train there out of the folder until the end.
+        """Start a run in `folder`, or resume it, and keep all other processes that would train
+        there out of the folder until the end.
 
         Args:
-            folder: made if missing, and then removed again if nothing came into it.
-            settings: everything that decides the result, as JSON values. With so many
-                ``threads``, if it says so, PyTorch computes until the end.
-            resume: go on with the run that is there; without one, start.
-            world: the processes of the run, which all call this; the first one alone looks into
-                the folder. A run may be resumed by another number of them.
+            folder: created if missing, and then removed again if it stays empty.
+            settings: everything that decides the result, as JSON values. If they contain
+                ``threads``, PyTorch computes with that number until the end.
+            resume: resume the run in the folder; if there is none, start one.
+            world: the processes of the run, which all call this; only the first one reads the
+                folder. A run may be resumed by another number of them.
             shard: whether they divide the weights.
 
         Raises:
-            BertineError: a run is there and `resume` is False; or it was made with other
-                settings than these; or not all processes have the same; or another process is at
-                it.
+            BertineError: a run exists and `resume` is False; or it was started with other settings
+                than these; or not all processes have the same settings; or another process is
+                training there.
         """
         folder, world = Path(folder), world or DistContext()
         if shard and world.size == 1:
@@ -138,8 +139,8 @@ class Run:
     def _begin(
         cls, folder: Path, settings: dict[str, Any], resume: bool, environment: dict[str, Any]
     ) -> tuple[str | None, bool]:
-        """Return the checkpoint to go on from and whether the run is finished; starts it if need
-        be."""
+        """Return the checkpoint to resume from and whether the run is finished; start it if
+        necessary."""
         known = cls.check(folder, resume)  # another process may have begun one until now
         file = folder / _SETTINGS
         settings = json.loads(json.dumps(settings))  # tuples are lists, as in the file
@@ -161,7 +162,8 @@ class Run:
 
     @staticmethod
     def check(folder: Path | str, resume: bool) -> bool:
-        """Tell whether `folder` holds a run; refuses what :meth:`open` would. Nothing is written.
+        """Return whether `folder` holds a run; refuse what :meth:`open` would refuse. Nothing is
+        written.
 
         Raises:
             BertineError: `folder` is a file, or holds something else; or a run that is not to be
@@ -190,33 +192,34 @@ class Run:
 
     @staticmethod
     def begun(folder: Path | str) -> dict[str, Any] | None:
-        """Return the settings of the run in `folder`; None where there is none yet."""
+        """Return the settings of the run in `folder`; None if there is no run yet."""
         file = Path(folder) / _SETTINGS
         return read_begun(file)[0] if file.exists() else None
 
     @staticmethod
     def steps(folder: Path | str) -> int | None:
-        """Return the number of steps of the run in `folder`; None where there is none yet."""
+        """Return the number of steps of the run in `folder`; None if there is no run yet."""
         steps = (Run.begun(folder) or {}).get("steps")
         return steps if isinstance(steps, int) else None
 
     def say_finished(self, save_best: bool) -> None:
-        """Say that the run was finished already, and of `save_best` if it was without it that this
-        comes too late."""
+        """Print that the run was already finished, and that `save_best` has no effect if the run
+        was trained without it."""
         logger.info(f"{self.folder}: the run was finished already")
         if save_best and not TaskInfo.read(self.model / TASK).training.get("save_best"):
             logger.warning(
-                f"{self.folder}: {option('save_best', True)} comes too late: the model is that of "
-                "the last step; to get the best one, run it again in another folder"
+                f"{self.folder}: {option('save_best', True)} has no effect on a finished run: the "
+                "model is that of the last step; to get the best one, run it again in another "
+                "folder"
             )
 
     def remove_checkpoints(self) -> None:
-        """Remove the checkpoints of a run that is done, and will not be resumed."""
+        """Remove the checkpoints of a run that is finished and will not be resumed."""
         shutil.rmtree(self.checkpoints, ignore_errors=True)
 
     def discard(self) -> None:
-        """Remove the traces of a run that came to nothing before its first step was done, so that
-        it can be started again with the mistake mended."""
+        """Remove the files of a run that failed before its first step was done, so that it can be
+        started again after the mistake is corrected."""
         for name in (_SETTINGS, "log.jsonl"):
             (self.folder / name).unlink(missing_ok=True)
         for name in ("checkpoints", "tensorboard"):
@@ -226,13 +229,13 @@ class Run:
 
 @contextlib.contextmanager
 def _held(folder: Path) -> Iterator[None]:
-    """Make the folder if need be, and keep other processes out of it."""
+    """Create the folder if necessary, and keep other processes out of it."""
     new = not folder.exists()
     with os_errors(folder, "writing it"):
         folder.mkdir(parents=True, exist_ok=True)
     busy = "another process is training there; wait until it ends, or end it"
     try:
-        # Those that made batches for a killed process end a moment after it.
+        # The workers that made batches for a killed process end a moment after it.
         with lock_folder(folder, busy, patience=_PATIENCE):
             yield
     finally:
@@ -246,8 +249,8 @@ def _remove_if_empty(folder: Path) -> None:
 
 
 def _free(old: dict[str, Any], new: dict[str, Any]) -> frozenset[str]:
-    """Return the settings that may differ; where the examples do, the seed that held them out is
-    not one of them."""
+    """Return the settings that may differ; if the examples differ, the seed of the held-out split
+    is not one of them."""
     others = old.get("examples_fingerprint") != new.get("examples_fingerprint")
     return _FREE - {"split_seed"} if others else _FREE
 
@@ -259,23 +262,24 @@ def refuse_changes(
     new: dict[str, Any],
     free: frozenset[str] = frozenset(),
 ) -> None:
-    """Refuse to go on with other settings, but for those that are `free`.
+    """Refuse to continue with other settings, except for those that are `free`.
 
     Args:
-        file: that holds the `old` ones.
-        what: was begun with them, e.g. "run was started".
+        file: the file with the `old` settings.
+        what: what was begun with them, e.g. "run was started".
 
     Raises:
         BertineError: one differs.
     """
     old = with_current_names(old)
-    # What a fingerprint differs by, such as the seed, tells more than it does.
+    # Fingerprints last: the cause of a different fingerprint, such as the seed, is more
+    # informative.
     keys = sorted(old.keys() | new.keys(), key=lambda key: (key.endswith("_fingerprint"), key))
     for key in keys:
         if key not in free and old.get(key) != new.get(key):
             name, before, now = _innermost(key, old.get(key), new.get(key))
             differs = f"{name} = {briefly(before, _SHOWN)}, not {briefly(now, _SHOWN)}"
-            if key.endswith("_fingerprint"):  # whose digits tell nobody anything
+            if key.endswith("_fingerprint"):  # its digits mean nothing to a reader
                 thing = key.removesuffix("_fingerprint").replace("_", " ")
                 differs = f"{'other' if thing.endswith('s') else 'another'} {thing}"
             raise BertineError(
@@ -285,18 +289,18 @@ def refuse_changes(
 
 
 def _innermost(name: str, old: Any, new: Any) -> tuple[str, Any, Any]:
-    """Return the first part that differs of two settings, where both are mappings."""
+    """Return the innermost setting that differs, if both settings are mappings."""
     while isinstance(old, dict) and isinstance(new, dict):
         keys = dict.fromkeys([*old, *new])
         key = next((key for key in keys if old.get(key) != new.get(key)), None)
-        if key is None:  # nothing here, and no such key there
+        if key is None:  # absent here, and no such key there
             break
         name, old, new = f"{name}.{key}", old.get(key), new.get(key)
     return name, old, new
 
 
 def _compare_environment(file: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
-    """Say what on this machine may make other bits of the same numbers."""
+    """Print the differences of this machine that may give other bits for the same computation."""
     usual = {"processes": 1, "sharded": False}
     old, new = usual | old, usual | new
     for key, value in new.items():

@@ -1,4 +1,8 @@
-"""The gradients of one training step, computed in parts: by this process, or by it and others."""
+"""Compute the gradients of one training step in parts, by one process or several.
+
+Also here: compilation of the model's parts, freezing of weights, and the sums for a line of the
+log.
+"""
 
 from __future__ import annotations
 
@@ -28,21 +32,25 @@ from bertine.training.distributed import DistContext
 from bertine.training.optim import row_gradients
 from bertine.training.parallel import DataParallel, send
 
-# torch.compile for training on a GPU: of the parts that come again, not of the whole.
+# Compilation: torch.compile for training on a GPU, applied to the repeated parts, not to the whole
+# model.
 #
-# All encoder layers share one piece of compiled code, made twice at most for each way they are
-# called (with the shapes as they come first, then with the number of rows left open), and batches
-# of any size compile nothing more. Where PyTorch meets more ways than :data:`_WAYS`, it computes
-# the rest as without compiling.
+# All encoder layers share one piece of compiled code. It is compiled at most twice for each way of
+# calling a layer: with the first shapes, then with a variable number of rows. After that, batches
+# of any size compile nothing more. If PyTorch meets more than :data:`_WAYS` ways, it computes the
+# rest without compiling.
 
-#: Ways to call a part that are compiled: training and evaluation, with padding and without.
+#: The ways to call a part that are compiled: training and evaluation, with padding and without.
 _WAYS = 16
 
 
 def compile_parts(model: Model) -> None:
-    """Compile the encoder layers of `model` (in place), its heads that guess words, and the
-    cross-entropy; each when it is first called. State dicts and copies of the model stay as they
-    are. Without a C compiler, which torch.compile calls, say so and compile nothing."""
+    """Compile the encoder layers of `model` (in place), its heads that predict words, and the
+    cross-entropy, each at its first call.
+
+    State dicts and copies of the model stay as they are. Without a C compiler, which torch.compile
+    needs, print a note and compile nothing.
+    """
     if not any(map(shutil.which, (os.environ.get("CC", ""), "clang", "gcc"))):
         logger.info(
             "no C compiler (gcc or clang): the model is not compiled, and trains more slowly"
@@ -50,7 +58,8 @@ def compile_parts(model: Model) -> None:
         return
     allow_recompilations(_WAYS)
     for layer in model.backbone.layers:
-        # The steps of recurrent ones are as many as a batch has: each would be code of its own.
+        # Recurrent layers are left out: their number of steps depends on the batch, and each number
+        # would be compiled again.
         if not isinstance(layer, RecurrentLayer):
             layer.compile()
     for head in model.heads.values():
@@ -59,7 +68,7 @@ def compile_parts(model: Model) -> None:
     losses.compile_cross_entropy()
 
 
-# Weights that training leaves as they are.
+# Freezing: weights that training leaves unchanged.
 
 
 def check_freezing(model: Model, layers: int) -> None:
@@ -78,8 +87,8 @@ def check_freezing(model: Model, layers: int) -> None:
 
 @contextlib.contextmanager
 def frozen(model: Model, *, layers: int, embeddings: bool) -> Iterator[None]:
-    """Within it, the lowest `layers` layers, and the embeddings if `embeddings`, are not trained:
-    their weights get no gradient. Dropout in them goes on as elsewhere.
+    """Freeze, within the context, the lowest `layers` layers, and the embeddings if `embeddings`:
+    their weights get no gradient. Dropout in them stays active.
 
     Raises:
         BertineError: there are fewer layers.
@@ -100,15 +109,16 @@ def frozen(model: Model, *, layers: int, embeddings: bool) -> Iterator[None]:
 
 
 def has_biases(model: Model) -> bool:
-    """Tell whether the linear layers of the backbone add biases; those of ModernBERT do not."""
+    """Return whether the linear layers of the backbone have biases; those of ModernBERT have
+    none."""
     layers = [part for part in model.backbone.layers.modules() if isinstance(part, nn.Linear)]
     return any(layer.bias is not None for layer in layers)
 
 
 @contextlib.contextmanager
 def only_biases_trained(model: Model) -> Iterator[None]:
-    """Within it, of the weights of `model` only the biases and the parameters of layer norms, all
-    those of one dimension, are trained (BitFit: Ben Zaken et al. 2021, arXiv 2106.10199)."""
+    """Train, within the context, only the biases and the parameters of layer norms (all weights of
+    `model` with one dimension) (BitFit: Ben Zaken et al. 2021, arXiv 2106.10199)."""
     held = [p for p in model.parameters() if p.requires_grad and p.ndim > 1]
     with _without_gradients(held):
         yield
@@ -116,7 +126,7 @@ def only_biases_trained(model: Model) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_gradients(held: Sequence[nn.Parameter]) -> Iterator[None]:
-    """Within it, `held` get no gradient."""
+    """Compute, within the context, no gradients for `held`."""
     try:
         for parameter in held:
             parameter.requires_grad_(False)
@@ -126,20 +136,20 @@ def _without_gradients(held: Sequence[nn.Parameter]) -> Iterator[None]:
             parameter.requires_grad_(True)
 
 
-# The sums of losses, right answers and tokens between two lines of a run's log.
+# The meter: sums of losses, correct predictions and tokens between two lines of a run's log.
 
 
 @dataclass
 class Meter:
-    """Sums since the last line of the log.
+    """The sums since the last line of the log.
 
     Attributes:
-        totals: of the losses of each term (fp32 scalars, on the device).
-        correct: targets predicted right, for the terms that know it (int64 scalars).
+        totals: the losses of each term (fp32 scalars, on the device).
+        correct: the correctly predicted targets, for the terms that count them (int64 scalars).
         shares: other numbers of targets, by "term_name" (int64 scalars).
-        counts: targets.
-        tokens: real tokens.
-        seconds: of the steps.
+        counts: the targets.
+        tokens: the real tokens.
+        seconds: the duration of the steps.
     """
 
     totals: dict[str, Tensor] = field(default_factory=dict)
@@ -161,7 +171,7 @@ class Meter:
                 self.shares[key] = self.shares.get(key, 0) + number
 
     def state(self) -> dict[str, Any]:
-        """Return the sums for a checkpoint, as JSON values; a float holds an fp32 number
+        """Return the sums for a checkpoint, as JSON values; a float represents an fp32 number
         exactly."""
         return {
             "totals": {name: float(total) for name, total in self.totals.items()},
@@ -178,7 +188,7 @@ class Meter:
 
     @classmethod
     def restore(cls, state: dict[str, Any], device: torch.device) -> Meter:
-        """Return the meter of :meth:`state`."""
+        """Restore a meter from its :meth:`state`."""
         return cls(
             {name: torch.tensor(v, device=device) for name, v in state["totals"].items()},
             {name: torch.tensor(v, device=device) for name, v in state["correct"].items()},
@@ -190,8 +200,9 @@ class Meter:
 
     @classmethod
     def resumed(cls, state: dict[str, Any], world: DistContext, device: torch.device) -> Meter:
-        """Return this process's part of a checkpoint's sums: its own where the world is the same,
-        so that they go on being added in the same order; else the first process has it all."""
+        """Return this process's part of the sums in a checkpoint. If the number of processes is the
+        same, it is its own part, so that the order of addition is the same; else the first process
+        gets everything."""
         parts = state.get("meters", [state["meter"]])
         if len(parts) == world.size:
             return cls.restore(parts[world.rank], device)
@@ -205,15 +216,15 @@ class Meter:
     @classmethod
     def joined(cls, states: list[dict[str, Any]], device: torch.device) -> Meter:
         """Add up the meters of all processes, from the :meth:`state` of each. Tokens and seconds
-        are those of the whole step in every one."""
+        are already those of the whole step in each of them."""
         first = dict(states[0])
         for name in ("totals", "correct", "counts", *(("shares",) if "shares" in first else ())):
             first[name] = {key: sum(state[name][key] for state in states) for key in first[name]}
         return cls.restore(first, device)
 
     def means(self, weights: dict[str, float]) -> dict[str, float]:
-        """Compute the numbers of a line of the log: the loss, by the `weights` of the terms; loss
-        and accuracy of each term that had a target; tokens a second."""
+        """Compute the values of a line of the log: the loss, by the `weights` of the terms; loss
+        and accuracy of each term that had a target; tokens per second."""
         losses = {k: float(v) / max(1, self.counts[k]) for k, v in self.totals.items()}
         entry = {"loss": sum(weights[k] * v for k, v in losses.items())}
         alone = len(losses) == 1
@@ -230,7 +241,7 @@ class Meter:
         return entry
 
 
-#: Tokens, padding counted, that are computed at once: of a CPU, of a GPU.
+#: The tokens, padding counted, that are computed at once on a CPU and on a GPU.
 CPU_MICRO_BATCH, GPU_MICRO_BATCH = 16384, 65536
 
 
@@ -243,7 +254,7 @@ def accumulate(
     whole step, not averaged per part, so any partition gives the large batch's gradient.
 
     Args:
-        seeds: (seed, step) of the dropout; the part's index is added.
+        seeds: (seed, step) of the dropout; the index of the part is added.
     """
     adapt_spin_count()
     whole: dict[str, int] = {}
@@ -264,25 +275,25 @@ def accumulate(
 
 
 class TrainStep:
-    """Computes the steps of a run: this process by itself, or as one of a team.
+    """The computation of a run's steps, by this process alone or as one of several.
 
     Args:
-        model: on this process's device; in a team the same in all processes.
-        batch: a pure function of the step, of which a team looks at the first.
-        world: the processes that compute each step together; all make a stepper.
+        model: on this process's device; with several processes the same in all.
+        batch: a pure function of the step; several processes inspect the first batch.
+        world: the processes that compute each step together; all create a stepper.
         dtype: to compute in.
-        max_tokens: of a micro-batch, padding counted; None: what suits the device.
+        max_tokens: of a micro-batch, padding counted; None: a value that suits the device.
         shard: divide weights, gradients and moments among the processes.
-        compile: the parts of the model, on a GPU.
+        compile: compile the parts of the model, on a GPU.
 
     Attributes:
-        model: what is trained, and what an optimizer is made of: the model itself, or with `shard`
-            a sharded copy of it.
-        plain: the model as it was given; with `shard` it may be without weights.
-        objective: what is minimized.
+        model: the module that is trained, and whose parameters the optimizer gets: the model
+            itself, or with `shard` a sharded copy of it.
+        plain: the model as it was passed; with `shard` it may be without weights.
+        objective: the loss to minimize.
         max_tokens: of a micro-batch.
         config: of the model.
-        dtype: computed in.
+        dtype: of the computation.
     """
 
     def __init__(
@@ -340,13 +351,13 @@ class TrainStep:
         return accumulate(self.plain, self.objective, parts, dtype=self.dtype, seeds=seeds)
 
     def collect(self) -> None:
-        """Bring the weights of a sharded model into the plain one of the first process; all
+        """Copy the weights of a sharded model into the plain one of the first process; all
         processes must call it."""
         if self._team is not None:
             self._team.collect()
 
     def close(self) -> None:
-        """Leave the model as it was given, with its new weights (with `shard`: in the first
+        """Restore the original form of the model, with its new weights (with `shard`: in the first
         process); all processes must call it."""
         if self._team is not None:
             self._team.close()

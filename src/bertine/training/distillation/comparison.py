@@ -1,4 +1,4 @@
-"""A student beside its teacher: scores, agreement, and speed, measured in turns."""
+"""Compare a student with its teacher: scores, agreement, and speed, measured in turns."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from bertine.tasks.base import Task
 from bertine.training.distillation.teachers import ModelTeacher, Teacher
 from bertine.training.finetuning.learner import Learner
 
-#: Turns of each, and the seconds that one of the teacher's takes, about.
+#: The number of turns of each model, and the approximate seconds of one turn of the teacher.
 _TURNS, _SECONDS = 5, 0.5
-#: Texts that are timed, at the most.
+#: The largest number of texts that are timed.
 _TEXTS = 512
 
 
 @dataclass(frozen=True)
 class TeacherComparison:
-    """What the report of a student says of its teacher.
+    """The comparison of a student with its teacher, for the student's report.
 
     Attributes:
         name: of the teacher's folder or file.
         metrics: of the teacher on the validation examples; empty: not known.
-        judged_by_teacher: whether the validation examples have the teacher's answers for labels, as
-            they have none of their own: the student's scores are its agreement with the teacher.
-        seen: validation examples that the teacher, or what the student begins as, was trained on,
-            as far as that is known; 0 of few.
-        judged: validation examples.
+        judged_by_teacher: whether the teacher's answers serve as labels of the validation examples,
+            because these have none: the student's scores are its agreement with the teacher.
+        seen: the validation examples that the teacher, or the model that the student is initialized
+            from, was trained on, as far as known; 0 if they are few.
+        judged: the number of validation examples.
         agreement: the share of the validation examples that both answer alike; None: not known, or
             answers are numbers.
-        times_as_fast: the time of the teacher over that of the student, for the same texts; None:
-            there is no model to measure.
-        threads: that both computed with.
-        timed: texts of which the time was measured.
-        labelled, unlabelled: training examples.
+        times_as_fast: the time of the teacher divided by that of the student, for the same texts;
+            None: the teacher is no model that could be measured.
+        threads: the number of threads of both.
+        timed: the number of texts of the measurement.
+        labelled, unlabelled: the numbers of training examples with and without a label.
     """
 
     name: str
@@ -67,10 +67,10 @@ class TeacherComparison:
 
     @classmethod
     def read(cls, values: Any) -> TeacherComparison:
-        """Take back what :meth:`to_dict` returned.
+        """Read the values that :meth:`to_dict` returned.
 
         Raises:
-            BertineError: it is something else.
+            BertineError: they are something else.
         """
         try:
             return cls(**values)
@@ -80,8 +80,8 @@ class TeacherComparison:
             ) from error
 
     def lines(self, metrics: dict[str, float], judged: Sequence[str]) -> list[str]:
-        """Return a comparison with the student's `metrics`, by those by which the task is
-        `judged`."""
+        """Describe the comparison with the student's `metrics`, using the metrics by which the task
+        is `judged`."""
         lines = []
         parts = []
         for name in judged:
@@ -113,8 +113,8 @@ class TeacherComparison:
 
 
 def seen_by_teacher(seen: int, judged: int) -> str:
-    """Say that a teacher, or what its student begins as, was trained on so many of the validation
-    examples."""
+    """Describe how many of the validation examples the teacher, or the model that its student is
+    initialized from, was trained on."""
     whose = "the teacher, or what the student begins as,"
     line = overlap_line(seen, judged, whose, "validation examples")
     return f"{str(line).removeprefix('note: ')}, and the student's share of it as little"
@@ -131,13 +131,13 @@ def compare(
     device: str | None,
     precision: Precision,
 ) -> TeacherComparison:
-    """Judge a teacher on the validation examples, and measure it beside its student, both in the
-    numbers that the teacher computes in.
+    """Judge a teacher on the validation examples, and measure its speed and that of its student,
+    both in the precision of the teacher.
 
     Args:
         model: the student's model directory.
         judged_by_teacher, seen, labelled: see :class:`TeacherComparison`.
-        device, precision: to compute on and in, where the teacher is a file, or on a GPU.
+        device, precision: to compute on and in, if the teacher is a file, or on a GPU.
     """
     validation = data.validation
     facts: dict[str, Any] = {
@@ -174,7 +174,8 @@ def compare(
 
 
 def agreement(task: Task[Any], ours: Sequence[Any], theirs: Sequence[Any]) -> float | None:
-    """Return the share of the examples that two models answer alike; None: answers are numbers."""
+    """Return the share of the examples that two models answer alike; None if answers are
+    numbers."""
     if task.numeric or not ours:
         return None
     pairs = zip(ours, theirs, strict=True)
@@ -182,8 +183,8 @@ def agreement(task: Task[Any], ours: Sequence[Any], theirs: Sequence[Any]) -> fl
 
 
 def speed_ratio(teacher: Pipeline, student: Pipeline, examples: Examples[Any]) -> tuple[float, int]:
-    """Measure how many times as fast a student is, on the same texts in turns: the median of the
-    ratios, and how many texts were timed."""
+    """Measure how many times as fast a student is, on the same texts in turns; return the median of
+    the ratios, and the number of timed texts."""
     items = examples.items[:_TEXTS]
     part = replace(examples, items=items)
     sides = [
@@ -195,7 +196,7 @@ def speed_ratio(teacher: Pipeline, student: Pipeline, examples: Examples[Any]) -
     share = min(1.0, _SECONDS / max(once, 1e-9))
     rows = max(1, round(len(items) * share))
     sides = [(a, [f for f in features if f.row < rows]) for a, features in sides]
-    for answering, features in sides:  # shapes of the smaller batches are new
+    for answering, features in sides:  # smaller batches have new shapes
         _seconds(answering, features)
     ratios = [_seconds(*sides[0]) / max(_seconds(*sides[1]), 1e-9) for _ in range(_TURNS)]
     return statistics.median(ratios), rows
@@ -212,11 +213,11 @@ def _seconds(answering: Pipeline, features: list[Any]) -> float:
 
 @dataclass(frozen=True, repr=False)
 class Distilled(Learner):
-    """The result of distilling on a task: a learner, and its comparison with the teacher.
+    """A learner distilled on a task, with its comparison with the teacher.
 
     Attributes:
-        teacher: its scores on the validation examples, how often both answer alike, and how many
-            times as fast the student is.
+        teacher: the comparison: the teacher's scores on the validation examples, how often both
+            answer alike, and how many times as fast the student is.
     """
 
     teacher: TeacherComparison = field(default_factory=lambda: TeacherComparison(""))
@@ -229,6 +230,6 @@ class Distilled(Learner):
         return self._with_comparison(super().shown_lines())
 
     def _with_comparison(self, lines: list[str]) -> list[str]:
-        """Put the comparison before the last two lines, of the time and the folder."""
+        """Insert the comparison before the last two lines, which give the time and the folder."""
         at = next((n for n, line in enumerate(lines) if line.startswith("trained in")), len(lines))
         return [*lines[:at], *self.teacher.lines(self.metrics, self.metric_names), *lines[at:]]

@@ -1,4 +1,7 @@
-"""Distilling on a token store: a smaller language model from a larger one (Sanh et al. 2019)."""
+"""Distil a large model into a smaller one: ``distill``, and distillation on a token store.
+
+On a token store a language model learns from a larger one (Sanh et al. 2019).
+"""
 
 from __future__ import annotations
 
@@ -60,18 +63,18 @@ from bertine.training.pretraining.result import PretrainResult
 from bertine.training.pretraining.run import PretrainSetup, train_on_store
 from bertine.training.run import Run
 
-#: The usual format of the sequences: the published code cuts running text.
+#: The default format of the sequences: the published code cuts running text.
 _FORMAT: InputFormat = "full-sentences"
 
 
 def distill_on_store(
     store: Path | str, out: Path | str, options: DistillOptions, world: DistContext
 ) -> PretrainResult:
-    """Train a student on a token store beside its teacher; see :func:`bertine.distill`.
+    """Train a student on a token store together with its teacher; see :func:`bertine.distill`.
 
     Raises:
         BertineError: there is no teacher, it has no MLM head or another vocabulary than the store
-            or the student; what cannot be compared is to be; what pre-training raises.
+            or the student; things are to be compared that cannot be; what pre-training raises.
     """
     began = time.monotonic()
     world.alone(lambda: Run.check(out, options.resume))
@@ -141,7 +144,8 @@ def _loaded_teacher(folder: Path | str) -> LoadedModel:
 
 @dataclass
 class _StoreDistillation:
-    """A teacher, the plan of its student, and what is learned of it."""
+    """The teacher, the plan of the student, and the terms of the loss of a distillation on a
+    store."""
 
     options: DistillOptions
     loaded_teacher: LoadedModel
@@ -173,8 +177,8 @@ class _StoreDistillation:
             raise BertineError("all weights are 0, so there is nothing to learn")
 
     def _unused(self, same_width: bool) -> dict[str, str]:
-        """Return by name the options on soft targets and the cosine that change nothing, and
-        why."""
+        """Return the options on soft targets and the cosine that have no effect, by name, with the
+        reason."""
         reasons = {}
         if not self.options.soft_weight:
             why = f"{option('soft_weight', 0)} leaves out the soft targets"
@@ -199,7 +203,7 @@ class _StoreDistillation:
             )
 
     def student(self) -> Model:
-        """Build the student, with the projections that its terms need."""
+        """Build the student, with the projections that its loss terms need."""
         options, plan, teacher = self.options, self.plan, self.loaded_teacher.model
         logger.info(plan.line(self.loaded_teacher.config))
         if plan.folder is not None:
@@ -245,7 +249,7 @@ class _StoreDistillation:
         return frozenset(names)
 
     def loss(self, model: Model, where: torch.device) -> Loss:
-        """Return what is minimized; the teacher is brought to the student's device."""
+        """Return the loss; the teacher is moved to the student's device."""
         options = self.options
         return DistilledMlm(
             self.inner,
@@ -260,10 +264,10 @@ class _StoreDistillation:
         )
 
     def batches(self, plain: Callable[[int], Batch], steps: int) -> Callable[[int], Batch]:
-        """Return the batches of a run of so many steps, with the stage that each is for.
+        """Return the batches of a run of `steps` steps, each with the stage that it belongs to.
 
         Raises:
-            BertineError: the stages take all of them.
+            BertineError: the stages take all of the steps.
         """
         each, layers = self.options.progressive_steps, self.plan.config.num_hidden_layers
         assert each is not None
@@ -271,7 +275,7 @@ class _StoreDistillation:
         return StagedBatches(plain, each, layers)
 
     def facts(self) -> dict[str, Any]:
-        """Return what the run's settings say of the teacher and its distillation."""
+        """Return the facts about the teacher and the distillation for the run's settings."""
         options = self.options
         teacher = self.loaded_teacher.model
         logger.info(
@@ -297,9 +301,9 @@ class _StoreDistillation:
         }
 
 
-# ``distill``: a large model and texts in, a smaller model that does about the same out.
+# ``distill``: train a small model to give nearly the same outputs as a large one.
 
-#: Options beside those of groups that are for one kind of data.
+#: Options outside of groups that are for one kind of data.
 _OF_STORES = ("objective", "held_out", "evaluate_every")
 _OF_TASKS = ("probabilities", *OF_FILES, "split_seed")
 
@@ -312,26 +316,26 @@ def distill(
     out: Path | str,
     options: DistillOptions,
 ) -> PretrainResult | Distilled | StaticResult:
-    """Train a small model, the student, to do what a large one, its teacher, does.
+    """Train a small model (the student) to reproduce the outputs of a large one (the teacher).
 
-    On a token store the student learns a language from a pre-trained teacher, to be fine-tuned
+    On a token store the student learns a language from a pre-trained teacher, and can be fine-tuned
     afterwards: soft targets, masked tokens, and the cosine of the last states (Sanh et al. 2019,
     DistilBERT). On texts of a task it learns that task from a fine-tuned teacher, or from a file of
-    another model's answers; where texts have labels, these count too. With `static` a table of
-    vectors is made, a vector for each piece of the vocabulary (model2vec of Minish Lab), whose
-    means take the place of the teacher's vectors.
+    another model's answers; if texts have labels, these are used too. With `static` the result is a
+    table with one vector for each piece of the vocabulary (model2vec of Minish Lab); the mean of a
+    text's vectors replaces the teacher's vector.
 
     Args:
         data: a token store (``prepare``); or the texts of a task, with labels or without, as
-            ``finetune`` takes them: a file, a folder with training and validation files, a table
-            in memory. Of a table of static vectors any texts, or None.
-        out: the run's folder; the model directory is ``out/model``. Of a table of static vectors
+            ``finetune`` takes them: a file, a folder with training and validation files, a table in
+            memory. For a table of static vectors any texts, or None.
+        out: the run's folder; the model directory is ``out/model``. For a table of static vectors
             the model directory itself.
-        options: what the other arguments say.
+        options: the values of the other arguments.
 
     Returns:
-        On a store a :class:`~bertine.training.pretraining.result.PretrainResult`; of a task a
-        :class:`~bertine.training.distillation.comparison.Distilled`; of a table of vectors a
+        For a store a :class:`~bertine.training.pretraining.result.PretrainResult`; for a task a
+        :class:`~bertine.training.distillation.comparison.Distilled`; for a table of vectors a
         :class:`~bertine.training.distillation.static.StaticResult`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Distilling on the texts of a task: a small model that answers about as a large one does."""
+"""Distil a model on the texts of a task: train a small model to answer as a large one does."""
 
 from __future__ import annotations
 
@@ -76,26 +76,26 @@ from bertine.training.finetuning.setup import (
 )
 from bertine.training.run import Run
 
-# A teacher's answers, computed once and kept in the run's folder: a resumed run learns from the
-# same ones, bit for bit, however many cores it has then.
+# Answers: the teacher's outputs are computed once and kept in the run's folder, so that a resumed
+# run learns from exactly the same ones, even with another number of cores.
 
-#: The file in a run's folder.
+#: The file of the answers in a run's folder.
 TEACHER_PARTS = "teacher.safetensors"
 
 
 def cached_answers(
     folder: Path, fingerprint: str, count: int, compute: Callable[[], list[np.ndarray]]
 ) -> list[np.ndarray]:
-    """Return the answers in the `folder` of a run; computed, and written there, where they are not.
+    """Return the answers in the `folder` of a run; compute and write them if they are missing.
 
     Args:
-        fingerprint: of the teacher and what it answers.
-        count: of answers.
-        compute: makes them: fp32 arrays of the same shape, but for the first size of those with
-            two or more.
+        fingerprint: of the teacher and the examples.
+        count: the number of answers.
+        compute: computes them: fp32 arrays of the same shape, except for the first size of those
+            with two or more.
 
     Raises:
-        BertineError: the file is damaged, or of other answers.
+        BertineError: the file is damaged, or contains other answers.
     """
     file = folder / TEACHER_PARTS
     if file.is_file():
@@ -135,7 +135,7 @@ def _read(file: Path, fingerprint: str, count: int) -> list[np.ndarray]:
         ]
 
 
-#: The key of ``scores.json`` that has the teacher.
+#: The key of ``scores.json`` for the teacher.
 TEACHER = "teacher"
 
 
@@ -167,30 +167,30 @@ def distill_on_task(
                 baselines=False,
                 world=world,
                 shard=False,
-                # The teacher's answers do not say how often they are right.
+                # The teacher's answers are no labels, so calibration by them would be wrong.
                 calibrated=options.calibrate and not distillation.judged_by_teacher,
             )
-        # A run may have been killed just before.
+        # A run may have been killed just before this.
         comparison = TeacherComparison.read(world.alone(lambda: distillation.comparison(run)))
     return distillation.result(run, outcome, comparison)
 
 
 @dataclass
 class _TaskDistillation:
-    """All that a run of :func:`distill_on_task` needs before its first step.
+    """The preparation of a run of :func:`distill_on_task`.
 
     Attributes:
         teacher: of the student.
         data: the examples; those for validation have labels, which may be the teacher's answers.
         features: of the training examples, for the student.
-        label_weight: of the labels; 0 where no training example has one.
+        label_weight: of the labels; 0 if no training example has one.
         judged_by_teacher, seen: see
             :class:`~bertine.training.distillation.comparison.TeacherComparison`.
         maps: the terms on hidden and attention maps.
-        prepared: for fine-tuning, of the examples with labels; the batches are added by
+        prepared: for fine-tuning, from the examples with labels; the batches are added by
             :meth:`with_answers`.
         on_disk: whether the examples are those of a file.
-        split_seed: by which examples were held out, where the user does not say.
+        split_seed: the seed of the held-out split, if the user does not give one.
     """
 
     options: DistillOptions
@@ -215,7 +215,7 @@ class _TaskDistillation:
     def begin(
         cls, data: Data, out: Path | str, options: DistillOptions, world: DistContext
     ) -> _TaskDistillation:
-        """Read teacher, student and examples; print what they are."""
+        """Read teacher, student and examples; print a description of them."""
         where = world.device
         if options.progressive_steps is not None and world.size > 1:
             raise BertineError(
@@ -228,7 +228,7 @@ class _TaskDistillation:
         plan = plan_for(teacher, options)
         seed = options.seed
         if isinstance(teacher, ModelTeacher):
-            # What the teacher held out of these texts, it is judged on again.
+            # Examples that were held out when the teacher was trained are held out again.
             seed = teacher.split_seed(seed)
         known = teacher.known
         if plan.folder is not None:
@@ -336,7 +336,7 @@ class _TaskDistillation:
 
     @cached_property
     def config(self) -> Any:
-        """How the loss is minimized."""
+        """The settings of the training loop."""
         prepared = self.prepared
         epoch = prepared.batches.steps_per_epoch
         return fit_config(self.tuning, prepared.plan, epoch, self.world.device, self.computing)
@@ -379,7 +379,7 @@ class _TaskDistillation:
         return settings | self.tuning.recorded()
 
     def start(self) -> dict[str, Any]:
-        """Return what ``start.json`` has: the arguments as they were given."""
+        """Return the content of ``start.json``: the arguments as they were given."""
         usual = Overrides().plan(
             self.prepared.loaded.config, len(self.data.train), self.prepared.task
         )
@@ -399,8 +399,8 @@ class _TaskDistillation:
         }
 
     def with_answers(self, folder: Path) -> Prepared:
-        """Ask the teacher, or take what is kept in the `folder` of the run, and return the run with
-        its batches and its loss."""
+        """Compute the teacher's answers, or read them from the `folder` of the run; return the run
+        with its batches and its loss."""
         prepared, options, train = self.prepared, self.options, self.data.train
         tokenizer = prepared.loaded.tokenizer
         what = hashlib.sha256(self.teacher.fingerprint.encode())
@@ -415,7 +415,7 @@ class _TaskDistillation:
                 lambda: self.teacher.outputs(prepared.task, train, self.features, prepared.loaded),
             )
 
-        if self.world.size > 1:  # the first one asks, all of them read
+        if self.world.size > 1:  # the first one computes, all of them read
             self.world.alone(lambda: len(answers()))
         outputs = answers()
         task = standardized(prepared.task, train, outputs)
@@ -448,8 +448,8 @@ class _TaskDistillation:
         return self.prepared
 
     def comparison(self, run: Run) -> dict[str, Any]:
-        """Return what ``scores.json`` says of the teacher; where it says nothing yet, judge the
-        teacher and measure both, and write it there."""
+        """Return the teacher's part of ``scores.json``; if it is missing, judge the teacher,
+        measure both, and write it."""
         file = run.folder / SCORES
         known = read_json_object(file, lenient=True)
         if TEACHER not in known:
@@ -468,7 +468,7 @@ class _TaskDistillation:
         return values
 
     def result(self, run: Run, outcome: Outcome, comparison: TeacherComparison) -> Distilled:
-        """Return what the run ended with."""
+        """Return the result of the run."""
         prepared, read = self.prepared, self.data
         kept = DatasetSplits(
             lambda _: prepared.task, prepared.train.examples, read.validation, read.others

@@ -1,8 +1,9 @@
-"""``distill --static``: a table of vectors out of a model.
+"""Distil a model into a table of static vectors: ``distill --static``.
 
-As model2vec of Minish Lab does: each piece of the vocabulary goes through the teacher alone; of the
-vectors the principal components are kept; frequent pieces count less. With texts the table then
-learns from the teacher's vectors of them ("tokenlearn").
+The method is that of model2vec of Minish Lab: the teacher computes the vector of each piece of the
+vocabulary alone, the vectors are reduced to their principal components, and frequent pieces get low
+weights. If there are texts, the table then learns from the teacher's vectors of them
+("tokenlearn").
 """
 
 from __future__ import annotations
@@ -38,20 +39,20 @@ from bertine.tasks.base import Features
 from bertine.tokenization.base import bare
 from bertine.tokenization.tokenizer import Tokenizer
 
-# How many times as fast a table of vectors is as its teacher.
+# Speed: how many times as fast as its teacher a table of vectors is.
 
-#: Texts that both compute, and how often, in turns.
+#: The number of texts that both compute, and the number of turns.
 _TEXTS, _TURNS = 256, 3
 
 
 def times_as_fast(ours: Embedder, teacher: Embedder, texts: Sequence[str]) -> float | None:
-    """Measure on some of `texts`, other ones in each turn, by the texts that each computed in a
-    second; None: there are none."""
+    """Measure the speed on some of `texts`, different ones in each turn, by the texts per second of
+    each; None if there are no texts."""
     if not texts:
         return None
     seconds = {id(model): 0.0 for model in (ours, teacher)}
     for model in (ours, teacher):
-        model.embed(texts[-1:])  # what is made at the first call
+        model.embed(texts[-1:])  # fills caches that the first call creates
     for turn in range(_TURNS):
         sample = list(texts[turn * _TEXTS : (turn + 1) * _TEXTS])
         for model in (ours, teacher) if sample else ():
@@ -61,12 +62,12 @@ def times_as_fast(ours: Embedder, teacher: Embedder, texts: Sequence[str]) -> fl
     return seconds[id(teacher)] / max(seconds[id(ours)], 1e-9)
 
 
-# Weights of pieces: the frequent ones say little of what a text is about.
+# Weights of pieces: frequent pieces say little about the topic of a text, so they get low weights.
 #
 # The smooth inverse frequency of Arora et al. 2017 ("A Simple but Tough-to-Beat Baseline for
-# Sentence Embeddings", section 3): a / (a + p), p being the probability of the piece. Where
-# frequencies are not known they are guessed by the rank in the vocabulary (Zipf), as model2vec
-# does: vocabularies begin with what is frequent.
+# Sentence Embeddings", section 3): a / (a + p), with p the probability of the piece. If frequencies
+# are not known, they are estimated from the rank in the vocabulary (Zipf), as model2vec does:
+# vocabularies begin with the most frequent pieces.
 #
 # Shape legend: V pieces of the vocabulary.
 
@@ -74,10 +75,11 @@ _UNUSED = re.compile(r"\[unused\d+\]")
 
 
 def ranked_pieces(tokens: Sequence[str], special_ids: Collection[int]) -> np.ndarray:
-    """Return the ids int64 [n] of pieces from the most frequent on, as their places let one guess.
+    """Return the ids int64 [n] of pieces in descending order of frequency, estimated from their
+    places in the vocabulary.
 
     Special tokens and BERT's ``[unused7]`` are left out: no text has them. Single characters that
-    are not ASCII come last: vocabularies hold them all at the beginning, however rare they are.
+    are not ASCII come last: vocabularies list all of them at the beginning, even rare ones.
     """
     own = [
         row
@@ -91,39 +93,41 @@ def ranked_pieces(tokens: Sequence[str], special_ids: Collection[int]) -> np.nda
 
 
 def rank_probabilities(count: int) -> np.ndarray:
-    """Return fp64 [V]: in proportion to 1 / rank, from rank 2 on, of `count` pieces."""
+    """Return the probabilities fp64 [V] of `count` pieces, proportional to 1 / rank, starting at
+    rank 2."""
     shares = 1.0 / np.arange(2, count + 2)
     guessed: np.ndarray = shares / shares.sum()
     return guessed
 
 
 def counted_probabilities(counts: np.ndarray) -> np.ndarray:
-    """Return fp64 [V]: the share of each piece among all that were counted (int64 [V])."""
+    """Return the probabilities fp64 [V]: the share of each piece among all that were counted (int64
+    [V])."""
     shares: np.ndarray = counts / max(1, int(counts.sum()))
     return shares
 
 
 def smooth_inverse(probabilities: np.ndarray, coefficient: float) -> np.ndarray:
-    """Return fp32 [V]: coefficient / (coefficient + probability)."""
+    """Compute coefficient / (coefficient + probability), fp32 [V]."""
     weights = coefficient / (coefficient + probabilities)
     return np.asarray(weights, dtype=np.float32)
 
 
-# Principal components of vectors, and what of them each keeps.
+# Principal components of the vectors.
 #
 # Shape legend: N vectors, H numbers of each, D components.
 
-#: Vectors that are taken into 64 bits at once.
+#: The number of vectors that are converted to fp64 at once.
 _ROWS = 1 << 14
 
 
 @dataclass(frozen=True)
 class Components:
-    """Directions in which vectors differ most, best first.
+    """The directions in which vectors differ most, in descending order.
 
     Attributes:
         mean: fp32 [H], of the vectors.
-        directions: fp32 [H, D], at right angles, each of length 1.
+        directions: fp32 [H, D], orthogonal, each of length 1.
         explained: the share of the vectors' variance that they keep, 0 to 1.
     """
 
@@ -133,7 +137,7 @@ class Components:
 
     @classmethod
     def of(cls, vectors: np.ndarray, dimensions: int) -> Components:
-        """Find the `dimensions` first components of `vectors` fp32 [N, H]; at most H."""
+        """Compute the `dimensions` first components of `vectors` fp32 [N, H]; at most H."""
         mean = vectors.mean(0, dtype=np.float64)
         width = vectors.shape[1]
         covariance = np.zeros((width, width))
@@ -143,7 +147,7 @@ class Components:
         values, directions = np.linalg.eigh(covariance)
         values, directions = np.clip(values[::-1], 0, None), directions[:, ::-1]
         kept = directions[:, : min(dimensions, width)]
-        # Signs mean nothing; these make them the same on each machine.
+        # The signs are arbitrary; this makes them the same on each machine.
         largest = kept[np.abs(kept).argmax(0), np.arange(kept.shape[1])]
         kept = kept * np.where(largest < 0, -1.0, 1.0)
         total = float(values.sum())
@@ -151,18 +155,18 @@ class Components:
         return cls(mean.astype(np.float32), kept.astype(np.float32), explained)
 
     def __call__(self, vectors: np.ndarray, mean: np.ndarray | None = None) -> np.ndarray:
-        """Return the components fp32 [N, D] of `vectors` fp32 [N, H], less their own `mean` where
-        one is given."""
+        """Project `vectors` fp32 [N, H] on the components, fp32 [N, D], after their own `mean`, if
+        it is given, is subtracted."""
         shift = self.mean if mean is None else mean
         result: np.ndarray = (vectors - shift) @ self.directions
         return result
 
 
-# Vectors of single pieces: each alone through the teacher.
+# Piece vectors: each piece alone through the teacher.
 #
 # Shape legend: V pieces of the vocabulary, H numbers of the teacher's vector.
 
-#: Pieces that are computed at a time.
+#: The number of pieces that are computed at a time.
 _PIECES = 8192
 
 
@@ -172,7 +176,7 @@ def piece_vectors(
     """Compute the teacher's vector of each piece by itself, between its special tokens.
 
     Args:
-        teacher: with the vocabulary that `tokenizer` has, or begins with.
+        teacher: its vocabulary is that of `tokenizer`, or the beginning of it.
         tokenizer: of the table; what it has beyond the teacher's vocabulary are words, which the
             teacher reads in its own pieces.
 
@@ -191,7 +195,7 @@ def piece_vectors(
 
 
 def inputs_of(own: Tokenizer, tokenizer: Tokenizer) -> Sequence[Features]:
-    """Return what the teacher reads for each piece that is not special."""
+    """Return the teacher's inputs for each piece that is not special."""
     known = own.vocab_size
     features = []
     for row, token in enumerate(tokenizer.tokens):
@@ -203,14 +207,14 @@ def inputs_of(own: Tokenizer, tokenizer: Tokenizer) -> Sequence[Features]:
     return features
 
 
-# Words of texts that become pieces of their own.
+# Words: add frequent words of the texts to the vocabulary.
 
-#: A word that came less often is not worth a vector.
+#: A word that occurs less often does not get a vector.
 _LEAST = 2
 
 
 def check_takes_words(tokenizer: Tokenizer) -> None:
-    """Raise a BertineError where words cannot be added to the vocabulary."""
+    """Raise a BertineError if words cannot be added to the vocabulary."""
     if tokenizer.kind != "wordpiece":
         raise BertineError(
             f"{option('add_words')} is for WordPiece, but this vocabulary is {tokenizer.title}; "
@@ -219,13 +223,13 @@ def check_takes_words(tokenizer: Tokenizer) -> None:
 
 
 def with_words(tokenizer: Tokenizer, words: Counter[str], most: int) -> Tokenizer:
-    """Return a tokenizer with the words behind its vocabulary that come most often and are several
-    pieces.
+    """Return a tokenizer with added words: the most frequent ones that are split into several
+    pieces, appended to its vocabulary.
 
     Args:
-        tokenizer: of WordPiece, in which a whole word goes before its pieces.
-        words: how often each came.
-        most: how many are added.
+        tokenizer: for WordPiece, which prefers a whole word to its pieces.
+        words: how often each occurred.
+        most: the most words to add.
     """
     frequent = [word for word, count in words.most_common(10 * most) if count >= _LEAST]
     ids, lengths = tokenizer.encode_flat(frequent)
@@ -235,7 +239,7 @@ def with_words(tokenizer: Tokenizer, words: Counter[str], most: int) -> Tokenize
     added = [
         word
         for word, length, strange in zip(frequent, lengths.tolist(), unknown.tolist(), strict=True)
-        # What normalization changes would never be found again.
+        # A word that normalization changes would never be matched again.
         if length > 1 and not strange and word not in known and _stays(tokenizer, word)
     ][:most]
     if not added:
@@ -249,32 +253,32 @@ def with_words(tokenizer: Tokenizer, words: Counter[str], most: int) -> Tokenize
 
 
 def _stays(tokenizer: Tokenizer, word: str) -> bool:
-    """Tell whether normalization leaves a word as it is, and takes it for one word."""
+    """Return whether normalization leaves a word unchanged, and takes it for one word."""
     backend = tokenizer.backend
     normal = backend.normalizer.normalize_str(word)
     parts = backend.pre_tokenizer.pre_tokenize_str(normal)
     return normal == word and len(parts) == 1
 
 
-# The texts that a table of static vectors is made with: counted, and some of them kept.
+# Texts for a table of static vectors: count them, and keep some of them.
 #
 # Shape legend: V pieces of the vocabulary.
 
-#: Different words that are counted; where there are more, those that came once are forgotten.
+#: The most different words that are counted; above that, those with one occurrence are dropped.
 _MOST_WORDS = 1 << 20
-#: Characters of a text that are kept: more than a teacher reads.
+#: The most characters of a text that are kept: more than a teacher reads.
 _LONGEST = 20_000
 
 
 @dataclass
 class TextCounts:
-    """What was counted in a table of texts.
+    """The counts of a table of texts.
 
     Attributes:
-        texts: how many, empty ones left out.
-        empty: texts without a piece.
-        words: of the words that were counted, how often each came.
-        notes: what was mended while it was read.
+        texts: the number of texts, without empty ones.
+        empty: the number of texts without a piece.
+        words: how often each of the counted words occurred.
+        notes: what was repaired while reading.
     """
 
     texts: int = 0
@@ -284,7 +288,7 @@ class TextCounts:
 
 
 def reading_of(options: DistillOptions, source: Source) -> PlainTexts:
-    """Return how the texts are read: of a ``.txt`` each line is one, unless a column is named.
+    """Return how the texts are read: in a ``.txt`` each line is one, unless a column is named.
 
     Raises:
         BertineError: several columns, or a format of files of labels.
@@ -310,10 +314,10 @@ def reading_of(options: DistillOptions, source: Source) -> PlainTexts:
 def count_texts(
     source: Source, reading: PlainTexts, tokenizer: Tokenizer, *, words: bool, show: bool = True
 ) -> tuple[np.ndarray, TextCounts]:
-    """Count pieces, texts and, where it is asked for, words, in bounded memory.
+    """Count pieces, texts and, if `words`, words, in bounded memory.
 
     Returns:
-        int64 [V], how often each piece came; and what else was counted.
+        int64 [V], how often each piece occurred; and the other counts.
 
     Raises:
         BertineError: what reading the table raises.
@@ -339,7 +343,7 @@ def _count_words(counter: Counter[str], texts: list[str], lowercase: bool) -> No
     for text in texts:
         text = text.lower() if lowercase else text
         counter.update(text[begin:end] for begin, end in split_words(text))
-    # The rarest are forgotten until half as many are left, so that this is rarely to be done.
+    # The rarest words are dropped until half as many are left, so that this happens rarely.
     least = 1
     while len(counter) > (_MOST_WORDS if least == 1 else _MOST_WORDS // 2):
         for word in [word for word, count in counter.items() if count <= least]:
@@ -367,27 +371,27 @@ def spread_texts(
     return kept
 
 
-# Learn a table of vectors from the teacher's vectors of texts, as "tokenlearn" of Minish Lab
-# does.
+# Fitting: learn a table of vectors from the teacher's vectors of texts, as "tokenlearn" of Minish
+# Lab does.
 #
-# Each text's mean of its pieces' vectors is turned towards the teacher's vector of the text: the
-# loss is the squared distance of both at length 1, which is twice (1 - cosine). Pieces that no
-# text has stay what they were.
+# The mean of the vectors of a text's pieces is moved towards the teacher's vector of the text: the
+# loss is the squared distance of both at length 1, which is twice (1 - cosine). Pieces that occur
+# in no text keep their vectors.
 #
 # Shape legend: N texts, V pieces of the vocabulary, D numbers of a vector.
 
-#: One in so many texts is held out to see whether learning goes on well, and at most so many.
+#: One in this many texts is held out to check the progress of learning, up to the second number.
 _HELD_OUT, _MOST_HELD_OUT = 20, 5000
-#: Texts that are compared at once.
+#: The number of texts that are compared at once.
 _COMPARED = 4096
 
 
 @dataclass(frozen=True)
 class PieceTexts:
-    """Texts as their pieces.
+    """Texts as sequences of pieces.
 
     Attributes:
-        ids: int32 [pieces], of one text after the other.
+        ids: int32 [pieces], of all texts in a row.
         lengths: int64 [N], at least 1.
     """
 
@@ -409,13 +413,13 @@ class PieceTexts:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What learning came to.
+    """The result of fitting a table.
 
     Attributes:
         vectors: fp32 [V, D].
-        before, after: the mean cosine with the teacher's vectors of the texts held out.
-        held_out: how many these were.
-        epochs: passes over the texts that the best table had seen; 0: none was better than before.
+        before, after: the mean cosine with the teacher's vectors of the held-out texts.
+        held_out: the number of these texts.
+        epochs: the passes over the texts until the best table; 0: none was better than before.
     """
 
     vectors: np.ndarray
@@ -436,14 +440,14 @@ def fit_table(
     seed: int,
     show_progress: bool = True,
 ) -> Fitted:
-    """Turn the means of texts towards the teacher's vectors.
+    """Move the means of texts towards the teacher's vectors.
 
     Args:
         vectors: fp32 [V, D], to begin with.
         texts: N of them.
         targets: fp32 [N, D], the teacher's vectors; only their directions count.
         epochs: passes over the texts at most; the table that is best on held-out texts is kept, and
-            two passes without a better one are the last.
+            training ends after two passes without a better one.
         batch_size: texts of an update.
         learning_rate: of Adam, for a table whose rows have about length 1; it falls to 0.
 
@@ -493,31 +497,32 @@ def _means(table: Tensor, texts: PieceTexts, *, sparse: bool = False) -> Tensor:
 
 
 def _cosine(table: Tensor, texts: PieceTexts, goal: Tensor) -> float:
-    """Return the mean cosine of the texts' means and `goal` fp32 [n, D]."""
+    """Return the mean cosine between the texts' means and `goal` fp32 [n, D]."""
     means = StaticTable(table.detach().numpy()).means(texts.ids, texts.lengths)
     return float(F.cosine_similarity(torch.from_numpy(means), goal).mean())
 
 
-# The result of making a table of static vectors.
+# The result: a table of static vectors.
 
 
 @dataclass(frozen=True, repr=False)
 class StaticResult(Shown):
-    """A table of static vectors, and what its making came to.
+    """A table of static vectors, with the facts of its distillation.
 
     Attributes:
         out: its folder.
-        embedder: the table as it was read again from there.
+        embedder: the table, read from that folder.
         explained: the share of the variance that the principal components keep, 0 to 1.
-        explained_of: what varied: "pieces" or "texts".
-        weights: what the pieces were weighted by, in words.
-        texts: of DATA; 0: there are none.
-        fitted: what learning from the teacher came to; None: it did not learn.
-        words_added: words of DATA with a vector of their own.
+        explained_of: the vectors of this variance: "pieces" or "texts".
+        weights: the weighting of the pieces, in words.
+        texts: the number of texts of DATA; 0: there are none.
+        fitted: the result of fitting to the teacher; None: the table was not fitted.
+        words_added: words of DATA with their own vectors.
         precision: of the numbers in the file.
-        times_as_fast: as the teacher, on the same texts in turns; None: there were none.
-        seconds: of all.
-        notes: what was cut, left out or mended.
+        times_as_fast: its speed divided by the teacher's, on the same texts in turns; None: there
+            were no texts.
+        seconds: of the whole distillation.
+        notes: what was cut, left out or repaired.
     """
 
     out: Path
@@ -534,7 +539,7 @@ class StaticResult(Shown):
     notes: Sequence[str] = field(default_factory=list)
 
     def embed(self, texts: Sequence[str] | str) -> np.ndarray:
-        """Compute the vector of each text, fp32 [N, D]; of one string fp32 [D]."""
+        """Compute the vector of each text, fp32 [N, D]; for a single string fp32 [D]."""
         return self.embedder.embed(texts)
 
     def lines(self) -> list[str]:
@@ -563,7 +568,7 @@ class StaticResult(Shown):
         ]
 
     def next_lines(self) -> list[str]:
-        """Return what may be run next."""
+        """Return the commands that may be run next."""
         return [
             "next:",
             f"  bertine embed {self.out} --input texts.txt --output vectors.npy",
@@ -571,21 +576,21 @@ class StaticResult(Shown):
         ]
 
 
-#: Where nothing else is said.
+#: The defaults of fitting.
 _EPOCHS, _BATCH_SIZE, _LEARNING_RATE = 10, 128, 3e-3
-#: Fewer texts say nothing of the teacher's vectors.
+#: With fewer texts, the teacher's vectors are not representative.
 _LEAST_TEXTS = 40
 
 
 def distill_static(
     data: Path | str | TableLike | None, out: Path | str, options: DistillOptions
 ) -> StaticResult:
-    """Make a table of static vectors, and write its directory.
+    """Distil a table of static vectors, and write its directory.
 
     Args:
         data: texts; None: the teacher alone.
         out: the model directory.
-        options: those of a table; others are not looked at.
+        options: those of a table; others are ignored.
 
     Raises:
         BertineError: no teacher, or one that is no encoder; words or counts are asked for without
@@ -689,7 +694,7 @@ def _teacher(options: DistillOptions) -> Embedder:
 
 
 def _check_read_again(source: Source, options: DistillOptions) -> None:
-    """Refuse standard input and pipes where texts are read more than once.
+    """Refuse standard input and pipes if texts are read more than once.
 
     Raises:
         BertineError: it is one.
@@ -704,7 +709,7 @@ def _check_read_again(source: Source, options: DistillOptions) -> None:
 def _weights(
     options: DistillOptions, counts: np.ndarray | None, pieces: int, ranked: np.ndarray
 ) -> tuple[np.ndarray, str]:
-    """Return the weights of pieces fp32 [V], and what they are in words."""
+    """Return the weights of pieces fp32 [V], and their description."""
     kind = options.piece_weights or ("rank" if counts is None else "counts")
     if kind == "none":
         return np.ones(pieces, np.float32), "all pieces weigh the same"
@@ -732,11 +737,11 @@ def _fit(
     targets: np.ndarray,
     options: DistillOptions,
 ) -> Fitted:
-    """Learn the table from the teacher's vectors of `texts`, which both read as far."""
+    """Fit the table to the teacher's vectors of `texts`, which both read up to the same length."""
     ids, lengths = tokenizer.encode_flat(texts)
     room = max(1, teacher.max_length - tokenizer.template.added())
     place = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    # As the table is read: what is unknown has no vector.
+    # As in the use of the table: unknown pieces have no vector.
     read = (place < room) & (ids != tokenizer.unk_token_id)
     text_of = np.repeat(np.arange(len(texts)), lengths)[read]
     known = np.bincount(text_of, minlength=len(texts))

@@ -1,7 +1,8 @@
-"""A student, made of layers of its teacher, or with other sizes or weights.
+"""Build a student from layers of its teacher, or with other sizes or weights.
 
-DistilBERT begins as every other layer of its teacher, with the embeddings and the head (Sanh et al.
-2019, section 3; transformers, ``research_projects/distillation/scripts/extract_distilbert.py``).
+DistilBERT is initialized with every other layer of its teacher, with the embeddings and the head
+(Sanh et al. 2019, section 3; transformers,
+``research_projects/distillation/scripts/extract_distilbert.py``).
 """
 
 from __future__ import annotations
@@ -26,21 +27,22 @@ from bertine.models.precision import seeded
 from bertine.objectives.distillation import PROJECTIONS, new_projections
 from bertine.training.pretraining.pretrain import architecture_of, has_weights
 
-#: Sizes that must be those of the teacher where weights are taken of it.
+#: Sizes that must equal those of the teacher if its weights are used.
 _SIZES = ("hidden_size", "intermediate_size", "num_attention_heads")
-#: Fields of a config that a student of another type does not take over.
+#: Fields of a config that a student of another type does not take from the teacher.
 _OWN_FIELDS = ("num_hidden_layers", "type_vocab_size", "max_position_embeddings")
 
 
 @dataclass(frozen=True)
 class StudentPlan:
-    """What a student is to be.
+    """The plan of a student.
 
     Attributes:
         config: its sizes; the vocabulary is the teacher's.
-        layers: the teacher's layers that it begins as, from 0 on; None: of its own weights.
-        folder: the model directory that it begins with; None: it has none.
-        source: the model directory that `layers` are of; None: the teacher.
+        layers: the teacher's layers that it is initialized with, counted from 0; None: its weights
+            are its own.
+        folder: the model directory that it is initialized with; None: there is none.
+        source: the model directory that `layers` come from; None: the teacher.
         fresh: whether random weights were asked for.
     """
 
@@ -51,7 +53,7 @@ class StudentPlan:
     fresh: bool = False
 
     def line(self, teacher: Config | None) -> str:
-        """Say what the student begins as."""
+        """Describe how the student is initialized."""
         config = self.config
         size = f"{config.title}, {plural(config.num_hidden_layers, 'layer')} of "
         size += f"{config.hidden_size}"
@@ -69,8 +71,8 @@ class StudentPlan:
 
 
 def every_other(layers: int, wanted: int | None = None) -> tuple[int, ...]:
-    """Return which of so many layers a student begins as: evenly spaced, the first and the last
-    among them; 0 2 4 7 9 11 of 12, as published.
+    """Return which of `layers` layers a student is initialized with: evenly spaced, including the
+    first and the last; 0 2 4 7 9 11 of 12, as published.
 
     Args:
         wanted: how many; None: half of them, rounded up.
@@ -88,18 +90,19 @@ def plan_student(
     *,
     fresh_weights: bool = False,
 ) -> StudentPlan:
-    """Decide what a student is to be.
+    """Choose the sizes and the initial weights of a student.
 
     Args:
         teacher: the teacher's config.
         student: a model type ("distilbert"), a preset, a ``config.json``, or a model directory;
-            None: of the teacher's type.
-        layers: of the teacher, from 0 on; None: every other one.
-        fresh_weights: begin with random weights in place of these layers.
+            None: the teacher's type.
+        layers: of the teacher, counted from 0; None: every other one.
+        fresh_weights: start from random weights, not from these layers.
 
     Raises:
         BertineError: no such preset, type, file or folder; a layer that the teacher does not have,
-            or the same one twice; layers, or random weights, for a student that cannot begin so.
+            or the same one twice; layers, or random weights, for a student that does not allow
+            them.
     """
     if fresh_weights:
         if layers is not None:
@@ -166,12 +169,12 @@ def _check_layers(teacher: Config, layers: Sequence[int] | None) -> None:
 
 
 def _of_type(teacher: Config, name: str) -> Config:
-    """Return the teacher's config as one of the model type `name`."""
+    """Return the teacher's config converted to the model type `name`."""
     family = family_of(name)
     kind = family.config
     if teacher.model_type == name:
         return teacher
-    # What its config.json has no key for is as in all models of the type.
+    # Fields without a key in the type's config.json are the same in all models of the type.
     fields = {field.name for field in dataclasses.fields(kind)} - family.keys.absent
     shared = {
         field: value
@@ -179,11 +182,11 @@ def _of_type(teacher: Config, name: str) -> Config:
         if field in fields and field not in _OWN_FIELDS
     }
     if "embedding_size" in fields:
-        # Of a teacher without that size they are as wide as its states.
+        # If the teacher has no such size, embeddings are as wide as its states.
         shared.setdefault("embedding_size", teacher.hidden_size)
     types = 0
     if kind.token_types:
-        # Of a teacher without token types nothing is known of them: as many as is usual.
+        # If the teacher has no token types, take the usual number.
         types = teacher.type_vocab_size or next(iter(family.presets.values())).type_vocab_size
     try:
         made = kind(**shared, type_vocab_size=types)
@@ -207,19 +210,19 @@ def make_student(
     with_heads: bool = True,
     with_pooler: bool = True,
 ) -> tuple[Model, list[str]]:
-    """Build the student with its first weights.
+    """Build the student with its initial weights.
 
     Args:
-        plan: what it is to be; with ``folder`` see :func:`load_student`.
-        teacher: whose layers, embeddings and heads it takes where ``plan.layers`` names some.
-        heads: makes those of the student, by name, with new weights.
-        seed: of what is new.
-        dropout: in place of the config's rates.
+        plan: of the student; with ``folder`` see :func:`load_student`.
+        teacher: the source of layers, embeddings and heads, if ``plan.layers`` names some.
+        heads: creates those of the student, by name, with new weights.
+        seed: of the new weights.
+        dropout: replaces the config's rates.
         token_types: of a teacher whose student has none: the type of the first segment is added to
-            the positions, so that the student begins with the teacher's states of single texts; or
+            the positions, so that the student starts with the teacher's states of single texts; or
             it is dropped, as published.
-        with_heads: take the heads of the teacher, too.
-        with_pooler: take its pooler, too.
+        with_heads: also take the heads of the teacher.
+        with_pooler: also take its pooler.
 
     Returns:
         The student, and the names of the weights that are the teacher's.
@@ -254,11 +257,11 @@ def copy_layers(
     with_heads: bool = True,
     with_pooler: bool = True,
 ) -> list[str]:
-    """Give `student` the weights of the teacher's `layers`, of its embeddings and its pooler, and
-    of those heads that both have with the same parts; token types as :func:`make_student` says.
+    """Copy to `student` the weights of the teacher's `layers`, of its embeddings and its pooler,
+    and of those heads that have the same parts in both; token types as in :func:`make_student`.
 
     Returns:
-        The names of the weights that it got.
+        The names of the weights that were copied.
 
     Raises:
         BertineError: a part of a layer has no counterpart.
@@ -299,14 +302,14 @@ def copy_layers(
 
 
 def _kept_weights(student: Config, teacher: Config, layers: Sequence[int]) -> dict[int, int]:
-    """Return for each layer of weights of a student the teacher's that it begins as, where it has
-    `layers` of the teacher; of one that is used several times, as weights are shared, the first.
-    Those of a decoder are the teacher's, one by one."""
+    """Return, for each layer of weights of a student, the teacher's layer that it is initialized
+    with, if the student has `layers` of the teacher. If weights are shared and a layer is used
+    several times, the first use counts. The layers of a decoder are the teacher's, one by one."""
     above = teacher.decoder_passes
     below = len(teacher.passes) - above
     inside = below // teacher.num_hidden_layers
     if len(student.passes) != inside * len(layers) + above or student.decoder_passes != above:
-        return {}  # whoever asks says what has no counterpart
+        return {}  # the caller reports what has no counterpart
     kept: dict[int, int] = {}
     for number, chosen in enumerate(layers):
         for part in range(inside):
@@ -318,7 +321,7 @@ def _kept_weights(student: Config, teacher: Config, layers: Sequence[int]) -> di
 
 
 def _same_parts(head: nn.Module, prefix: str, source: Mapping[str, Tensor]) -> bool:
-    """Tell whether `source` has all weights of a head, and no others of its."""
+    """Return whether `source` has exactly the weights of a head."""
     shapes = {f"{prefix}{name}": value.shape for name, value in head.state_dict().items()}
     theirs = {name: value.shape for name, value in source.items() if name.startswith(prefix)}
     return shapes == theirs
@@ -327,8 +330,8 @@ def _same_parts(head: nn.Module, prefix: str, source: Mapping[str, Tensor]) -> b
 def _fit_embeddings(
     source: dict[str, Tensor], student: Model, teacher: Model, token_types: TokenTypesOfTeacher
 ) -> None:
-    """Bring the teacher's position embeddings into the student's places, with the token type of
-    the first segment if it has none, and leave out what it has no rows for."""
+    """Fit the teacher's position embeddings to the student's positions, add the token type of the
+    first segment if the student has none, and drop what the student has no rows for."""
     places, types = (
         f"backbone.embeddings.{name}.weight"
         for name in ("position_embeddings", "token_type_embeddings")
@@ -341,7 +344,7 @@ def _fit_embeddings(
     if types in source and types not in own and token_types == "fold":
         moved += source[types][0]
     if len(moved) < len(wanted) - first:
-        return  # too few: copy_layers says so
+        return  # too few: copy_layers reports it
     rows = wanted.clone()
     rows[first:] = moved
     if first and first == teacher.config.first_position:
@@ -350,7 +353,7 @@ def _fit_embeddings(
 
 
 def add_projections(student: Model, teacher: Model, names: list[str], seed: int) -> None:
-    """Give a student the projections of these names, where its width is not the teacher's."""
+    """Add the named projections to a student, if its width differs from the teacher's."""
     if names and student.config.hidden_size != teacher.config.hidden_size:
         with seeded(seed, "projections"):
             made = new_projections(names, student.config, teacher.config)

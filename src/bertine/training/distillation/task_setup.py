@@ -1,4 +1,4 @@
-"""What distilling on a task starts from: the teacher, the student with its task's heads, labels."""
+"""Prepare a distillation on a task: the teacher, the student with the task's heads, the labels."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def open_teacher(data: Data, options: DistillOptions, reading: DataConfig) -> Te
     return FileTeacher(table, task, str(options.probabilities))
 
 
-#: What reads a file of another model's answers, by its task.
+#: The reader of a file of another model's answers, by its task.
 _READERS: dict[TeacherTask, Callable[..., Probabilities]] = {
     "text": read_probabilities,
     "multi-label": partial(read_probabilities, exclusive=False),
@@ -108,7 +108,7 @@ _READERS: dict[TeacherTask, Callable[..., Probabilities]] = {
 
 
 def _columns(data: Data, reading: DataConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the columns of the texts of a table, named or usual, and all that it has."""
+    """Return the columns of the texts of a table, named or default, and all its columns."""
     splits = find_splits(data)
     if splits.train is None:
         raise BertineError(f"{data}: has no training file (train.csv, .tsv, .jsonl or .txt)")
@@ -144,7 +144,7 @@ def plan_for(teacher: Teacher, options: DistillOptions) -> StudentPlan:
 
 
 def student_task(task: Task[Any], train: Examples[Any], max_length: int) -> Task[Any]:
-    """Return the teacher's task as the student does it, on these examples."""
+    """Return the teacher's task in the student's form, for these examples."""
     task = task.over(train.text_columns)
     changes: dict[str, Any] = {"max_length": max_length}
     if task.reads_apart:
@@ -156,13 +156,13 @@ def student_task(task: Task[Any], train: Examples[Any], max_length: int) -> Task
     if train.label_column is not None:
         changes["label_column"] = train.label_column
     if task.reads_questions:
-        changes["null_threshold"] = None  # tuned anew
+        changes["null_threshold"] = None  # tuned again
     return cast(Task[Any], dataclasses.replace(cast(Any, task), **changes))
 
 
 def standardized(task: Task[Any], train: Examples[Any], outputs: Sequence[Any]) -> Task[Any]:
-    """Return the task with the mean and the scale of the scores that are learned, where it learns
-    scores: those of the labels, or without labels those of the teacher."""
+    """Return the task with the mean and the scale of the scores to learn, if it learns scores:
+    those of the labels, or without labels those of the teacher."""
     if not task.numeric:
         return task
     labelled = [item for item in train.items if item.label is not None]
@@ -207,7 +207,7 @@ def load_student(
         seed=options.seed,
         dropout=options.dropout,
         token_types=options.token_types,
-        # Those of scores carry their scale.
+        # Heads of scores include their scale.
         with_heads=plan.source is None and not task.numeric and not alone,
         with_pooler=not alone,
     )
@@ -228,7 +228,8 @@ def task_maps(
     task: Task[Any],
     loaded: LoadedModel,
 ) -> MapLosses | None:
-    """Return the terms on hidden and attention maps, and give the student what they need.
+    """Return the terms on hidden and attention maps, and add the parts that they need to the
+    student.
 
     Raises:
         BertineError: they cannot be compared.
@@ -258,7 +259,7 @@ def task_maps(
 
 
 def labelled_by(teacher: Teacher, data: TransferSet) -> TransferSet:
-    """Return the examples, those for validation with the teacher's answers for labels.
+    """Return the examples, with the teacher's answers as labels of those for validation.
 
     Raises:
         BertineError: the teacher has none for them.
@@ -279,7 +280,7 @@ def labelled_by(teacher: Teacher, data: TransferSet) -> TransferSet:
 
 
 def why_teacher_judges(read: TransferSet, labelled: int) -> str:
-    """Say why validation examples are judged by the teacher's answers, where so many training
+    """Explain why validation examples are judged by the teacher's answers, when `labelled` training
     examples have a label."""
     why = "no example has a label"
     if labelled and read.held_out:
@@ -299,7 +300,7 @@ def why_teacher_judges(read: TransferSet, labelled: int) -> str:
 def with_labels(
     examples: Examples[Any], features: Sequence[Any]
 ) -> tuple[Examples[Any], Sequence[Any]]:
-    """Return the examples that have a label, and their features, numbered anew."""
+    """Return the examples that have a label, and their features, renumbered."""
     if all(item.label is not None for item in examples.items):
         return examples, features
     kept = [n for n, item in enumerate(examples.items) if item.label is not None]
@@ -313,7 +314,7 @@ def with_labels(
 
 
 class StagedFeatures(FeatureBatches[Any]):
-    """Batches that say which layer they are for."""
+    """Batches that carry the layer of their stage."""
 
     def __init__(self, plain: FeatureBatches[Any], steps: int, stages: int) -> None:
         self._plain, self._staged = plain, StagedBatches(plain.batch, steps, stages)

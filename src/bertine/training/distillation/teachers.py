@@ -1,4 +1,4 @@
-"""Teachers of tasks: a fine-tuned model, or a file of another model's answers."""
+"""Read the teachers of tasks: a fine-tuned model, or a file of another model's answers."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ from bertine.tasks.whole_text import WholeTextTask
 from bertine.tokenization.tokenizer import Tokenizer
 from bertine.training.distillation.student import StudentPlan
 
-# What the arguments of ``distill`` are for the verbs whose work it shares.
+# Options: pass the arguments of ``distill`` to the verbs that it shares work with.
 
 Group = TypeVar("Group", bound=OptionGroup)
 
 
-#: Options of a file in place of a teacher.
+#: Options of a file that replaces a teacher.
 OF_FILES = ("probability_column", "labels", "teacher_task", "label_separator")
 
 
 def part_of(group: type[Group], options: DistillOptions, **others: Any) -> Group:
-    """Return the options of another verb: what `options` say where they say anything (None: that
-    verb's own default), and `others`."""
+    """Return the options of another verb: the values of `options` that are not None (None means
+    that verb's own default), and `others`."""
     values = {
         entry.name: getattr(options, entry.name)
         for entry in declared(group)
@@ -67,15 +67,15 @@ def refuse_other_kind(
     data_are: str,
     meant_for: str,
 ) -> None:
-    """Refuse options that mean nothing for these data.
+    """Refuse options that have no effect for these data.
 
     Args:
-        groups, names: those that mean something for other data only.
+        groups, names: options that have an effect for other data only.
         data_are: what the data are.
-        meant_for: what they would have to be.
+        meant_for: the data that the options are meant for.
 
     Raises:
-        BertineError: one of them is not as usual.
+        BertineError: one of them differs from its default.
     """
     known = {entry.name: entry.default for entry in declared(DistillOptions)}
     for name in (*(entry.name for group in groups for entry in declared(group)), *names):
@@ -85,10 +85,10 @@ def refuse_other_kind(
 
 
 def refuse_for_table(options: DistillOptions) -> None:
-    """Refuse options that mean nothing for a table of static vectors.
+    """Refuse options that have no effect for a table of static vectors.
 
     Raises:
-        BertineError: one of them is not as usual.
+        BertineError: one of them differs from its default.
     """
     meant = {entry.name for group in ON_TABLES for entry in declared(group)} | FOR_TABLES_TOO
     for name in options.changed():
@@ -99,15 +99,15 @@ def refuse_for_table(options: DistillOptions) -> None:
             )
 
 
-#: Options of either kind of data, that a group of one of them has.
+#: Options of both kinds of data, although a group of one kind contains them.
 _SHARED = ("batch_size", "seed")
 
 
 def map_losses(options: DistillOptions, plan: StudentPlan, teacher: Config) -> MapLosses | None:
-    """Return the terms on hidden and attention maps; None: there are none.
+    """Return the terms on hidden and attention maps; None if there are none.
 
-    A student that begins as layers of its teacher follows these; another one follows layers that
-    are spread evenly.
+    A student that is initialized with layers of its teacher follows these; another one follows
+    layers that are spread evenly.
 
     Raises:
         BertineError: there are stages without such a term.
@@ -132,12 +132,12 @@ def map_losses(options: DistillOptions, plan: StudentPlan, teacher: Config) -> M
 
 
 def maps_facts(maps: MapLosses) -> dict[str, Any]:
-    """Return what a run's settings say of hidden and attention maps."""
+    """Return the facts about hidden and attention maps for a run's settings."""
     weights = {f"{name}_weight": maps.weights[name] for name in maps.names}
     return {"layer_loss": maps.kind, "followed_layers": list(maps.layers), **weights}
 
 
-# Options of ``distill`` that change nothing in a run: one line for each.
+# Options of ``distill`` without effect in a run: one line for each.
 
 #: The weights of the terms that compare layers.
 MAP_WEIGHTS = ("hidden_weight", "hidden_mean_weight", "hidden_variance_weight", "attention_weight")
@@ -146,12 +146,12 @@ MAP_WEIGHTS = ("hidden_weight", "hidden_mean_weight", "hidden_variance_weight", 
 def warn_ignored_options(
     options: DistillOptions, plan: StudentPlan, teacher: Config | None, reasons: dict[str, str]
 ) -> None:
-    """Print a line for each option that is given and changes nothing.
+    """Print a line for each given option that has no effect.
 
     Args:
         plan: of the student.
         teacher: the config of the teacher; None: it is a file.
-        reasons: by the name of an option, why it changes nothing, where that depends on the data.
+        reasons: by the name of an option, the reason, if it depends on the data.
     """
     reasons = {**dict(_reasons(options, plan, teacher)), **reasons}
     changed = options.changed()
@@ -163,7 +163,7 @@ def warn_ignored_options(
 def _reasons(
     options: DistillOptions, plan: StudentPlan, teacher: Config | None
 ) -> Iterator[tuple[str, str]]:
-    """Yield the options that change nothing whatever the data are, and why."""
+    """Yield the options that have no effect for any data, with the reason."""
     if not any(getattr(options, name) for name in MAP_WEIGHTS):
         first, *_, last = MAP_WEIGHTS
         yield "layer_loss", f"no layers are compared; give {option(first)} or {option(last)}"
@@ -176,12 +176,12 @@ def _reasons(
 
 
 class Teacher(ABC):
-    """What a student learns from.
+    """The teacher of a student.
 
     Attributes:
-        task: that it does.
+        task: the task that it does.
         name: of its folder or file, for messages.
-        fingerprint: of all that its answers depend on.
+        fingerprint: of everything that its answers depend on.
     """
 
     task: Task[Any]
@@ -190,7 +190,7 @@ class Teacher(ABC):
 
     @abstractmethod
     def line(self) -> str:
-        """Say what it is."""
+        """Describe the teacher."""
 
     @abstractmethod
     def outputs(
@@ -200,26 +200,26 @@ class Teacher(ABC):
         features: Sequence[Any],
         student: LoadedModel,
     ) -> list[np.ndarray]:
-        """Compute what it puts out for each of the student's features.
+        """Compute the teacher's outputs for each of the student's features.
 
         Args:
             student_task: the student's task.
-            examples: those that it is to learn from.
-            features: that the student reads of them.
-            student: which reads them.
+            examples: the examples to learn from.
+            features: the student's features of them.
+            student: the student, which reads the features.
 
         Raises:
-            BertineError: it reads these examples in other parts than the student does.
+            BertineError: it splits these examples into other parts than the student does.
         """
 
     @property
     def known(self) -> frozenset[int]:
-        """The numbers of the rows that it was trained on, as far as that is known."""
+        """The indices of the rows that it was trained on, as far as known."""
         return frozenset()
 
     @abstractmethod
     def answers(self, data: TransferSet) -> list[Any] | None:
-        """Answer the validation examples; None: it cannot."""
+        """Answer the validation examples; return None if it cannot."""
 
 
 @dataclass
@@ -231,7 +231,7 @@ class ModelTeacher(Teacher):
 
     @classmethod
     def load(cls, folder: Path | str, device: str | None, precision: Precision) -> ModelTeacher:
-        """Read a model directory; the teacher computes in the numbers that it was trained in.
+        """Read a model directory; the teacher computes in the precision that it was trained in.
 
         Raises:
             BertineError: it is not a model of a task.
@@ -256,14 +256,14 @@ class ModelTeacher(Teacher):
 
     @property
     def head_alone(self) -> bool:
-        """Whether its head was fitted alone: as large as it then is, over the mean of all states,
-        nothing can be trained that begins with it."""
+        """Whether its head was fitted alone. Such a head is large, over the mean of all states; no
+        training can start from it."""
         return self.predictor.training.get("frozen") is True or has_mean_layer(self.model)
 
     @property
     def layers_config(self) -> Config:
-        """The config with the layers that a student may begin as: without one that makes the mean
-        for a head that was fitted alone."""
+        """The config with the layers that a student may be initialized with: without the layer that
+        computes the mean for a head that was fitted alone."""
         if not has_mean_layer(self.model):
             return self.config
         return self.config.with_layers(self.config.num_hidden_layers - 1)
@@ -280,8 +280,8 @@ class ModelTeacher(Teacher):
         )
 
     def split_seed(self, otherwise: int) -> int:
-        """Return the seed by which validation examples were held out when the teacher was trained;
-        `otherwise` where it does not say."""
+        """Return the seed of the held-out split of the teacher's training; `otherwise` if it is not
+        recorded."""
         facts = self.predictor.training
         seed = facts.get("split_seed", facts.get("seed"))
         return seed if isinstance(seed, int) and not isinstance(seed, bool) else otherwise
@@ -291,7 +291,7 @@ class ModelTeacher(Teacher):
         return rows_known(self.task.name, self.predictor.training)
 
     def answering(self, columns: Sequence[str]) -> Pipeline:
-        """Return the teacher over a table with these text columns."""
+        """Return the teacher as a pipeline for a table with these text columns."""
         return self.predictor.over(columns).answering
 
     def outputs(
@@ -306,7 +306,7 @@ class ModelTeacher(Teacher):
         with progress() as bar:
             job = bar.add_task("ask the teacher", total=len(own))
             outputs = answering.compute(own, on_batch=lambda done: bar.advance(job, done))
-        # What stands at padding means nothing.
+        # The values at padding are undefined.
         return [
             np.asarray(output[: len(feature.input_ids)] if output.ndim > 1 else output)
             for output, feature in zip(outputs, own, strict=True)
@@ -320,7 +320,7 @@ class ModelTeacher(Teacher):
         features: Sequence[Any],
         student: LoadedModel,
     ) -> Sequence[Any]:
-        """Return what the teacher reads for each of the student's features."""
+        """Return the teacher's inputs for each of the student's features."""
         task = answering.task
         why = self.reads_otherwise(student_task, student)
         if not why:
@@ -341,12 +341,12 @@ class ModelTeacher(Teacher):
         return own
 
     def reads_otherwise(self, student_task: Task[Any], student: LoadedModel) -> str:
-        """Say why teacher and student do not read the same pieces, and what to do about it; ""
-        where they do.
+        """Explain why teacher and student do not read the same pieces, and how to change that;
+        return "" if they do.
 
         Args:
             student_task: the student's task.
-            student: with as many positions as it has.
+            student: with its number of positions.
         """
         wanted = self.task.max_length
         if student.tokenizer.fingerprint != self.tokenizer.fingerprint:
@@ -369,7 +369,7 @@ class ModelTeacher(Teacher):
 
     def answers(self, data: TransferSet) -> list[Any] | None:
         answering = self.answering(data.validation.text_columns)
-        # Without labels, of which the teacher may not know all.
+        # Without labels, because the teacher may not know all of them.
         prepared = answering.prepare(data.validation)
         return list(answering.task.decode(answering.compute(prepared.features), prepared.features))
 
@@ -397,15 +397,15 @@ class FileTeacher(Teacher):
 
     @cached_property
     def rows_put_out(self) -> np.ndarray:
-        """The outputs of a model that answers so, fp32 [N, K]; of scores [N]."""
+        """The outputs of a model with these answers, fp32 [N, K]; for scores [N]."""
         return self.task.as_outputs(self.probabilities.values)
 
     def fit(self, data: TransferSet) -> FileTeacher:
-        """Return the teacher for data of which some rows may be held out.
+        """Return the teacher for data with possibly held-out rows.
 
         Raises:
             BertineError: the file has another number of rows than the data, or the text of a row
-                is another one.
+                differs.
         """
         held = set(data.held_out)
         count, rows = len(data.train) + len(held), len(self.probabilities.values)
@@ -448,6 +448,6 @@ class FileTeacher(Teacher):
 
 @dataclass(frozen=True)
 class _NumberedRow:
-    """An example of one feature, as far as decoding looks at it."""
+    """An example of one feature, with only what decoding reads."""
 
     row: int

@@ -1,10 +1,11 @@
-"""``feature-based``: tagging words, or classifying texts, with a frozen model.
+"""Tag words, or classify texts, with a frozen model: ``feature_based``.
 
 A BiLSTM reads states that are computed once: those of an encoder (paper, section 5.3: two layers of
 768 units over the embeddings, one hidden layer, or several, summed with learned weights or joined),
-the layers of an ELMo (Peters et al. 2018), or vectors of words. Its recipe is ours, for BERT's
-paper gives none: Adam, a rate that falls linearly to 0, dropout 0.5 as usual for BiLSTM taggers
-(Ma and Hovy 2016). The row of fine-tuning is a run of :func:`bertine.finetune`.
+the layers of an ELMo (Peters et al. 2018), or vectors of words. The training recipe is this
+package's own, because BERT's paper gives none: Adam, a rate that falls linearly to 0, dropout 0.5
+as usual for BiLSTM taggers (Ma and Hovy 2016). The row of fine-tuning is a run of
+:func:`bertine.finetune`.
 """
 
 from __future__ import annotations
@@ -68,16 +69,17 @@ from bertine.training.finetuning.setup import fitting
 from bertine.training.run import refuse_changes
 from bertine.word_vectors.vectors import WordVectors
 
-#: The folder of what each row answered, in that of the results.
+#: The subfolder with the answers of each row.
 ANSWERS = "answers"
-#: Arguments that fine-tuning is given as they are.
+#: Arguments that are passed to fine-tuning unchanged.
 _OF_FINETUNE = (
     *("text_columns", "label_column", "format", "strict", "word_column", "tag_column"),
     *("tag_scheme", "document_context", "batch_size", "device", "precision", "seed", "glue_task"),
 )
-#: The λ of ELMo's paper for entities (appendix).
+#: The λ of ELMo's paper for named entities (appendix).
 _ELMO_PENALTY = 0.1
-#: The states of the words of a text are those of the sentence that it is; no tag is ever asked for.
+#: Tags for texts: a text is treated as one sentence to get the states of its words; the tags are
+#: not used.
 _NO_TAGS = ("O", "B", "I")
 
 
@@ -89,25 +91,28 @@ def feature_based(
     out: Path | str,
     options: FeatureBasedOptions,
 ) -> FeatureBasedReport:
-    """Learn from the states of a frozen model, with a BiLSTM over them: tag words in the ways of
-    BERT's paper (section 5.3, table 7), beside fine-tuning; or in ELMo's, with a mix of its layers;
-    or over vectors of words. Or the same for texts: one vector each, the maximum over the words.
-    The table is also written to ``out/feature-based.json``, and what each row answered to
-    ``out/answers``. The taggers and classifiers themselves are not kept.
+    """Train a BiLSTM on the states of a frozen model.
 
-    The states are computed once and kept in ``out/states``, by a hash of all that they depend on.
+    It tags words in the ways of BERT's paper (section 5.3, table 7), with fine-tuning for
+    comparison; or as in ELMo's, with a mix of the layers; or over vectors of words. Or it does the
+    same for texts, with one vector each, the maximum over the words. The table is also written to
+    ``out/feature-based.json``, and the answers of each row to ``out/answers``. The taggers and
+    classifiers themselves are not kept.
+
+    The states are computed once and kept in ``out/states``, by a hash of everything that they
+    depend on.
 
     Args:
         model: the model directory of an encoder or an ELMo, or vectors of words
             (:func:`~bertine.word2vec`).
         data: as for ``finetune`` of the task; a test file in a folder is scored too.
         out: the folder of the results; the run of fine-tuning is ``out/fine-tuning``.
-        options: what the other arguments say.
+        options: the values of the other arguments.
 
     Raises:
         BertineError: an unknown row; what reading the data or the model raises; an option that the
-            model or the task does not take; `out` holds results already, or with `resume` those
-            of other settings.
+            model or the task does not take; `out` holds results already, or with `resume` those of
+            other settings.
     """
     resume = options.resume
     if launched():
@@ -127,7 +132,7 @@ def feature_based(
     known = rows_known_by(model) if kind == "encoder" else frozenset()
     task, sets, test_file = read_sets(data, options, max_length, known)
     problem = _problem(task, options, max_length)
-    # An unknown label of the test file is reported now, and not after hours.
+    # Before training, so that an unknown label of the test file is reported now, not after hours.
     targets = {name: problem.targets(part) for name, part in sets.items()}
     loaded = None
     if kind == "encoder":
@@ -208,7 +213,7 @@ def feature_based(
                     "max_length": max_length,
                     "epochs": options.finetune_epochs,
                     "learning_rate": options.finetune_learning_rate,
-                    "save_best": False,  # the paper's way
+                    "save_best": False,  # as in the paper
                 },
             )
         elif name in own:
@@ -276,8 +281,8 @@ def _problem(task: Task[Any], options: FeatureBasedOptions, max_length: int) -> 
 def _precision(
     options: FeatureBasedOptions, folder: Path, loaded: LoadedModel | None, where: torch.device
 ) -> Precision:
-    """Return what to compute in: measured on an encoder, or as the table in `folder` was begun;
-    where there is no encoder, ``"auto"`` is fp32 on a CPU."""
+    """Return the precision: measured on an encoder, or read from the table in `folder` if it was
+    begun; without an encoder, ``"auto"`` is fp32 on a CPU."""
     if options.resume and options.precision == "auto" and (folder / TABLE).is_file():
         settings = read_json_object(folder / TABLE, lenient=True).get("settings")
         begun = settings.get("precision") if isinstance(settings, dict) else None
@@ -298,7 +303,7 @@ def _source(
     max_length: int,
     how: DeviceAndType,
 ) -> WordSource:
-    """Return the frozen model as what gives words their states; an encoder has been `loaded`."""
+    """Return the frozen model as a source of word states; an encoder has been `loaded`."""
     if kind == "word-vectors":
         assert static is not None
         return StaticSource(static)
@@ -314,7 +319,7 @@ def _source(
 
 
 def _recorded(recipe: BilstmRecipe) -> dict[str, Any]:
-    """Return the recipe as JSON, without what is new and as it always was."""
+    """Return the recipe as JSON, without recently added options that have their former value."""
     values = recipe.values()
     new = {"layer_penalty": 0.0, "crf": False}
     return {name: value for name, value in values.items() if new.get(name, ...) != value}
@@ -327,7 +332,7 @@ def _write_answers(
     sets: Mapping[str, Examples[Any]],
     problem: Problem[Any],
 ) -> None:
-    """Write what a row answered, a JSON line for each example, a file for each set."""
+    """Write the answers of a row, a JSON line for each example, a file for each set."""
     for word, given in answers.items():
         lines = [
             json.dumps(problem.answer_row(item, answer), ensure_ascii=False)
@@ -344,7 +349,7 @@ def _without_training(task: Task[Any]) -> dict[str, Any]:
 
 
 def _begun(folder: Path, settings: dict[str, Any], resume: bool) -> dict[str, dict[str, Any]]:
-    """Return the rows that `folder` has, when they may be kept; else none."""
+    """Return the rows in `folder` that may be kept; none if there is no table."""
     file = folder / TABLE
     if folder.exists() and not folder.is_dir():
         raise BertineError(f"{folder}: is a file; choose another folder for the results")
@@ -368,7 +373,7 @@ def _begun(folder: Path, settings: dict[str, Any], resume: bool) -> dict[str, di
 
 
 def _by_name(settings: Any) -> dict[str, Any]:
-    """Return settings by the names that a user has given them; empty where a file holds something
+    """Return settings by the names of the user's options; empty if the file holds something
     else."""
     try:
         epochs, rate = settings["finetune"]
@@ -400,7 +405,7 @@ def _finetuned(
     row: dict[str, Any] = {"validation": result.metrics, "seconds": result.elapsed}
     if test_file is not None:
         named = {key: arguments[key] for key in ("format", "strict", "tag_scheme", "device")}
-        # As the validation sentences were judged: by itself, evaluating may choose 8 bits.
+        # As for the validation sentences: evaluation by itself might choose 8 bits.
         named["precision"] = arguments["precision"]
         scored = evaluate(result.model, test_file, show_progress=False, **named)
         row["test"] = dict(scored.metrics)

@@ -1,4 +1,7 @@
-"""The table of the paper's section 5.3, and of ELMo's: its rows, and how they are shown."""
+"""Compute the features of frozen models, and hold the table of results of ``feature_based``.
+
+The table is that of the BERT paper's section 5.3, and of ELMo's paper.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +30,16 @@ from bertine.tasks.labels import TableOptions
 from bertine.tasks.tagging import Tagging
 from bertine.word_vectors.vectors import WordVectors, words_of
 
-#: The results, in the folder of the runs.
+#: The file of the results, in the folder of the runs.
 TABLE = "feature-based.json"
 FINE_TUNING = "fine-tuning"
 
 
 @dataclass(frozen=True)
 class StatesRow:
-    """A row of the table: which states are read (of a model of L layers; 0 are the words by
-    themselves), whether they are joined or summed, whether they are summed once more, for the
-    output of the BiLSTM, and whether it reads their sum or the words by themselves."""
+    """A row of the table: which states are read (of a model of L layers; layer 0 is the word
+    embeddings), whether they are joined or summed, whether they are summed again for the output of
+    the BiLSTM, and whether its input is their sum or the word embeddings."""
 
     title: str
     layers: Callable[[int], list[int]]
@@ -56,8 +59,8 @@ ROWS: dict[str, StatesRow] = {
 }
 
 
-#: Rows of all layers, the words by themselves among them, as ELMo's paper has them: summed with
-#: learned weights at the input of the BiLSTM, there and at its output, or at the output alone.
+#: Rows of all layers, including the word embeddings, as in ELMo's paper: summed with learned
+#: weights at the input of the BiLSTM, at its input and output, or at its output only.
 MIX_ROWS: dict[str, StatesRow] = {
     "mix": StatesRow("mix of all layers", lambda count: list(range(count + 1))),
     "mix-both": StatesRow(
@@ -71,14 +74,13 @@ MIX_ROWS: dict[str, StatesRow] = {
     ),
 }
 
-#: The rows of vectors of words, which are there where such vectors are given: a BiLSTM over them;
-#: of texts also their mean.
+#: The rows of word vectors, if such vectors are given: a BiLSTM over them; for texts also their
+#: mean.
 WORD_VECTORS, BAG_OF_VECTORS = "word-vectors", "bag-of-vectors"
 _STATIC = StatesRow("vectors of words", lambda count: [0])
 _TITLES = {FINE_TUNING: "fine-tuning", BAG_OF_VECTORS: "mean of vectors of words"}
 
-#: All rows by the kinds of models that have them, in the order of the table; of these the ones
-#: that are there where nobody says.
+#: All rows by the kinds of models that have them, in the order of the table; and the default ones.
 _OF_KINDS: dict[str, tuple[list[str], list[str]]] = {
     "encoder": ([FINE_TUNING, *ROWS, *MIX_ROWS], [FINE_TUNING, *ROWS]),
     "elmo": (
@@ -100,15 +102,15 @@ def _last(count: int, wanted: int) -> list[int]:
 
 @dataclass(repr=False)
 class FeatureBasedReport(Shown):
-    """The table.
+    """The table of results.
 
     Attributes:
         rows: for each row its ``validation`` (and ``test``) metrics, ``best`` (the highest main
-            metric of an epoch on the validation examples), ``layer_weights`` of the mixes (by
-            where they stand: the weights, and the factor at the end) and ``seconds``.
-        metric: the name of the main metric; of tagging ``f1`` or ``accuracy``.
+            metric of an epoch on the validation examples), ``layer_weights`` of the mixes (by their
+            position: the weights, and the factor at the end) and ``seconds``.
+        metric: the name of the main metric; for tagging ``f1`` or ``accuracy``.
         folder: of the runs.
-        notes: what else to know.
+        notes: further notes.
     """
 
     rows: dict[str, dict[str, Any]]
@@ -117,7 +119,8 @@ class FeatureBasedReport(Shown):
     notes: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """Return a row each: the main metric, times 100, on the validation and test sentences."""
+        """Return a line for each row: the main metric, times 100, on the validation and test
+        sentences."""
         titles = {name: _TITLES.get(name) or row_of(name).title for name in self.rows}
         width = max(len(titles[name]) for name in self.rows)
         test = any("test" in row for row in self.rows.values())
@@ -140,14 +143,14 @@ def chosen_rows(
     """Return the names of the wanted rows, in the order of the table.
 
     Args:
-        rows: that are asked for; None: those that a model of its kind has.
+        rows: the requested ones; None: the default ones of a model of this kind.
         kind: of the model, as :class:`~bertine.training.feature_based.features.WordSource` has it.
-        vectors: whether there are vectors of words, whose rows are then among them. Where they are
-            not the model itself, these rows are there whatever is asked for.
+        vectors: whether there are word vectors, whose rows are then included. If they are not the
+            model itself, these rows are always included.
         texts: whether labels are of texts.
 
     Raises:
-        BertineError: there is no such row, or not of such a model.
+        BertineError: there is no such row, or not for such a model.
     """
     known, usual = _OF_KINDS[kind]
     own = [WORD_VECTORS, *([BAG_OF_VECTORS] if texts else [])] if vectors else []
@@ -160,40 +163,40 @@ def chosen_rows(
     return wanted + [name for name in own if always or name in (rows or ())]
 
 
-# Where the states of words come from: an encoder of pieces, an ELMo, or vectors of words.
+# Sources: the states of words from an encoder of pieces, an ELMo, or word vectors.
 
 
 class WordSource(Protocol):
-    """A frozen model that gives words states.
+    """A frozen model that computes states of words.
 
     Attributes:
         kind: "encoder", "elmo" or "word-vectors".
-        num_layers: L; its layers are 0, the words by themselves, to L.
+        num_layers: L; its layers are 0 (the word embeddings) to L.
     """
 
     kind: str
     num_layers: int
 
     def fingerprint(self) -> str:
-        """Return the SHA-256 of what states depend on, as hex digits."""
+        """Return the SHA-256 of everything that the states depend on, as hex digits."""
         ...
 
     def words(self, text: str) -> list[str]:
-        """Cut a text into words."""
+        """Split a text into words."""
         ...
 
     def states(self, sentences: Sentences, folder: Path) -> KnownStates:
-        """Return the states of the words of `sentences`; what is computed is kept in `folder`, and
-        how long it took is said."""
+        """Return the states of the words of `sentences`; computed states are kept in `folder`, and
+        the duration is printed."""
         ...
 
 
 class EncoderSource:
-    """An encoder of pieces; a word's states are those of its first piece.
+    """An encoder of pieces; the states of a word are those of its first piece.
 
     Args:
         loaded: the model, on any device.
-        windows: the task that says how sentences are cut into windows.
+        windows: the task that defines how sentences are cut into windows.
         device, dtype: to compute on and in.
     """
 
@@ -207,11 +210,11 @@ class EncoderSource:
         self._device, self._dtype = device, dtype
 
     def fingerprint(self) -> str:
-        """Return that of the backbone."""
+        """Return the fingerprint of the backbone."""
         return weights_fingerprint(self._loaded.model.backbone)
 
     def words(self, text: str) -> list[str]:
-        """Cut a text at spaces, with punctuation apart."""
+        """Split a text at spaces, with punctuation as separate words."""
         return [text[begin:end] for begin, end in split_words(text)]
 
     def states(self, sentences: Sentences, folder: Path) -> KnownStates:
@@ -234,15 +237,15 @@ class ElmoSource:
         self._embedder = embedder
 
     def fingerprint(self) -> str:
-        """Return those of the weights and of how words are read."""
+        """Return the fingerprint of the weights and of how words are read."""
         return " ".join(self._embedder.fingerprints())
 
     def words(self, text: str) -> list[str]:
-        """Cut a text as the model was trained to see it."""
+        """Split a text as in the model's training."""
         return self._embedder.words(text)
 
     def states(self, sentences: Sentences, folder: Path) -> KnownStates:
-        """Return the word by itself and the layers of the LSTMs."""
+        """Return the word embedding and the layers of the LSTMs."""
         began = time.monotonic()
         states = elmo_states(self._embedder, sentences, folder)
         _say_time(sentences, states, began)
@@ -250,7 +253,7 @@ class ElmoSource:
 
 
 class StaticSource:
-    """Vectors of words, the only layer that there is."""
+    """Vectors of words, as the only layer."""
 
     kind = "word-vectors"
     num_layers = 0
@@ -259,15 +262,15 @@ class StaticSource:
         self._vectors = vectors
 
     def fingerprint(self) -> str:
-        """Return those of the vectors and of the words."""
+        """Return the fingerprint of the vectors and of the words."""
         return " ".join(self._vectors.fingerprint())
 
     def words(self, text: str) -> list[str]:
-        """Cut a text as the corpus of the vectors was; marks are left out."""
+        """Split a text as the corpus of the vectors was split; punctuation is left out."""
         return words_of(text, lowercase=self._vectors.lowercase)
 
     def states(self, sentences: Sentences, folder: Path) -> KnownStates:
-        """Return the vectors; say how many words have none."""
+        """Return the vectors; print how many words have none."""
         states = StaticStates.of(self._vectors, sentences)
         logger.info(
             f"{sentences.source}: {states.unknown:,} of {states.starts[-1]:,} words have no "
@@ -281,16 +284,16 @@ def _say_time(sentences: Sentences, states: WordStates, began: float) -> None:
     logger.info(f"{sentences.source}: the states of {states.starts[-1]} words: {took}")
 
 
-# The examples of a table of features: what is learned, and on what it is judged.
+# Examples: read the training and evaluation sets of a table.
 
 
 def read_sets(
     data: Path | str, options: FeatureBasedOptions, max_length: int, known: frozenset[int]
 ) -> tuple[Task[Any], dict[str, Examples[Any]], Path | None]:
-    """Read the examples of `data`, and make the task that they describe.
+    """Read the examples of `data`, and create the task that they describe.
 
     Returns:
-        The task; the examples: "train", "validation", "test" where a file has labelled ones, and
+        The task; the examples: "train", "validation", "test" if a file has labelled ones, and
         further validation sets; and the file of "test", if there is one.
 
     Raises:
@@ -322,7 +325,7 @@ def read_sets(
         return task, sets, None
     try:
         sets["test"] = read_evaluation(task, test_file, reading)[""]
-    except BertineError as error:  # often it has no labels
+    except BertineError as error:  # test files often have no labels
         logger.warning(f"the test file is left out: {error}")
         return task, sets, None
     return task, sets, cast(Path, test_file)

@@ -1,4 +1,4 @@
-"""What a BiLSTM over states learns: tags of words, or what a task asks of texts.
+"""Train a BiLSTM on frozen states: tags of words, or the labels of texts.
 
 Shape legend: B sequences of words, W words of the longest, S layers, H width of a layer, K tags or
 outputs.
@@ -40,12 +40,12 @@ from bertine.word_vectors.vectors import WordVectors
 
 @dataclass(frozen=True)
 class ExampleStates:
-    """Labelled examples, and the states of the words of their texts.
+    """Labelled examples, with the states of the words of their texts.
 
     Attributes:
         examples: N of them.
-        states: of N · `width` sequences of words, those of an example side by side.
-        targets: N: of tags int64 [W], of texts what the task makes of the label.
+        states: of N · `width` sequences of words, those of an example next to each other.
+        targets: N targets: for tags int64 [W], for texts the task's form of the label.
         width: texts of an example.
     """
 
@@ -66,7 +66,7 @@ class ExampleStates:
 
 @dataclass(frozen=True)
 class DeviceAndType:
-    """What a row is computed on, and in: bf16 (by autocast) or fp32."""
+    """The device of a row's computation, and its dtype: bf16 (by autocast) or fp32."""
 
     device: torch.device
     dtype: torch.dtype
@@ -76,7 +76,7 @@ Module = TypeVar("Module", BiLstmTagger, BiLstmClassifier)
 
 
 class Problem(ABC, Generic[Module]):
-    """What is learned, and how its answers are judged.
+    """A problem to learn, with its loss and its evaluation.
 
     Attributes:
         task: the task of fine-tuning.
@@ -100,18 +100,17 @@ class Problem(ABC, Generic[Module]):
 
     @abstractmethod
     def module(self, recipe: BilstmRecipe, hidden: int, layers: int, **options: Any) -> Module:
-        """Make what is trained.
+        """Create the module to train.
 
         Args:
             hidden: H.
             layers: S.
-            options: those of :class:`~bertine.models.tagger.BiLstmStates` that the row
-                says.
+            options: of :class:`~bertine.models.tagger.BiLstmStates`, as required by the row.
         """
 
     @abstractmethod
     def trained_on(self, part: ExampleStates) -> list[int]:
-        """Return the numbers of the examples that can be learned from."""
+        """Return the indices of the examples that can be learned from."""
 
     @abstractmethod
     def loss(
@@ -131,7 +130,7 @@ class Problem(ABC, Generic[Module]):
         """Answer all examples."""
 
     def report(self, answers: list[Any], examples: Examples[Any]) -> EvaluationReport:
-        """Judge answers as those of a fine-tuned model are judged."""
+        """Evaluate answers in the same way as those of a fine-tuned model."""
         return self.task.judge(answers, examples)
 
     @abstractmethod
@@ -140,7 +139,7 @@ class Problem(ABC, Generic[Module]):
 
 
 class TaggingProblem(Problem[BiLstmTagger]):
-    """A tag for each word; by logits alone, or as a chain (`crf`)."""
+    """Tagging: a tag for each word, from logits alone, or as a chain (`crf`)."""
 
     def __init__(self, task: Tagging, *, crf: bool) -> None:
         self.task, self._tagging, self._crf = task, task, crf
@@ -163,7 +162,7 @@ class TaggingProblem(Problem[BiLstmTagger]):
         ]
 
     def sentences(self, examples: Examples[Any], source: WordSource) -> Sentences:
-        """Return the sentences themselves."""
+        """Return the sentences as they are."""
         return cast(Sentences, examples)
 
     def module(
@@ -187,7 +186,7 @@ class TaggingProblem(Problem[BiLstmTagger]):
         chosen: Sequence[int],
         how: DeviceAndType,
     ) -> Tensor:
-        """Compute the loss of a word: cross-entropy, or its share of that of the chain."""
+        """Compute the loss of a word: cross-entropy, or its share of the loss of the chain."""
         logits, counts = _outputs(module, part.states, layers, chosen, how)
         if module.crf is None:
             rows = [logits[at, :count] for at, count in enumerate(counts)]
@@ -207,7 +206,7 @@ class TaggingProblem(Problem[BiLstmTagger]):
         layers: Sequence[Tensor],
         how: DeviceAndType,
     ) -> list[Any]:
-        """Return the most probable tags; of a chain those that keep the rules of IOB2."""
+        """Return the most probable tags; with a chain those that follow the rules of IOB2."""
         lengths = [len(tags) for tags in part.targets]
         order = [int(place) for place in np.argsort(lengths, kind="stable") if lengths[place]]
         guesses: dict[int, Tags] = {}
@@ -229,7 +228,7 @@ class TaggingProblem(Problem[BiLstmTagger]):
         return self._tagging.report(answers, [item.tags or () for item in examples.items])
 
     def answer_row(self, example: Any, answer: Any) -> dict[str, Any]:
-        """Return words, their tags, and the tags that were found."""
+        """Return words, their tags, and the predicted tags."""
         return {
             "line": example.line,
             "words": list(example.words),
@@ -239,11 +238,11 @@ class TaggingProblem(Problem[BiLstmTagger]):
 
 
 class TextProblem(Problem[BiLstmClassifier]):
-    """A label, several of them or a number for a text or a pair of texts, with the loss of
+    """A label, several labels or a number for a text or a pair of texts, with the loss of
     fine-tuning.
 
     Args:
-        task: what is asked.
+        task: the task.
         max_length: words of a text; longer ones are cut, which the notes of the examples count.
     """
 
@@ -255,7 +254,7 @@ class TextProblem(Problem[BiLstmClassifier]):
         return [self._text.target_of(item, examples.source) for item in examples.items]
 
     def sentences(self, examples: Examples[Any], source: WordSource) -> Sentences:
-        """Cut texts into words, the texts of a pair one after the other."""
+        """Split texts into words, the texts of a pair one after the other."""
         items, cut = [], 0
         for example in examples.items:
             for text in example.texts:
@@ -271,7 +270,7 @@ class TextProblem(Problem[BiLstmClassifier]):
 
     @property
     def width(self) -> int:
-        """Texts of an example."""
+        """The number of texts of an example."""
         return len(self._text.text_columns)
 
     def module(
@@ -336,8 +335,8 @@ class TextProblem(Problem[BiLstmClassifier]):
 
 
 class _GivenOutputs:
-    """Outputs in the place of a model that would compute them, so that a task's loss and answers
-    are its own."""
+    """Given outputs in place of a model, so that a task can compute its loss and answers from
+    them."""
 
     def __init__(self, outputs: Tensor) -> None:
         self._outputs = outputs
@@ -347,12 +346,12 @@ class _GivenOutputs:
         return self._outputs
 
 
-#: What a model that computes nothing has encoded.
+#: The encoding of a model that computes nothing.
 _NOTHING = cast(Encoded, None)
 
 
 def _batch_of(count: int) -> Batch:
-    """Return a batch of so many sequences of one token: what a task counts its targets by."""
+    """Return a batch of `count` sequences of one token, for tasks that count their targets."""
     zeros = torch.zeros(count, 1, dtype=torch.int64)
     return Batch(zeros, torch.ones(count, 1, dtype=torch.bool), zeros)
 
@@ -372,8 +371,8 @@ def _outputs(
     chosen: Sequence[int],
     how: DeviceAndType,
 ) -> tuple[Tensor, list[int]]:
-    """Return what `module` computes of the sequences `chosen`, in fp32, and their numbers of words;
-    one without words is read as a word of zeros."""
+    """Return the outputs of `module` for the sequences `chosen`, in fp32, and their numbers of
+    words; a sequence without words is read as a word of zeros."""
     starts = states.starts
     sizes = [int(starts[index + 1] - starts[index]) for index in chosen]
     counts = [max(1, size) for size in sizes]
@@ -387,7 +386,7 @@ def _outputs(
     return outputs.float(), counts
 
 
-# Training a BiLSTM on the states of a frozen model, and scoring it.
+# Training: fit a BiLSTM to the states of a frozen model, and score it.
 
 
 def train_row(
@@ -403,7 +402,7 @@ def train_row(
     Args:
         name: of the row.
         sets: "train", "validation" and others, which are scored too.
-        recipe: sizes, and how it is trained; its `layer_penalty` is resolved.
+        recipe: sizes and training options; its `layer_penalty` is resolved.
 
     Returns:
         The row of the table, and the answers for each set that was scored.
@@ -413,7 +412,7 @@ def train_row(
     train = sets["train"]
     lengths, full = train.lengths, problem.trained_on(train)
     row = row_of(name)
-    # Of several GPUs the others' generators are no business of this row's.
+    # The generators of other GPUs are not used by this row.
     with torch.random.fork_rng([how.device] if how.device.type == "cuda" else []):
         torch.manual_seed(torch_seed(recipe.seed, "feature-based weights", name))
         module = problem.module(
@@ -475,24 +474,26 @@ def _score(
     problem: Problem[Any],
     how: DeviceAndType,
 ) -> tuple[EvaluationReport, list[Any]]:
-    """Return the report of the answers, and these."""
+    """Return the evaluation of the answers, and the answers."""
     module.eval()
     with torch.inference_mode():
         answers = problem.answers(module, part, layers, how)
     return problem.report(answers, part.examples), answers
 
 
-# The mean of the vectors of a text's words, and logistic regression: no order, no context.
+# Baseline: the mean of the vectors of a text's words, and logistic regression, without order or
+# context.
 
 
 class MeanVectors:
-    """The mean of the vectors of a text's words; of pairs u, v, |u - v|, u · v and the cosine."""
+    """The mean of the vectors of a text's words; for pairs u, v, |u - v|, u · v and the cosine."""
 
     def __init__(self, vectors: WordVectors) -> None:
         self._vectors = vectors
 
     def matrix(self, texts: Sequence[Sequence[str]]) -> np.ndarray:
-        """Compute fp32 [N, D], of pairs [N, 4 D + 1]; zeros where no word has a vector."""
+        """Compute the features fp32 [N, D], for pairs [N, 4 D + 1]; zeros if no word has a
+        vector."""
         columns = [self._vectors.embed([row[at] for row in texts]) for at in range(len(texts[0]))]
         return columns[0] if len(columns) == 1 else pair_features(*columns)
 
@@ -500,7 +501,7 @@ class MeanVectors:
 def bag_of_vectors_row(
     vectors: WordVectors, problem: TextProblem, sets: dict[str, Examples[Any]]
 ) -> tuple[dict[str, Any], dict[str, list[Any]]]:
-    """Fit logistic regression (of numbers ridge regression) to the training examples, with the
+    """Fit logistic regression (for numbers ridge regression) to the training examples, with the
     penalty that is best in cross-validation, and score it.
 
     Returns:

@@ -1,4 +1,4 @@
-"""``finetune``: a model directory and labelled examples in, a model directory that answers out."""
+"""Fine-tune a model on labelled examples: ``finetune``, all of GLUE, and ``few_shot``."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ from bertine.training.optim import WARMUP_RATIO, warmup
 from bertine.training.optimizers import check_whole
 from bertine.training.run import Run
 
-# All of GLUE: one fine-tuning run a task, and the table with the average.
+# All of GLUE: one fine-tuning run for each task, and a table with the average.
 
-#: The table, in the folder of the runs.
+#: The file with the table, in the folder of the runs.
 TABLE = "glue.json"
 
 
@@ -59,7 +59,7 @@ class GlueReport(Shown):
         tasks: for each task its official metrics by name.
         notes: which of the leaderboard's tasks are missing.
         source: the folder of the data.
-        collapsed: whether the run of any task gave one answer to all.
+        collapsed: whether the run of any task gave the same answer to all examples.
         worst: empty; each task's run has its own.
     """
 
@@ -78,8 +78,8 @@ class GlueReport(Shown):
         return {**scores, "average": sum(scores.values()) / len(scores)}
 
     def lines(self) -> list[str]:
-        """Return a row a task: its score and its metrics, times 100; the average, and over what it
-        is."""
+        """Return a row for each task (its score and its metrics, times 100), and the average with
+        the tasks that it covers."""
         scores = self.metrics
         width = max(map(len, [*self.tasks, "average"]))
         rows = [
@@ -106,7 +106,7 @@ class GlueReport(Shown):
 
 
 def finetune_all(finetune: Callable[..., Learner], arguments: dict[str, Any]) -> Learner:
-    """Fine-tune each task that the data has, and write the table to ``out/glue.json``.
+    """Fine-tune on each task in the data, and write the table to ``out/glue.json``.
 
     Args:
         finetune: the verb, called once a task.
@@ -153,7 +153,7 @@ def finetune_all(finetune: Callable[..., Learner], arguments: dict[str, Any]) ->
     return Learner(out, [], report, elapsed, ("average",), results)
 
 
-#: Arguments that a command to run next does not repeat.
+#: Arguments that are not repeated in the commands to run next.
 _LEFT_OUT = ("out", "resume")
 
 
@@ -167,32 +167,31 @@ def finetune(
     out: Path | str,
     options: FinetuneOptions,
 ) -> Learner:
-    """Fine-tune every weight on labelled examples (paper, sections 3.2 and A.3).
+    """Fine-tune all weights on labelled examples (paper, sections 3.2 and A.3).
 
     Args:
         task: a name of :data:`bertine.tasks.TASKS`, or ``"glue"``, ``"squad"`` or ``"swag"``.
         model: the model directory to start from.
-        data: a labelled file, or a folder with a training and a validation file. Where there is
-            no validation file, a tenth of the training examples is held out. For GLUE the folder
-            with its tasks' folders, or one of those, as gluebenchmark.com gives them out.
-            For SQuAD its training file, beside which the dev file is found, or their folder.
-            For SWAG the folder of its files, or one of them. Or a table in memory
-            (:mod:`~bertine.data.in_memory`): a pandas or polars frame, an Arrow table, a
-            ``datasets.Dataset``, a list of dictionaries, a dictionary of columns; a dictionary of
-            such tables has the parts ``train`` and ``validation``. Or
-            :class:`~bertine.datasets.readers.DatasetSplits`, read already; how to read them
-            (columns, format, and the options of tables, spans and tags) must then not be said.
-            Where they have none for validation, nothing is evaluated.
+        data: a labelled file, or a folder with a training and a validation file. If there is no
+            validation file, a tenth of the training examples is held out. For GLUE the folder with
+            its tasks' folders, or one of those, in the layout of gluebenchmark.com. For SQuAD its
+            training file, with the dev file in the same folder, or this folder. For SWAG the folder
+            of its files, or one of them. Or a table in memory (:mod:`~bertine.data.in_memory`): a
+            pandas or polars frame, an Arrow table, a ``datasets.Dataset``, a list of dictionaries,
+            a dictionary of columns; a dictionary of such tables has the parts ``train`` and
+            ``validation``. Or :class:`~bertine.datasets.readers.DatasetSplits`, which were read
+            before; options for reading (columns, format, and the options of tables, spans and tags)
+            must then not be given. If they have no validation examples, nothing is evaluated.
         out: the run's folder; the model directory is ``out/model``.
-        options: what the other arguments say.
+        options: the values of the other arguments.
 
     Returns:
-        What the run ended with, and what is done with it next: a
+        The result of the run, with methods to use it: a
         :class:`~bertine.training.finetuning.learner.Learner`.
 
     Raises:
-        BertineError: no such task, model or file; a missing column; a label of the validation
-            file that the training file lacks; `out` holds another run; a value is out of range
+        BertineError: no such task, model or file; a missing column; a label of the validation file
+            that the training file lacks; `out` holds another run; a value is out of range
             (:class:`~bertine.training.fit.FitConfig`).
     """
     check_whole(options, options.shard)
@@ -214,13 +213,13 @@ def run_finetuning(
     *,
     contrast: Callable[[Prepared], Contrast] | None = None,
 ) -> Learner:
-    """Do a run of fine-tuning, or go on with it.
+    """Do a run of fine-tuning, or resume it.
 
     Args:
-        verb: that was called.
-        arguments: of it, by name: among them ``task``, ``data``, ``model`` and ``out``.
+        verb: the verb that was called.
+        arguments: its arguments, by name: among them ``task``, ``data``, ``model`` and ``out``.
         options: how to train.
-        start: what the run starts from.
+        start: the initial model.
         reading: how the data are read.
         contrast: how the encoder is trained before its head is fitted alone; None: it is not.
 
@@ -307,7 +306,7 @@ def run_finetuning(
             fingerprint=prepared.validation.examples.fingerprint(),
             train_fingerprint=prepared.train.examples.fingerprint(),
             device=str(where),
-            precision=config.precision,  # as it was judged: answering chooses 8 bits as well
+            precision=config.precision,  # as in the evaluation: inference might choose 8 bits
         ),
     )
 
@@ -315,7 +314,7 @@ def run_finetuning(
 def finetuning_computing(
     out: Path | str, options: FinetuneOptions, prepared: Prepared, world: DistContext
 ) -> Computing:
-    """Return how a run of fine-tuning in `out` computes."""
+    """Return the precision and threads of a run of fine-tuning in `out`."""
     return computing_of_run(
         out,
         options.precision,
@@ -333,7 +332,7 @@ def fit_config(
     where: torch.device,
     computing: Computing,
 ) -> FitConfig:
-    """Return how the loss is minimized by a `plan`, an epoch of which has so many steps."""
+    """Return the settings of the training loop for a `plan` with `epoch` steps in an epoch."""
     frozen = options.frozen
     rising = options.warmup_ratio
     if rising is None and plan.paper is not None:
@@ -356,17 +355,17 @@ def fit_config(
 def _write_start(
     folder: Path, verb: Callable[..., Any], values: Mapping[str, Any], prepared: Prepared
 ) -> None:
-    """Write ``start.json`` into the `folder` of a run: what was asked for, kept for the diagnosis
-    of its report.
+    """Write ``start.json`` into the `folder` of a run: the given arguments, kept for the diagnosis
+    in its report.
 
-    Unlike ``run.json``, which has every setting as it was resolved, it has the arguments as the
-    user gave them, so that a report can name the command to run next.
+    ``run.json`` has every setting as it was resolved; this file has the arguments as the user gave
+    them, so that a report can name the command to run next.
 
     Args:
         folder: of the run.
         verb: the function that was called.
-        values: all its arguments, by name; those that are not the defaults are kept.
-        prepared: what the run starts from.
+        values: all its arguments, by name; those that differ from the defaults are kept.
+        prepared: the preparation of the run.
     """
     defaults = {
         name: parameter.default for name, parameter in inspect.signature(verb).parameters.items()
@@ -397,17 +396,17 @@ def _write_start(
 
 
 def as_json(value: Any) -> Any:
-    """Return an argument as a JSON value."""
+    """Convert an argument to a JSON value."""
     if isinstance(value, list | tuple):
         return [as_json(item) for item in value]
     return value if isinstance(value, str | int | float | bool) or value is None else str(value)
 
 
-# ``few_shot``: a model that answers, from a few labels of each class.
+# ``few_shot``: train a model on a few labels of each class.
 
-#: Options that are of contrastive training here, and of none where a head is fitted alone.
+#: Options of contrastive training here; they have no effect where only a head is fitted.
 _OWN = frozenset({"learning_rate", "batch_size", "steps", "task", "trained_weights"})
-#: Examples that each label must have.
+#: The smallest number of examples that each label must have.
 _LEAST = 2
 
 
@@ -419,16 +418,19 @@ def few_shot(
     out: Path | str,
     options: FewShotOptions,
 ) -> Learner:
-    """Learn from few labels: train the encoder so that texts with the same label have vectors close
-    to each other, by a contrastive loss over all pairs of a batch, and fit a linear head on these
-    vectors (the idea of SetFit: Tunstall et al. 2022, arXiv 2209.11055).
+    """Train on a few labelled texts: first the encoder, contrastively, then a linear head on its
+    vectors.
+
+    The encoder is trained so that texts with the same label have vectors close to each other, by a
+    contrastive loss over all pairs of a batch (the idea of SetFit: Tunstall et al. 2022, arXiv
+    2209.11055).
 
     Args:
-        model: the model directory to start from; best one that was trained to give texts vectors.
-        data: labelled texts, or pairs of texts, as for :func:`bertine.finetune`. Where there is no
-            validation file, nothing is held out, and the model is not judged.
+        model: the model directory to start from; preferably one trained for sentence vectors.
+        data: labelled texts, or pairs of texts, as for :func:`bertine.finetune`. If there is no
+            validation file, nothing is held out, and the model is not evaluated.
         out: the run's folder; the model directory is ``out/model``.
-        options: what the other arguments say.
+        options: the values of the other arguments.
 
     Returns:
         What :func:`bertine.finetune` returns.

@@ -1,4 +1,4 @@
-"""The result of fine-tuning: validate, inspect errors, predict, keep."""
+"""Use the result of fine-tuning: validate it, inspect its errors, predict, save."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from bertine.tasks.answer import WorstExample, WorstExamples
 from bertine.tasks.report import BaselineScore, EvaluationReport, baseline_lines, official_score
 from bertine.training.computing import with_options_of
 
-# What stands in the folder of a finished fine-tuning run, its page, and the commands to run next.
+# The folder of a finished run: its scores, its page, and the commands to run next.
 
-#: The key of ``scores.json`` that says in words which weights are saved.
+#: The key of ``scores.json`` for the description of the weights that are saved.
 SAVED = "saved"
-#: The key that has how many of the validation examples the model that training began with has seen.
+#: The key for the number of validation examples that the initial model had been trained on.
 SEEN = "seen"
-#: Files whose rows say of themselves what they hold, of all tasks.
+#: Suffixes of files whose rows name their own fields, for all tasks.
 _ROWS = (".jsonl", ".json", ".parquet")
 
 
 def final_of(folder: Path) -> dict[str, Any]:
-    """Return the report on the model of the finished run in `folder`, from its ``scores.json``: its
-    ``metrics``, whether it ``collapsed`` to one answer; empty where there were no validation
-    examples. A run that is found finished is not evaluated again."""
+    """Return the evaluation of the model of the finished run in `folder`, from its ``scores.json``:
+    its ``metrics``, whether it ``collapsed`` to one answer; empty if there were no validation
+    examples. A run that is already finished is not evaluated again."""
     file = folder / "scores.json"
     final = read_json_object(file, lenient=True).get("final")
     if not isinstance(final, dict) or not isinstance(final.get("metrics", {}), dict):
@@ -52,21 +52,21 @@ def final_of(folder: Path) -> dict[str, Any]:
 
 
 def saved_of(folder: Path) -> str:
-    """Return which weights the model of the finished run in `folder` has, in words; "" where an
-    earlier Bertine trained it, which did not write that down."""
+    """Describe which weights the model of the finished run in `folder` has; "" for runs of earlier
+    versions of Bertine, which did not record it."""
     return str(read_json_object(folder / "scores.json", lenient=True).get(SAVED, ""))
 
 
 def seen_of(folder: Path) -> int:
-    """Return how many of the validation examples the model that the finished run in `folder` began
-    with had been trained on."""
+    """Return how many of the validation examples the initial model of the finished run in `folder`
+    had been trained on."""
     return int(read_json_object(folder / "scores.json", lenient=True).get(SEEN, 0))
 
 
 def write_pages(out: Path | str) -> None:
-    """Write ``report.html`` into the folder of a finished run, or into that of each task of GLUE.
-    A page that cannot be made is a warning: the model is there. Of several processes the first
-    writes."""
+    """Write ``report.html`` into the folder of a finished run, or into that of each task of GLUE. A
+    page that cannot be written causes only a warning, because the model exists. Only the first of
+    several processes writes."""
     if not is_main():
         return
     for folder in _runs(Path(out)):
@@ -77,8 +77,8 @@ def write_pages(out: Path | str) -> None:
 
 
 def next_lines(out: Path | str) -> list[str]:
-    """Return what to do with a finished run: its page, and the commands; empty where `out` is not
-    the folder of one run."""
+    """List the next steps after a finished run: its page, and commands; empty if `out` is not the
+    folder of a single run."""
     folder = Path(out)
     if not (folder / "model" / TASK).is_file():
         return []
@@ -105,8 +105,8 @@ def _runs(out: Path) -> Iterator[Path]:
 
 
 def _suffix(info: TaskInfo) -> str:
-    """Return the suffix of a file to answer: that of the training data, as far as it tells what is
-    in them."""
+    """Return the suffix of a file to answer: that of the training data, if it identifies the
+    format."""
     suffix = Path(str(info.training.get("data_path", ""))).suffix.lower()
     if info.name == "tagging":
         return suffix if suffix in _ROWS else ".conll"
@@ -114,7 +114,7 @@ def _suffix(info: TaskInfo) -> str:
 
 
 def _example(info: TaskInfo) -> str:
-    """Return texts for the command line as the task takes them."""
+    """Return example texts for the command line in the form that the task takes."""
     if info.name == "spans":
         return '--question "…" --context "…"'
     if info.name == "choice":
@@ -122,19 +122,19 @@ def _example(info: TaskInfo) -> str:
     return '"a text" "its second text"' if len(info.text_columns) > 1 else '"a text"'
 
 
-#: Findings at the end of the command; the report has all.
+#: The number of findings shown at the end of the command; the report has all.
 _SHOWN = 3
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """The origin of a run: how its examples are read again, and where its model computes.
+    """The origin of a run: how to read its examples again, and where its model computes.
 
     Attributes:
-        read: reads them as the run did.
-        fingerprint: of the validation examples that it was judged on.
+        read: reads the examples as the run did.
+        fingerprint: of the validation examples.
         train_fingerprint: of the training examples.
-        device: as PyTorch calls it.
+        device: a PyTorch device name.
         precision: ``"auto"``, ``"fp32"`` or ``"bf16"``.
     """
 
@@ -149,22 +149,23 @@ class Provenance:
 class Learner(Shown):
     """The result of a fine-tuning run: validate it, inspect its errors, predict, save.
 
-    A learner is light: the model is loaded from its directory, and the validation examples are
-    read again, when they are first asked for. It is therefore the same whether the run has just
-    ended, was resumed, or was found to be finished.
+    A learner is light: the model is loaded from its directory, and the validation examples are read
+    again, at their first use. It is therefore the same whether the run has just ended, was resumed,
+    or was already finished.
 
     Attributes:
-        model: the model directory; of all of GLUE, the folder with a run for each task.
+        model: the model directory; for all of GLUE, the folder with a run for each task.
         scores: the metrics on the validation examples after each epoch, with ``step``.
-        report: the evaluation of the model in `model`; None when a finished run was found, and
-            in all processes but the first.
+        report: the evaluation of the model in `model`; None if the run was already finished, and in
+            all processes but the first.
         elapsed: seconds of training, evaluation not counted.
         metric_names: the metrics by which the task is judged.
-        runs: of all of GLUE, the learner of each task by its name.
-        final: the metrics of the model in `model` on the validation examples; of all of GLUE empty.
+        runs: for all of GLUE, the learner of each task by its name.
+        final: the metrics of the model in `model` on the validation examples; empty for all of
+            GLUE.
         baselines: the scores of the task's baselines on the same examples.
         saved: which weights the model has, in words, such as "saved: the last epoch (12)".
-        origin: of all of GLUE None: each task's learner is in `runs`.
+        origin: None for all of GLUE: each task's learner is in `runs`.
     """
 
     model: Path
@@ -185,8 +186,8 @@ class Learner(Shown):
 
     @property
     def score(self) -> float:
-        """The mean of the metrics by which the task is judged: in GLUE, its score; of all of GLUE,
-        the average over the tasks."""
+        """The mean of the metrics by which the task is judged: for a task of GLUE, its score; for
+        all of GLUE, the average over the tasks."""
         return official_score(self.metrics, self.metric_names)
 
     def lines(self) -> list[str]:
@@ -194,12 +195,12 @@ class Learner(Shown):
         return self._lines(self._findings())
 
     def shown_lines(self) -> list[str]:
-        """Return :meth:`lines` with calls of Python to run next in place of commands."""
+        """Return :meth:`lines` with the next steps as Python calls, not as commands."""
         return self._lines(self.findings)
 
     def _lines(self, findings: Sequence[Finding]) -> list[str]:
         lines = self.report.lines() if self.report is not None else []
-        if self.report is None and self.final:  # the run was found finished
+        if self.report is None and self.final:  # the run was already finished
             scores = ", ".join(f"{name} {value:.4f}" for name, value in self.final.items())
             lines.append(f"on the validation examples: {scores}")
         if len(self.metric_names) > 1 and self.metrics:
@@ -214,17 +215,18 @@ class Learner(Shown):
         ]
 
     def write_pages(self) -> None:
-        """Write the run's page, ``report.html`` in its folder; of all of GLUE that of each task."""
+        """Write the run's page, ``report.html`` in its folder; for all of GLUE that of each
+        task."""
         write_pages(self.model if self.runs else self.model.parent)
 
     def next_lines(self) -> list[str]:
-        """Return where the page is, and the commands to run next; of all of GLUE empty."""
+        """Return the path of the page, and the commands to run next; empty for all of GLUE."""
         return [] if self.runs else next_lines(self.model.parent)
 
     @property
     def findings(self) -> list[Finding]:
-        """The diagnosis of the run, the gravest first; empty where nothing stands out. Each has
-        the next call in ``command``."""
+        """The diagnosis of the run, most serious finding first; empty if there are none. Each
+        finding has the next call in ``command``."""
         return [
             replace(finding, command=finding.call or finding.command)
             for finding in self._findings()
@@ -239,10 +241,10 @@ class Learner(Shown):
 
     @cached_property
     def predictor(self) -> Predictor:
-        """The model, ready to answer: ``learner.predictor.save("my-model")`` keeps it elsewhere.
+        """The model, ready to predict: ``learner.predictor.save("my-model")`` stores a copy.
 
         Raises:
-            BertineError: the learner is of all of GLUE; the model directory is no longer there.
+            BertineError: the learner is that of all of GLUE; the model directory no longer exists.
         """
         origin = self._one()
         return Predictor.load(self.model, origin.device, origin.precision)
@@ -255,17 +257,17 @@ class Learner(Shown):
     def validate(
         self, data: Path | str | TableLike | None = None, **options: Any
     ) -> EvaluationReport:
-        """Return the report of the model on labelled examples.
+        """Evaluate the model on labelled examples, and return the report.
 
         Args:
-            data: a file or a folder, as for :func:`~bertine.evaluate`; None:
-                the validation examples of the run. Whoever chose by them (a rate, an epoch) should
-                judge by others.
+            data: a file or a folder, as for :func:`~bertine.evaluate`; None: the validation
+                examples of the run. If these were used for a choice (of a rate, an epoch), evaluate
+                on other examples.
             options: how `data` is read, as for `evaluate`.
 
         Raises:
-            BertineError: the learner is of all of GLUE; the examples of the run have changed
-                since; it is said how to read them; what `evaluate` raises.
+            BertineError: the learner is that of all of GLUE; the examples of the run have changed
+                since; options for reading are given without `data`; what `evaluate` raises.
         """
         if data is not None:
             return evaluate(self.predictor, data, show_progress=False, **options)
@@ -278,21 +280,21 @@ class Learner(Shown):
         return self._validation_report
 
     def top_losses(self, n: int = 10, data: str = "validation") -> list[WorstExample]:
-        """List the `n` worst predicted examples, highest loss first: what the model has not
-        learned. Wrong labels are often among them.
+        """List the `n` worst predicted examples, highest loss first. They show what the model has
+        not learned, and often have wrong labels.
 
         Args:
             n: how many.
             data: ``"validation"`` or ``"train"``: which examples of the run. A model that has
-                learned its training examples by heart, wrong labels included, finds few wrong
-                labels among them.
+                memorized its training examples, including wrong labels, finds few wrong labels
+                there.
 
         Returns:
-            Each has ``place`` (file and line), ``texts``, ``label``, ``answer``, ``loss`` and,
-            for tasks with one label, ``label_probability``.
+            Each has ``place`` (file and line), ``texts``, ``label``, ``answer``, ``loss`` and, for
+            tasks with one label, ``label_probability``.
 
         Raises:
-            BertineError: the learner is of all of GLUE; the examples of the run have changed
+            BertineError: the learner is that of all of GLUE; the examples of the run have changed
                 since; `n` is below 1; `data` is something else.
         """
         if n < 1:

@@ -1,16 +1,18 @@
-"""Fitting the head alone, on the states of an encoder that stays as it is (a linear probe).
+"""Fit only the head of a task, on the states of an unchanged encoder (a linear probe).
 
 For very few labels this is the strong choice: a linear model fitted to convergence, its penalty
-chosen by cross-validation, can hardly overfit. What is saved is an ordinary model directory: the
-head of the published architecture computes exactly that linear model. A classifier reads
-``tanh(pooler)``; the pooler becomes so small a multiple of the scaled states that tanh is linear
-within the rounding of fp32, and the classifier takes the factor back. Where a head has gelu in
-place of tanh, its slope near 0 is a half; where it has a ReLU, the states are moved to where it is
-linear, and the classifier moves them back; where it has a norm, that becomes a factor
-(:mod:`bertine.families.fitted_heads`). Pairs of texts have a head of ours, on the vectors of
-both and on how much of each text is in the other (:class:`bertine.models.heads.PairHead`); there a
-piece counts the more the fewer of the training texts have it (inverse document frequency: Sparck
-Jones 1972).
+chosen by cross-validation, can hardly overfit. The result is an ordinary model directory: the head
+of the published architecture computes exactly that linear model. A classifier reads
+``tanh(pooler)``; the pooler becomes such a small multiple of the scaled states that tanh is linear
+within the rounding of fp32, and the classifier reverses the factor. If a head has gelu in the place
+of tanh, its slope near 0 is a half; if it has a ReLU, the states are shifted to where it is linear,
+and the classifier shifts them back; if it has a norm, that becomes a factor
+(:mod:`bertine.families.fitted_heads`). Pairs of texts have a head specific to this package, on the
+vectors of both and on how much of each text is in the other
+(:class:`bertine.models.heads.PairHead`); the weight of a piece in that share is higher if fewer of
+the training texts have it (inverse document frequency: Sparck Jones 1972).
+
+The second part decides whether such a head replaces the trained model.
 
 Shape legend: N inputs, H hidden size, K outputs.
 """
@@ -72,38 +74,38 @@ from bertine.tasks.whole_text import TextRegression
 from bertine.tokenization.tokenizer import Tokenizer
 from bertine.training.finetuning.setup import FEW_CLASSES, Prepared, classes_of, probe_variant
 
-#: Penalties that are tried.
+#: The penalties to choose from.
 STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
-#: Where an activation is linear: by what the scaled states, rarely above 8, are multiplied before
-#: it, what is added to them, and its slope there. tanh(x) = x within 2e-7 of itself for |x| below
-#: 1e-3, and ReLU never has them on its other side.
+#: The linear range of an activation: the factor on the scaled states (which are rarely above 8)
+#: before it, the amount added to them, and the slope there. tanh(x) = x within 2e-7 of itself for
+#: |x| below 1e-3, and the shift keeps states on the linear side of ReLU.
 _LINEAR = {torch.tanh: (2.0**-13, 0.0, 1.0), F.relu: (1.0, 32.0, 1.0)}
-#: The same of gelu and its like: half of x, within 1e-5 of it.
+#: The same for gelu and similar functions: half of x, within 1e-5 of it.
 _HALF = (2.0**-17, 0.0, 0.5)
-#: How many times as long as other features, scaled, the two shares in common are, so that the
-#: penalty leaves them almost alone. On held-out training examples of STS-B, with the vectors of
-#: bertine-en, 3, 10 and 30 did equally well, and better than 1 (docs/hour.md).
+#: The factor on the two shares in common, relative to other scaled features, so that the penalty
+#: has almost no effect on them. On held-out training examples of STS-B, with the vectors of
+#: bertine-en, 3, 10 and 30 were equally good, and better than 1 (docs/hour.md).
 _SHARES_FACTOR = 10.0
-#: What is of training and says that there is none of it.
+#: Options of training with values that switch something off, so that they are accepted here.
 _HARMLESS = (("save_best", False), ("lm_weight", 0))
-#: More words than that are not looked at: a tagger's states take 4 H bytes each.
+#: The most words that are used: a tagger's states take 4 H bytes each.
 _MOST_WORDS = 200_000
 
 
 def fits_alone(task: Task[Any], model: Model) -> bool:
-    """Return whether the head for `task` of `model` can be fitted alone: on BERT's layers the
-    published heads can be made linear; heads of ours, which read the vectors of texts, are linear,
-    and go on any model that has them."""
+    """Return whether the head for `task` of `model` can be fitted alone. On BERT's layers the
+    published heads can be made linear; this package's own heads, which read the vectors of texts,
+    are linear, and fit any model that has them."""
     if takes_mean_layer(model.backbone):
         return True
     return task.reads_whole_texts and VECTOR_CLASSIFIER in model.config.heads
 
 
 def check_frozen(task: Task[Any], options: FinetuneOptions, model: Model) -> None:
-    """Refuse what does not go with fitting the head alone.
+    """Refuse options that are incompatible with fitting only the head.
 
     Raises:
-        BertineError: the task's head finds nothing in states that were not trained for it; the
+        BertineError: the task's head cannot learn from states that were not trained for it; the
             layers of `model` are not BERT's, and the task is not about whole texts; an option of
             training is given; several processes were started.
     """
@@ -134,14 +136,13 @@ def check_frozen(task: Task[Any], options: FinetuneOptions, model: Model) -> Non
 
 @dataclass(frozen=True)
 class LinearProbe:
-    """The result of fitting the head alone.
+    """The result of fitting only the head.
 
     Attributes:
-        seconds: that it took.
-        cross_validated: the task's metrics of what heads answered to training examples that they
-            had not seen, in the cross-validation that chose the penalty; empty for words and
-            choices.
-        count: of these examples.
+        seconds: the duration.
+        cross_validated: the task's metrics of the heads' answers to training examples that they had
+            not seen, in the cross-validation that chose the penalty; empty for words and choices.
+        count: the number of these examples.
     """
 
     seconds: float
@@ -156,17 +157,17 @@ def fit_linear_probe(
     *,
     evenly: bool = False,
 ) -> LinearProbe:
-    """Fit the head of the prepared model, in place; the encoder stays as it is, but for a layer on
-    top that makes the mean of all states, where the head reads [CLS].
+    """Fit the head of the prepared model, in place. The encoder is unchanged, except for an added
+    layer that computes the mean of all states, if the head reads [CLS].
 
     Args:
         prepared: the model on its device, and the training features.
         dtype: to compute states in.
-        strengths: of which cross-validation chooses the penalty. An encoder that was trained on
-            the same examples has seen those that are left out: then give one.
-        evenly: scale all numbers of the vectors of single texts by the same, so that these have
-            length 1 on average, in place of each by itself: where an encoder was trained for its
-            directions, these mean something.
+        strengths: the penalties from which cross-validation chooses. An encoder that was trained on
+            the same examples has seen those that are left out: then pass a single penalty.
+        evenly: scale all numbers of the vectors of single texts by the same factor, so that these
+            have length 1 on average, not each number by its own. For an encoder that was trained by
+            the directions of vectors, the directions carry information.
 
     Raises:
         BertineError: see :func:`check_frozen`.
@@ -201,7 +202,7 @@ def fit_linear_probe(
         fitted = fit_linear(scaling(states), _targets(task, features), strengths)
     _set(model, task, scaling, fitted, states, read)
     seconds = time.perf_counter() - begun
-    counted = {"piece_weights"}  # in the texts, and not fitted
+    counted = {"piece_weights"}  # counted in the texts, not fitted
     parts = sum(p.numel() for n, p in model.heads[task.head].named_parameters() if n not in counted)
     metrics, count = _cross_validated(prepared, fitted)
     known = [name for name in prepared.metric_names if name in metrics]
@@ -216,7 +217,7 @@ def fit_linear_probe(
 
 
 def _cross_validated(prepared: Prepared, fitted: LinearModel) -> tuple[dict[str, float], int]:
-    """Return the metrics of the answers to examples that were left out, and their number."""
+    """Return the metrics of the answers to the left-out examples, and their number."""
     task = prepared.task
     if fitted.left_out is None or task.reads_words or task.has_choices:
         return {}, 0
@@ -230,7 +231,7 @@ def _cross_validated(prepared: Prepared, fitted: LinearModel) -> tuple[dict[str,
 
 
 class _PairVectors:
-    """The vectors of pairs, as a task for running features: all that the head on pairs reads."""
+    """The vectors of pairs, as a task for running features: all inputs of the head on pairs."""
 
     def __init__(self, task: Task[Any]) -> None:
         self.task = task
@@ -247,8 +248,8 @@ class _PairVectors:
 def _pairs(
     encoder: FrozenEncoder, task: Task[Any], features: Sequence[Features]
 ) -> tuple[np.ndarray, Scaling]:
-    """Return what the head reads of each pair, fp32 [N, 4 D + 3], and how that is to be scaled;
-    set how much each piece counts in what texts have in common."""
+    """Return the head's input for each pair, fp32 [N, 4 D + 3], and its scaling; set the weight of
+    each piece for the shares in common."""
     head = cast(PairHead, encoder.model.heads[PAIR_CLASSIFIER])
     assert head.piece_weights is not None
     weights = piece_weights(encoder.tokenizer, features, encoder.model.config.vocab_size)
@@ -270,14 +271,15 @@ def _pairs(
 def piece_weights(
     tokenizer: Tokenizer, features: Sequence[Features], vocab_size: int
 ) -> np.ndarray:
-    """Weigh the pieces by how few of the training texts have them.
+    """Compute weights of pieces: the fewer of the training texts have a piece, the higher.
 
     Args:
-        tokenizer: whose special tokens count nothing, the unknown one among them.
+        tokenizer: its special tokens, including the unknown one, have weight 0.
         features: of N pairs.
 
     Returns:
-        fp32 [V]: the logarithm of (2 N + 1) / (n + 1), n the texts that have the piece.
+        fp32 [V]: the logarithm of (2 N + 1) / (n + 1), with n the number of texts that have the
+        piece.
     """
     texts = np.zeros(vocab_size)
     for feature in features:
@@ -292,7 +294,7 @@ def piece_weights(
 def _states(
     encoder: FrozenEncoder, task: Task[Any], features: Sequence[Features], pooling: Pooling
 ) -> np.ndarray:
-    """Return what the head reads of each input, fp32 [N, H]; of taggers of each word."""
+    """Return the head's input for each example, fp32 [N, H]; for taggers, for each word."""
     if not task.reads_words:
         return np.stack(encoder.run(features, pooling))
     vectors = encoder.run(_words_of(features), Pooling(("tokens",)))
@@ -303,7 +305,7 @@ def _states(
 
 
 def _words_of(features: Sequence[Features]) -> Sequence[Features]:
-    """Return the first windows that have no more words than may be looked at."""
+    """Return the first windows, up to the largest number of words that is used."""
     words = np.cumsum(
         [len(feature.positions) for feature in cast(Sequence[WordFeatures], features)]
     )
@@ -312,7 +314,7 @@ def _words_of(features: Sequence[Features]) -> Sequence[Features]:
 
 @singledispatch
 def _targets(task: Any, features: Sequence[Any]) -> Targets:
-    """Return what a linear model is to say of `features`."""
+    """Return the targets of a linear model for `features`."""
     raise NotImplementedError(f"the task {task.name!r} has no targets of a linear model")
 
 
@@ -363,7 +365,8 @@ def _set(
     states: np.ndarray,
     pooling: Pooling,
 ) -> None:
-    """Make the head, which reads `states` made by `pooling`, compute the fitted scores."""
+    """Set the weights of the head so that it computes the fitted scores from `states`, which
+    `pooling` produced."""
     head = model.heads[task.head]
     out = head.out
     assert isinstance(out, nn.Linear)
@@ -379,7 +382,7 @@ def _set(
         matrix, added = torch.from_numpy(weights.T), torch.from_numpy(bias)
         make_linear(model, head, pooling, matrix, added, scores)
         return
-    # A dense layer and its activation stand before `out`: in the head, or the pooler.
+    # A dense layer and its activation come before `out`: in the head, or the pooler.
     dense, act = getattr(head, "dense", model.backbone.pooler), getattr(head, "act", torch.tanh)
     assert isinstance(dense, nn.Linear)
     factor, moved, slope = _LINEAR.get(act, _HALF)
@@ -391,29 +394,30 @@ def _set(
     out.bias.copy_(torch.from_numpy(fitted.bias - moved * weights.sum(0)).float().to(where))
 
 
-# The head alone, on an encoder as it was, in place of the model whose weights were all trained.
+# Fallback: the head alone on an unchanged encoder, as an alternative to the model whose weights
+# were all trained.
 #
-# With few labels a linear model on the vectors of a good encoder can be better than any training
-# of all weights: most of all for pairs of texts, which such an encoder can compare without having
-# seen a single label, while a model that reads both as one input must first learn to; and for
-# many classes with few examples each (``docs/results.md``, "Defaults").
+# With few labels a linear model on the vectors of a good encoder can be better than any training of
+# all weights: above all for pairs of texts, which such an encoder can compare without having seen a
+# single label, while a model that reads both as one input must first learn to; and for many classes
+# with few examples each (``docs/results.md``, "Defaults").
 
-#: Up to so many training examples of each class, where these are many, the head alone is mostly
+#: With up to this many training examples of each class, and many classes, the head alone is usually
 #: better (``docs/results.md``, "Defaults").
 _FEW_OF_A_CLASS = 30
-#: With more pairs than that the head alone is only fitted where its baseline says that it is worth
-#: it: training all weights is mostly better there, and vectors take their time.
+#: With more pairs than this, the head alone is fitted only if its baseline indicates that it is
+#: worthwhile: training all weights is usually better there, and computing the vectors takes long.
 _FEW_PAIRS = 10_000
 
 
 @dataclass(frozen=True)
 class ProbeFallback:
-    """The head alone, as it was fitted beside the trained model.
+    """The head alone, fitted in addition to the trained model.
 
     Attributes:
-        prepared: the run with it.
+        prepared: the run with this head.
         report: its evaluation on the validation examples.
-        fitted: how it was fitted.
+        fitted: the result of fitting it.
         better: whether it is to be saved in place of the trained model.
     """
 
@@ -432,24 +436,24 @@ def probe_fallback(
     dtype: torch.dtype,
     seed: int,
 ) -> ProbeFallback | None:
-    """Fit the head alone where it may be better than the trained model.
+    """Fit the head alone if it may be better than the trained model.
 
     Args:
         prepared: the run, its model trained.
         trained: the evaluation of that model on the validation examples.
-        baselines: of the run, as ``scores.json`` has them.
+        baselines: of the run, as in ``scores.json``.
         judge: evaluates a run's model on the validation examples.
         dtype: to compute in.
         seed: of the run.
 
     Returns:
-        The head alone; None where there is none, as the user has said which of the two is wanted or
-        how pairs are read, or it cannot be fitted, or does not promise to be better.
+        The head alone; None if the user has chosen one of the two models or how pairs are read, or
+        if the head cannot be fitted, or is not expected to be better.
     """
     start, names = prepared.start, prepared.metric_names
     chosen = start.frozen is not None or start.fresh_weights or prepared.plan.paper is not None
     chosen |= start.pairs == "apart"
-    chosen |= bool(getattr(prepared.task, "focal_gamma", 0.0))  # which the head alone has not
+    chosen |= bool(getattr(prepared.task, "focal_gamma", 0.0))  # not in a head fitted alone
     chosen |= not fits_alone(prepared.task, prepared.loaded.model)
     if chosen or prepared.task.reads_questions or not set(names) <= set(trained.metrics):
         return None
@@ -471,8 +475,8 @@ def probe_fallback(
         return None
     fitted = fit_linear_probe(other, dtype)
     report = judge(other)
-    # Many classes with few examples each are known far worse without a fifth of these.
-    # Of examples that the encoder was trained on before, those left out are none that are new.
+    # With many classes of few examples each, heads fitted without a fifth of these are far worse.
+    # And if the encoder was trained on the examples before, the left-out ones are not new to it.
     left_out = fitted.count if classes_of(prepared.task) <= FEW_CLASSES else 0
     left_out = 0 if prepared.seen_in_training else left_out
     score = score_of_head(report.metrics, count, fitted.cross_validated, left_out, names)
@@ -501,9 +505,12 @@ def score_of_head(
     names: Sequence[str],
 ) -> float:
     """Return the score of the head alone (the mean of the metrics `names`) on all examples that it
-    was not fitted to: the `count` validation examples, and the `left_out` training examples of the
-    cross-validation, where there was one. Of a hundred examples ten are held out, which say next to
-    nothing about either model; but the head's score on all hundred is well known."""
+    was not fitted to.
+
+    These are the `count` validation examples, and the `left_out` training examples of the
+    cross-validation, if there was one. Of a hundred examples ten are held out, which are almost no
+    evidence on either model; but the head's score on all hundred is reliable.
+    """
     if not set(names) <= set(validation):
         return math.nan
     score = official_score(validation, names)
@@ -516,25 +523,25 @@ def score_of_head(
 
 
 def few_of_many(classes: int, examples: int) -> bool:
-    """Tell whether there are many `classes` and few training `examples` of each."""
+    """Return whether there are many `classes` and few training `examples` of each."""
     return classes > FEW_CLASSES and examples <= _FEW_OF_A_CLASS * classes
 
 
 def alone_is_better(
     metric: str, alone: float, trained: float, count: int, *, expected: bool
 ) -> bool:
-    """Tell whether the head alone is to be saved.
+    """Return whether the head alone is to be saved.
 
     Args:
         metric: the first by which the task is judged.
         alone: the score of the head alone (:func:`score_of_head`).
         trained: the score of the trained model on the validation examples.
         count: of the validation examples.
-        expected: whether the head alone is mostly the better one, as with pairs of texts, or many
-            classes with few examples each. Then the trained model must be better by more than
-            chance to be saved; else the head alone must. The head alone is judged on more examples
-            than the trained model is, so the two are not compared example by example as two epochs
-            are.
+        expected: whether the head alone is usually better, as for pairs of texts, or many classes
+            with few examples each. Then the trained model is saved only if it is better by more
+            than chance; otherwise the head alone is saved only if it is better by more than chance.
+            The head alone is judged on more examples than the trained model, so the two are not
+            compared example by example as two epochs are.
     """
     if math.isnan(trained) or math.isnan(alone):
         return not math.isnan(alone)

@@ -1,5 +1,4 @@
-"""A prepared fine-tuning run, from its first step, or the one it is resumed at, to its model
-directory."""
+"""Train a prepared fine-tuning run, choose the weights to save, and write its model directory."""
 
 from __future__ import annotations
 
@@ -52,14 +51,14 @@ from bertine.training.fit import FitConfig, fit
 from bertine.training.run import Run
 from bertine.training.step import frozen
 
-# What a person reads of the evaluations while a fine-tuning run goes on, and which one is saved.
+# Evaluations: print them during a fine-tuning run, and describe which one is saved.
 #
-# All scores of all epochs are in the log and on the run's page. In the terminal an epoch has a
-# line where it is the best so far or the last one; the latest score stands in the progress line.
+# All scores of all epochs are in the log and on the run's page. In the terminal an epoch has a line
+# if it is the best so far or the last one; the progress line shows the latest score.
 
 
 class EpochLines:
-    """The evaluations of a run as they come.
+    """The evaluations of a run, collected one by one.
 
     Args:
         judged: the metrics by which the task is judged; the first decides which is the best.
@@ -83,7 +82,7 @@ class EpochLines:
             self._best = self._choice.better(self._best, int(scores["step"]), scores)
 
     def add(self, step: int, scores: Mapping[str, float]) -> str | None:
-        """Take in the evaluation after `step` steps.
+        """Add the evaluation after `step` steps.
 
         Returns:
             Its line, if it is the best so far or that of the last epoch; else None.
@@ -112,7 +111,7 @@ class EpochLines:
 
 
 def epoch_of(step: int, epoch: int) -> int:
-    """Return the number of the epoch, from 1 on, that `step` ends or is in."""
+    """Return the number of the epoch (counted from 1) that `step` ends or is in."""
     return -(-step // epoch)
 
 
@@ -125,15 +124,15 @@ def saved_line(
     steps: int,
     asked: bool,
 ) -> str:
-    """Return which epoch's weights are saved, in words.
+    """Describe which epoch's weights are saved.
 
     Args:
-        taken: the evaluation whose weights were taken; None: those of the last step were kept.
+        taken: the evaluation whose weights are saved; None: those of the last step.
         best: the best evaluation; None: there was none.
         last: the last evaluation, with its ``step``; None: there was none.
         epoch: steps of an epoch.
         steps: of the whole run, for one without evaluations.
-        asked: the user has said whether the best epoch is wanted.
+        asked: whether the user has chosen between the best and the last epoch.
     """
     ended = steps if last is None else int(last["step"])
     if taken is None or taken.step == ended:
@@ -158,27 +157,28 @@ def saved_line(
 
 
 def _scored(name: str, value: float, beside: Mapping[str, float]) -> str:
-    """Return a score after its name, as it is called `beside` the others."""
+    """Return a score after its name, in the form that distinguishes it from the others in
+    `beside`."""
     return f"{score_name(name, beside)} {score_text(name, value)}"
 
 
-# The baselines of a fine-tuning run: measured once, before training, and kept in its folder.
+# Baselines: measured once, before training, and kept in the folder of the run.
 
-#: The file of a run's scores; the baselines stand in it under this key.
+#: The file of a run's scores; the baselines are stored under this key.
 SCORES = "scores.json"
 BASELINES = "baselines"
 
 
 def baselines_of_run(prepared: Prepared, folder: Path, dtype: torch.dtype) -> list[dict[str, Any]]:
-    """Return the baselines of a run that is about to train, or to go on; as JSON.
+    """Return the baselines of a run, before it trains or resumes, as JSON values.
 
-    They are fitted on the training examples, and judged on the validation examples, where there
-    are some. What a run that was stopped had measured is taken from its `folder`.
+    They are fitted on the training examples, and judged on the validation examples, if there are
+    any. For a run that was stopped, measured ones are read from its `folder`.
 
     Args:
         prepared: its model still has the weights that the run started from.
-        folder: of the run; ``scores.json`` in it holds the baselines while the run goes on.
-        dtype: that the model's vectors are computed in.
+        folder: of the run; ``scores.json`` in it holds the baselines during the run.
+        dtype: of the computation of the model's vectors.
     """
     file = folder / SCORES
     if file.is_file():
@@ -187,7 +187,7 @@ def baselines_of_run(prepared: Prepared, folder: Path, dtype: torch.dtype) -> li
         return []
     start, loaded = prepared.start, prepared.loaded
     encoder = None
-    if not start.fresh_weights:  # random weights know nothing
+    if not start.fresh_weights:  # the vectors of random weights carry no information
         encoder = FrozenEncoder(
             loaded.model, loaded.tokenizer, prepared.task.max_length, pooling_of(start.model), dtype
         )
@@ -214,7 +214,8 @@ def _measured_line(measured: Sequence[BaselineScore], names: Sequence[str]) -> s
 
 
 def kept_baselines(folder: Path) -> tuple[BaselineScore, ...]:
-    """Return the baselines in the ``scores.json`` of the run in `folder`; none where it has none.
+    """Return the baselines in the ``scores.json`` of the run in `folder`; an empty tuple if it has
+    none.
 
     Raises:
         BertineError: the file is damaged.
@@ -241,15 +242,15 @@ class Outcome:
 
 
 def read_outcome(run: Run, world: DistContext, *, save_best: bool) -> Outcome:
-    """Read what a run that had finished before ended with, and remove its checkpoints.
+    """Read the results of a run that had finished before, and remove its checkpoints.
 
-    `save_best`: as given in this call; a warning says so if the run saved other weights.
+    `save_best`: as given in this call; a warning is printed if the run saved other weights.
     """
 
     def read() -> dict[str, Any]:
         run.say_finished(save_best)
-        run.remove_checkpoints()  # it may have been killed on the way
-        # Of the model that is there: not the last scores where the best one was saved.
+        run.remove_checkpoints()  # the run may have been killed before it removed them
+        # The scores of the saved model, which are not the last ones if the best model was saved.
         final, saved = final_of(run.folder).get("metrics", {}), saved_of(run.folder)
         return {"scores": _scores(run), "elapsed": _elapsed(run), "final": final, "saved": saved}
 
@@ -268,15 +269,15 @@ def train(
     shard: bool,
     calibrated: bool = False,
 ) -> Outcome:
-    """Train, judge the model on the validation examples after each epoch (where there are any),
-    and write it as a model directory.
+    """Train, evaluate on the validation examples after each epoch (if there are any), and write a
+    model directory.
 
     Args:
         prepared: its model is trained in place.
-        settings: of the run, for the reader of ``bertine.json``.
-        save_best: write the weights of the best evaluation; None: where it is better than the last
-            one by more than chance.
-        baselines: measure the task's baselines too, before training.
+        settings: of the run, recorded in ``bertine.json``.
+        save_best: write the weights of the best evaluation; None: only if it is better than the
+            last one by more than chance.
+        baselines: also measure the task's baselines, before training.
         world: the processes of the run, which all call this.
         shard: see :func:`~bertine.training.fit.fit`.
         calibrated: divide the head by a temperature that is fitted on the validation examples.
@@ -299,7 +300,7 @@ def train(
 
 
 def _write_data_files(prepared: Prepared, folder: Path) -> None:
-    """Write what was seen in the examples into the `folder` of a run."""
+    """Write the statistics of the examples into the `folder` of a run."""
     parts = (prepared.train, prepared.validation)
     extra = prepared.task.extra_files([(part.examples, part.features) for part in parts])
     write_json(folder / DATA, prepared.look.to_dict())
@@ -309,11 +310,12 @@ def _write_data_files(prepared: Prepared, folder: Path) -> None:
 
 
 class _Finetuning:
-    """A run of :func:`train` from its first step, or the one it is resumed at, to its end.
+    """A run of :func:`train`, from its first step (or the step where it is resumed) to its end.
 
     Attributes:
         report: the latest evaluation on the validation examples; in the first process only.
-        head: how the head was fitted, where the latest evaluation is that of one fitted alone.
+        head: the result of fitting the head, if the latest evaluation is that of a head fitted
+            alone.
     """
 
     def __init__(
@@ -329,7 +331,7 @@ class _Finetuning:
         self.dtype, self.baselines = dtype, baselines
         self.epoch, self.held = prepared.batches.steps_per_epoch, prepared.validation.features
         train = prepared.train.examples
-        # Where a teacher answers in place of labels, none is the most frequent.
+        # With a teacher's answers in place of labels, there is no most frequent label.
         some = any(item.label is not None for item in train.items)
         self.majority = prepared.task.majority(train) if some else None
         self.report: EvaluationReport | None = None
@@ -339,8 +341,8 @@ class _Finetuning:
         )
 
     def fit(self, shard: bool) -> None:
-        """Train all weights but those that are to stay as they are. A head that compares texts
-        begins as it is fitted alone."""
+        """Train all weights except those that are frozen. A head that compares texts is initialized
+        by fitting it alone."""
         prepared, start = self.prepared, self.prepared.start
         model = prepared.loaded.model
         if prepared.task.reads_apart and not checkpoints(self.run.checkpoints):
@@ -355,15 +357,15 @@ class _Finetuning:
                 title=prepared.title,
                 evaluate=self._evaluate if self.held else None,
                 evaluate_every=self.epoch,
-                # Also where it is not asked for yet: it may be when the run is resumed.
+                # Also if it is not needed now: it may be when the run is resumed.
                 choose=Choice(prepared.metric_names[0], highest=True),
                 world=self.world,
                 shard=shard,
             )
 
     def fit_head_alone(self) -> None:
-        """Fit the head on the encoder as it is, and write the one line of the log; or train the
-        encoder first, where that is the plan."""
+        """Fit the head on the unchanged encoder, and write the only line of the log; or train the
+        encoder first, if that is the plan."""
         prepared, before = self.prepared, []
         if prepared.contrast is None:
             self.head = fit_linear_probe(prepared, self.dtype)
@@ -372,7 +374,8 @@ class _Finetuning:
             strengths = strengths_after(prepared.task)
             self.head = fit_linear_probe(prepared, self.dtype, strengths, evenly=True)
             before = read_log(self.run.folder / "log.jsonl")
-            # A run that was stopped after this has the head's line, the last and without a loss.
+            # If the run was stopped after this, the log ends with the head's line, which has no
+            # loss.
             while before and "loss" not in before[-1]:
                 before.pop()
         elapsed = float(before[-1]["elapsed"]) if before else 0.0
@@ -390,7 +393,7 @@ class _Finetuning:
         see :func:`train`.
 
         Returns:
-            The fields of :class:`Outcome`, but for the report.
+            The fields of :class:`Outcome`, except for the report.
         """
         prepared, run = self.prepared, self.run
         step, saved_as = self._take_weights(save_best)
@@ -434,7 +437,7 @@ class _Finetuning:
             facts["calibration"] = values["calibration"] = calibration.to_dict()
         if calibration is not None and decisions is not None:
             decisions = divided_by_others(decisions)
-            # A threshold of scores is chosen anew where they were divided.
+            # After the scores are divided, the threshold is chosen again.
             task = kept.task.finished(kept.loaded.model, self.report)
         one = kept.task.one_label or kept.task.has_choices
         if one and not prepared.seen and (conformal := Conformal.of(decisions)) is not None:
@@ -461,7 +464,7 @@ class _Finetuning:
         return {"scores": scores, "elapsed": elapsed, "final": metrics, "saved": saved_as}
 
     def _evaluate(self, display: Display, step: int) -> dict[str, float]:
-        """Judge the model after an epoch, for `fit`, and show its scores."""
+        """Evaluate the model after an epoch, for `fit`, and show its scores."""
         self.report = self._judge(self.prepared)
         scores = self.report.metrics
         display.keep("validation", self.lines.latest(step, scores))
@@ -473,8 +476,8 @@ class _Finetuning:
     def _judge(
         self, judged: Prepared, outputs: Sequence[np.ndarray] | None = None
     ) -> EvaluationReport:
-        """Return the evaluation of a model on the validation examples, with the metrics of the
-        further ones; `outputs` are those for the first, if they are known."""
+        """Evaluate a model on the validation examples, and add the metrics on the further examples;
+        `outputs` are those for the validation examples, if they are known."""
         loaded = judged.loaded
         report, *others = (
             evaluate_examples(
@@ -493,13 +496,13 @@ class _Finetuning:
         for word, other in zip(judged.others, others, strict=True):
             add_metrics(report, word, other)
         note = judged.seen_note()
-        if note and judged.title != "distill":  # which says it of the teacher
+        if note and judged.title != "distill":  # whose note names the teacher
             report.notes.insert(0, note)
         return report
 
     def _take_weights(self, save_best: bool | None) -> tuple[int, str]:
-        """Give the model the weights that are to be saved, the last or the best ones, and have
-        their evaluation; return their step, and which they are in words."""
+        """Load the weights that are to be saved (the last or the best), with their evaluation;
+        return their step, and a description."""
         checkpoints, steps = self.run.checkpoints, self.config.steps
         chosen = save_best is None and not self.prepared.seen
         known = recorded_best(checkpoints) if chosen else None
@@ -510,7 +513,7 @@ class _Finetuning:
             best = load_best(checkpoints, self.prepared.loaded.model)
         if best is not None and best.step != steps:
             self.report = None
-        # None was made where the run was resumed from a checkpoint of its last step.
+        # There is none if the run was resumed from a checkpoint of its last step.
         if self.held and self.report is None:
             self.report = self._judge(self.prepared)
         line = saved_line(
@@ -519,14 +522,15 @@ class _Finetuning:
         return steps if best is None else best.step, line
 
     def _clearly_better(self, best: Best | None, last: Mapping[str, Any] | None) -> bool:
-        """Tell whether the evaluation `best` is better than the `last` one by more than chance."""
+        """Return whether the evaluation `best` is better than the `last` one by more than
+        chance."""
         if best is None or last is None:
             return False
         count = len(self.prepared.validation.examples)
         return clearly_better(best.metric, best.value, last.get(best.metric, 0.0), count)
 
     def _better_of_both(self) -> Prepared:
-        """Return what is to be saved: the trained model, or the head alone where that is better."""
+        """Return the model to save: the trained model, or the head alone if that is better."""
         if self.prepared.seen:
             self._may_win(lambda _: False)
             return self.prepared
@@ -549,12 +553,12 @@ class _Finetuning:
         return instead.prepared
 
     def _may_win(self, allowed: Callable[[str], bool]) -> None:
-        """Note which baselines may be said to win."""
+        """Record which baselines may be reported as better than the model."""
         for baseline in self.baselines:
             baseline["may_win"] &= allowed(baseline["name"])
 
     def _validation_outputs(self, kept: Prepared, task: Task[Any]) -> list[np.ndarray]:
-        """Compute the outputs of the model that is saved for the validation examples."""
+        """Compute the outputs of the saved model for the validation examples."""
         if not self.held:
             return []
         loaded = kept.loaded
@@ -564,7 +568,8 @@ class _Finetuning:
         self, kept: Prepared, outputs: list[np.ndarray], decisions: Decisions | None
     ) -> Calibration | None:
         """Fit a temperature to the outputs for the validation examples, divide the head and the
-        outputs by it, and judge the model anew; None where that is no better, or cannot be."""
+        outputs by it, and evaluate the model again; return None if that is no better, or not
+        possible."""
         if kept.seen:
             logger.info("not calibrated: the model has seen the validation examples")
             return None
@@ -581,7 +586,7 @@ class _Finetuning:
 
 
 def counts_of(look: Mapping[str, Any]) -> dict[str, int]:
-    """Return how many examples of which kind there were."""
+    """Return the numbers of examples, by kind."""
     return {name: value for name, value in look.items() if isinstance(value, int)}
 
 

@@ -1,6 +1,6 @@
-"""What a fine-tuning run starts from: the model, the labelled examples, their batches.
+"""Prepare a fine-tuning run: the model, the labelled examples, their batches, and the plan.
 
-Finding a learning rate (:mod:`bertine.training.lr_find`) starts from the same.
+The search for a learning rate (:mod:`bertine.training.lr_find`) has the same preparation.
 """
 
 from __future__ import annotations
@@ -48,47 +48,47 @@ from bertine.tasks.unknown_text import UnknownText
 from bertine.training.contrastive import Contrast
 from bertine.training.step import check_freezing
 
-# How long, in which batches and at which rate to fine-tune, where the user does not say.
+# Plan: the default number of epochs, batch size and learning rate.
 #
 # The papers' recipes (:mod:`bertine.options.finetuning`) were made for BERT-base and data sets of
-# thousands of examples. With a few hundred examples they make a few dozen updates, too few to
-# learn anything; small models need higher rates. The rule here follows the number of examples and
-# the model's width. It was measured with a model of 384 hidden units on 300 examples
-# (``docs/results.md``, "Defaults"; ``benchmarks/defaults.py``); for wider ones, of which none was
-# at hand, the rate is the published practice (Devlin et al. 2018, section A.3; Mosbach et al.
+# thousands of examples. With a few hundred examples they do a few dozen updates, too few to learn
+# anything; and small models need higher rates. The rule here follows the number of examples and the
+# model's width. It was measured with a model of 384 hidden units on 300 examples
+# (``docs/results.md``, "Defaults"; ``benchmarks/defaults.py``); for wider ones, which were not
+# available, the rate is the published practice (Devlin et al. 2018, section A.3; Mosbach et al.
 # 2021, who fine-tune on little data for 20 epochs).
 
 #: The width whose rate was measured, and that rate. Rates fall with the square of the width: 384
 #: units have 2e-4, 768 have the paper's 5e-5, and 1,024 have 3e-5.
 _WIDTH, _RATE = 384, 2e-4
-#: Narrower models are not trained at higher rates than this, and those of more than two layers
-#: not at higher ones than the second divided by their number: at 1e-3 eight layers of 170 answer
-#: one class, as do four now and then (``docs/results.md``, "Defaults").
+#: The highest rate for narrower models; models of more than two layers have at most the second
+#: number divided by their number of layers. At 1e-3 models of eight layers of width 170 collapse to
+#: one class, and those of four layers do sometimes (``docs/results.md``, "Defaults").
 _HIGHEST_RATE, _HIGHEST_RATE_OF_LAYERS = 1e-3, 2e-3
-#: Passes over `_MANY` examples, and over fewer as many more as their number to this power.
+#: The number of passes for `_MANY` examples; for fewer it grows with this power of the ratio.
 _MANY, _PASSES, _POWER = 16_000, 3, 0.4
-#: However few the examples are.
+#: The most passes, for any number of examples.
 _MOST_PASSES = 25
-#: Classes up to which their number makes no difference.
+#: Up to this number of classes, the number has no influence.
 FEW_CLASSES = 16
-#: Up to so many examples, smaller batches: each makes an update.
+#: Up to this many examples, batches are smaller, so that there are more updates.
 _FEW = 4_000
 
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """The length of a fine-tuning run, its batches and its rate.
+    """The length of a fine-tuning run, its batch size and its rate.
 
     Attributes:
         epochs: passes over the training examples.
         batch_size: examples in an update.
         learning_rate: its highest value.
         save_best: whether the weights of the best epoch are saved, not those of the last; None:
-            where the best one is better by more than chance
+            only if the best one is better by more than chance
             (:func:`bertine.core.scores.clearly_better`).
         chosen: whether epochs, batch size or rate come from the rule, not from the user or the
             paper.
-        paper: the recipe of the model's paper, where that is asked for.
+        paper: the recipe of the model's paper, if that is asked for.
     """
 
     epochs: int
@@ -99,13 +99,13 @@ class TrainingPlan:
     paper: PaperRecipe | None = None
 
     def changes(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the paper says of the optimizer, but for what is `given`."""
+        """Return the paper's settings of the optimizer, except for those that are `given`."""
         said = {name: getattr(self.paper, name, None) for name in ("weight_decay", "layer_decay")}
         return {name: v for name, v in said.items() if v is not None and name not in given}
 
 
 class Overrides(FinetuneRecipe, Rate, Saving, Patience):
-    """The wishes of the user for a run's length, batches and rate; None: the rule chooses. See
+    """The user's values for a run's length, batches and rate; None: the rule chooses. See
     :func:`bertine.finetune`."""
 
     optimizer: OptimizerName = like(Updates, "optimizer")
@@ -114,7 +114,7 @@ class Overrides(FinetuneRecipe, Rate, Saving, Patience):
         self, config: Config, num_examples: int, task: Task[Any] | None = None
     ) -> TrainingPlan:
         """Return the plan for a model with the sizes of `config` and `num_examples` training
-        examples of a `task`; None: of one without classes."""
+        examples of a `task`; None: a task without classes."""
         named = "" if task is None else task.task_info().dataset or task.name
         recipe = paper_recipe(config.paper_family, named) if self.paper else None
         if recipe is not None:
@@ -140,20 +140,20 @@ class Overrides(FinetuneRecipe, Rate, Saving, Patience):
 
 
 def epochs_for(num_examples: int, num_classes: int = 0) -> int:
-    """Return the number of passes over so many training examples: 3 over 16,000 and more, 9 over
-    1,000, 23 over 100; more where there are many classes, of which each has few of them."""
+    """Return the number of passes over `num_examples` training examples: 3 for 16,000 and more, 9
+    for 1,000, 23 for 100; more if there are many classes, because each then has few examples."""
     passes = _PASSES * (_MANY / max(1, num_examples)) ** _POWER
     passes = max(_PASSES, passes) * max(1.0, num_classes / FEW_CLASSES) ** _POWER
     return min(_MOST_PASSES, round(passes))
 
 
 def classes_of(task: Task[Any] | None) -> int:
-    """Return among how many classes the texts of a task are to be told apart; 0: it has none."""
+    """Return the number of classes that a task distinguishes; 0: it has none."""
     return len(getattr(task, "labels", ())) if task is not None and task.reads_whole_texts else 0
 
 
 def rate_for(config: Config) -> float:
-    """Return the highest learning rate for a model of this width and depth, with one significant
+    """Return the highest learning rate for the width and depth of a model, with one significant
     digit."""
     rate = min(
         _HIGHEST_RATE,
@@ -163,12 +163,12 @@ def rate_for(config: Config) -> float:
     return float(f"{rate:.0e}")
 
 
-#: Features whose lengths say how long the others are.
+#: The number of features whose lengths are a sample for all others.
 _LOOKED_AT = 1000
 
 
 class ModelInit(FreshWeights, DropoutRate, Layers, AuxiliaryLMOptions):
-    """The weights that training begins with, and which of them it leaves as they are; see
+    """The initial weights of training, and which of them are frozen; see
     :func:`bertine.finetune`."""
 
     model: Path | str
@@ -176,7 +176,7 @@ class ModelInit(FreshWeights, DropoutRate, Layers, AuxiliaryLMOptions):
 
 @dataclass(frozen=True)
 class FeaturedExamples:
-    """DatasetSplits examples, and the features that were made of them."""
+    """Examples, and their features."""
 
     examples: Examples[Any]
     features: Sequence[Features]
@@ -184,23 +184,23 @@ class FeaturedExamples:
 
 @dataclass(frozen=True)
 class Prepared:
-    """All that a run needs before its first step.
+    """The preparation of a run before its first step.
 
     Attributes:
-        task: that the training examples describe.
+        task: derived from the training examples.
         loaded: the model with the task's heads, on its device, and its tokenizer.
-        start: what it was made from.
+        start: the source of the initial weights.
         train: the training examples.
-        validation: those that it is judged on.
-        others: further ones, by the word before the names of their metrics.
-        plan: epochs, batch size and rate: what the user said, and what the rule chose.
+        validation: the validation examples.
+        others: further examples to evaluate on, by the prefix of the names of their metrics.
+        plan: epochs, batch size and rate, by the user or by the rule.
         batches: of the training examples.
         data_path: where they were read.
-        look: what was seen in the training and validation examples.
+        look: statistics of the training and validation examples.
         reading: how they were read; its `known` rows are those that `start`, or a teacher, was
             trained on.
         unlabelled: training examples without a label, which a teacher answers.
-        loss: what is minimized; None: that of `task`.
+        loss: the loss to minimize; None: that of `task`.
         title: of the run, for its bar.
         contrast: how the encoder is trained before its head is fitted alone; None: not at all.
     """
@@ -223,23 +223,25 @@ class Prepared:
 
     @cached_property
     def seen(self) -> int:
-        """Validation examples that `start`, or a teacher, was trained on; 0 of few. Scores on them
-        say little about new texts, so nothing is chosen, compared or calibrated by such."""
+        """The number of validation examples that `start`, or a teacher, was trained on; 0 if they
+        are few. Scores on them are little evidence for new texts, so they are not used to choose,
+        compare or calibrate."""
         return count_known(self.validation.examples.items, self.reading.known)
 
     @cached_property
     def seen_in_training(self) -> int:
-        """Training examples that `start`, or a teacher, was trained on before; 0 of few."""
+        """The number of training examples that `start`, or a teacher, was trained on before; 0 if
+        they are few."""
         return count_known(self.train.examples.items, self.reading.known)
 
     def seen_note(self) -> str | None:
-        """Say how many of the validation examples `start`, or a teacher, was trained on; None of
-        few."""
+        """Describe how many of the validation examples `start`, or a teacher, was trained on; None
+        if they are few."""
         count = len(self.validation.examples)
         return overlap_line(self.seen, count, START, "validation examples")
 
     def say_seen(self) -> None:
-        """Say which examples `start`, or a teacher, was trained on before."""
+        """Print which examples `start`, or a teacher, was trained on before."""
         if note := self.seen_note():
             logger.warning(note.removeprefix("note: "))
         elif self.seen_in_training and self.validation.examples.items:
@@ -255,7 +257,7 @@ class Prepared:
 
     @property
     def batch_tokens(self) -> int:
-        """About how many tokens a batch has."""
+        """The approximate number of tokens in a batch."""
         lengths = [len(each.input_ids) for each in self.train.features[:_LOOKED_AT]]
         return self.plan.batch_size * sum(lengths) // max(1, len(lengths))
 
@@ -263,11 +265,11 @@ class Prepared:
 def load_splits(
     task: str, data: Data | DatasetSplits, *, seed: int, reading: DataConfig
 ) -> DatasetSplits:
-    """Return the examples of `data`, or those that `data` are.
+    """Read the examples of `data`, or return `data` if they are examples.
 
     Raises:
-        BertineError: it is said how to read what is read already, or that is not all labelled;
-            what reading raises.
+        BertineError: options for reading are given for examples that were read before, or these are
+            not all labelled; what reading raises.
     """
     if not isinstance(data, DatasetSplits):
         return read_labelled(task, data, seed=seed, reading=reading)
@@ -295,14 +297,15 @@ def prepare(
     judged: bool = True,
     begun: Mapping[str, Any] | None = None,
 ) -> Prepared:
-    """Read data and model, and make features and batches of them; says what was found. The
-    arguments are those of :func:`bertine.finetune`; without `judged` the
-    validation examples are read, but no features are made of them; `begun` are the settings of the
-    run that is gone on with, if there is one.
+    """Read data and model, and build features and batches; print the statistics.
+
+    The arguments are those of :func:`bertine.finetune`. Without `judged` the validation examples
+    are read, but get no features. `begun` are the settings of the run that is resumed, if there is
+    one.
 
     Raises:
-        BertineError: what reading the model and the data raises; a label of the validation
-            examples that the training examples lack; examples for another task.
+        BertineError: what reading the model and the data raises; a label of the validation examples
+            that the training examples lack; examples for another task.
     """
     config = load_config(start.model, dropout=start.dropout)
     if not start.fresh_weights and (begun is None or KNOWN in begun):
@@ -380,11 +383,11 @@ def prepare(
 
 
 def with_auxiliary_lm(built: Task[Any], config: Config, start: ModelInit) -> Loss | None:
-    """Return the loss of a task with a language model beside it; None: the task's alone.
+    """Return the loss of a task plus that of a language model; None: the task's loss alone.
 
     Raises:
-        BertineError: it is asked for, and models of this type do not guess the next token, or the
-            texts of a pair are read apart.
+        BertineError: it is asked for, and models of this type do not predict the next token, or the
+            texts of a pair are encoded separately.
     """
     weight = config.task_lm_weight if start.lm_weight is None else start.lm_weight
     positions = start.lm_softmax != "tokens"
@@ -408,9 +411,10 @@ def with_auxiliary_lm(built: Task[Any], config: Config, start: ModelInit) -> Los
 
 
 def on_vectors(task: Task[Any], start: ModelInit, config: Config) -> Task[Any]:
-    """Return the task for a head that can be fitted alone: the two texts of a pair encoded apart,
-    so that their vectors and their words are compared; single texts by their vector, where the
-    published head on such layers cannot be made linear; other tasks as they are."""
+    """Return the task with a head that can be fitted alone. The two texts of a pair are encoded
+    separately, so that their vectors and their words are compared. Single texts are represented by
+    their vector if the published head on such layers cannot be made linear. Other tasks are
+    unchanged."""
     if not task.reads_whole_texts:
         return task
     pooling = pooling_of(start.model)
@@ -424,14 +428,14 @@ def on_vectors(task: Task[Any], start: ModelInit, config: Config) -> Task[Any]:
 
 
 def _takes_mean_layer(config: Config) -> bool:
-    """Tell whether models of `config` can make the mean of all states by a layer on top."""
+    """Return whether models of `config` can compute the mean of all states by an added layer."""
     with torch.device("meta"):
         return takes_mean_layer(config.new_backbone(pooler=False))
 
 
 def probe_variant(prepared: Prepared, seed: int) -> Prepared:
-    """Return the same run with an encoder that is not trained: the weights that it started with,
-    and a fresh head; the examples and their features are shared."""
+    """Return the same run with an encoder that is not trained: its initial weights and a fresh
+    head; the examples and their features are shared."""
     start = dataclasses.replace(prepared.start, frozen=True)
     config = load_config(start.model, dropout=start.dropout)
     task = on_vectors(prepared.task, start, config)
@@ -441,7 +445,7 @@ def probe_variant(prepared: Prepared, seed: int) -> Prepared:
 
 
 def say_plan(plan: TrainingPlan, num_examples: int) -> None:
-    """Print how the run is trained, where the rule or a paper chose any of it."""
+    """Print the training plan, if the rule or a paper chose any of it."""
     if plan.paper is not None:
         logger.info(f"as in {plan.paper.source}: {plan.paper}")
     elif plan.chosen:
@@ -453,7 +457,8 @@ def say_plan(plan: TrainingPlan, num_examples: int) -> None:
 
 
 def fitting(max_length: int, model: Path | str, config: Config) -> int:
-    """Return `max_length`, or fewer pieces if the model has fewer positions, which is said."""
+    """Return `max_length`, or the model's number of positions if that is smaller; print a note
+    then."""
     if max_length > config.longest_input:
         max_length = config.longest_input
         logger.info(f"{model}: has {max_length} positions, so max_length is {max_length}")
@@ -461,15 +466,16 @@ def fitting(max_length: int, model: Path | str, config: Config) -> int:
 
 
 def load_with_heads(start: ModelInit, built: Task[Any], config: Config, seed: int) -> LoadedModel:
-    """Return the model with the heads of `built`: those that it has, if they answer the same.
+    """Return the model with the heads of `built`; existing heads are kept if they have the same
+    outputs.
 
     Raises:
-        BertineError: its vocabulary has nothing to stand around texts and between them.
+        BertineError: its vocabulary has no special tokens to put around texts and between them.
     """
     heads = built.heads(config)
 
     def fresh(task: TaskInfo | None) -> list[str]:
-        """Return the heads to make anew: one for other labels is of no use, even where it has the
+        """Return the heads to create anew: a head for other labels is useless, even if it has the
         right shape."""
         reused = built.keeps_head or (task is not None and built.reuses(task))
         return [] if reused else list(heads)
@@ -481,9 +487,9 @@ def load_with_heads(start: ModelInit, built: Task[Any], config: Config, seed: in
 
 
 def _with_task_tokens(loaded: LoadedModel, name: Path | str, seed: int) -> LoadedModel:
-    """Give a model for running text the special tokens that stand around texts and between them,
-    with new word embeddings, drawn as those of a new model (openai/finetune-transformer-lm,
-    ``train.py: load_params``).
+    """Add the special tokens around texts and between them to a model for running text, with new
+    word embeddings, drawn as those of a new model (openai/finetune-transformer-lm, ``train.py:
+    load_params``).
 
     Raises:
         BertineError: none are known for a vocabulary of its kind.
@@ -500,7 +506,7 @@ def _with_task_tokens(loaded: LoadedModel, name: Path | str, seed: int) -> Loade
     with torch.no_grad(), seeded(seed, "special tokens"):
         table = torch.empty(config.vocab_size, config.embedding_width)
         table.normal_(0.0, config.initializer_range)
-        # Rows of the model beyond its vocabulary were never looked up.
+        # Rows of the model beyond its vocabulary were never used.
         table[:old] = model.backbone.word_weights[:old]
     embeddings = cast(Any, model.backbone.embeddings).word_embeddings
     embeddings.weight = torch.nn.Parameter(table)
@@ -512,8 +518,8 @@ def _with_task_tokens(loaded: LoadedModel, name: Path | str, seed: int) -> Loade
 
 
 def _with_fresh_weights(loaded: LoadedModel, built: Task[Any], seed: int) -> LoadedModel:
-    """Return the same architecture and tokenizer, with random weights of `seed`, as pre-training
-    begins with."""
+    """Return the same architecture and tokenizer, with random weights from `seed`, initialized as
+    for pre-training."""
     with seeded(seed, "initial weights"):
         pooler = loaded.model.backbone.pooler is not None
         model = Model(loaded.config, built.heads(loaded.config), add_pooler=pooler)

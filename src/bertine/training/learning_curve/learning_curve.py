@@ -1,4 +1,7 @@
-"""``learning_curve``: how good each way of learning is with how many labels."""
+"""Measure how the quality of several training methods depends on the number of labels.
+
+The verb is ``learning_curve``.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +48,9 @@ from bertine.training.finetuning.setup import fitting
 from bertine.training.learning_curve.result import CURVE, PAGE, Cell, LearningCurve, curve_page
 from bertine.training.run import refuse_changes
 
-# How many labels the points of a learning curve have, and which examples each draw takes.
+# Draws: the numbers of labels of the points of a curve, and the examples of each draw.
 
-#: A number of labels is left out where there are fewer than so many times as many in all.
+#: A number of labels is left out if the number of all labels is less than this many times as large.
 _APART = 1.3
 
 
@@ -59,12 +62,12 @@ def sizes_of_curve(
     Args:
         labels: of each example.
         least: the first number.
-        growth: from one to the next.
+        growth: the factor from one to the next.
         most: examples in the largest draw; None: all.
         seed: of the draws.
 
     Returns:
-        The numbers; None at the end: all examples, where `most` allows it.
+        The numbers; None at the end: all examples, if `most` allows it.
     """
     sizes: list[int | None] = []
     counts = Counter(name for each in labels for name in each)
@@ -89,13 +92,13 @@ def draw_examples(
     number: int,
     most: int | None = None,
 ) -> list[int]:
-    """Draw examples until each label has `size` of them, or all that there are; or until there are
-    `most`, as with several labels an example one draw needs more of them than another.
+    """Draw examples until each label has `size` of them, or all that exist; or until there are
+    `most`, because with several labels an example one draw needs more examples than another.
 
-    A larger draw of the same seed and number has all examples of the smaller ones.
+    A larger draw of the same seed and number contains all examples of the smaller ones.
 
     Returns:
-        Their numbers, ascending.
+        Their indices, ascending.
     """
     if size is None:
         return list(range(len(labels)))
@@ -111,19 +114,19 @@ def draw_examples(
     return sorted(chosen)
 
 
-# The ways of a learning curve: how each is trained on a draw, and how it answers.
+# Ways: how each method is trained on a draw, and how it predicts.
 
-#: The cheapest first.
+#: The ways, the cheapest first.
 WAYS: tuple[CurveWay, ...] = ("tf-idf", "frozen", "few-shot", "finetune")
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A way that has learned from a draw.
+    """A method after training on a draw.
 
     Attributes:
         answer: answers examples with the task's predictions.
-        seconds: that training took.
+        seconds: the duration of training.
     """
 
     answer: Answers
@@ -131,13 +134,13 @@ class Trained:
 
 
 class Trainer:
-    """Trains the ways of a curve.
+    """The trainer of all ways of a curve.
 
     Args:
         model: the model directory to start from.
         labelled: all training examples, and the task that they describe.
         task: its name.
-        max_length: of an input, in pieces; None: as usual.
+        max_length: of an input, in pieces; None: the default.
         device, precision: to compute on and in.
     """
 
@@ -166,8 +169,8 @@ class Trainer:
         )
 
     def train(self, way: CurveWay, train: Examples[Any], out: Path, seed: int) -> Trained:
-        """Train a way on a draw; `out` is the folder of a run, for the ways that have one. Labels
-        are weighed by how often they are in the draw, not in the file."""
+        """Train a method on a draw; `out` is the folder of a run, for the ways that have one.
+        Labels are weighted by their frequency in the draw, not in the file."""
         task = self.task.weighed_by(train)
         if way == "tf-idf":
             return _timed(lambda: ngrams(task, train, weighted=True))
@@ -197,20 +200,20 @@ class Trainer:
 
 
 def _answers_of(learner: Learner) -> Answers:
-    """Return what answers examples with the model of a run, which is loaded now."""
+    """Return a function that answers examples with the model of a run, which is loaded now."""
     predictor = learner.predictor
     return lambda examples: predictor.run(examples)[0]
 
 
 def _timed(fit: Callable[[], Answers]) -> Trained:
-    """Fit a linear model, in one thread, which is the fastest, and take its time."""
+    """Fit a linear model in one thread, which is the fastest, and measure the time."""
     began = time.perf_counter()
     with threadpool_limits(1, user_api="blas"):
         answer = fit()
     return Trained(answer, time.perf_counter() - began)
 
 
-#: Options that may change when a curve is resumed: what is there stays, and more is trained.
+#: Options that may change when a curve is resumed: existing cells are kept, and more are trained.
 _FREE = frozenset({"resume", "methods", "repeats", "max_labels", "device"})
 
 
@@ -222,19 +225,19 @@ def learning_curve(
     out: Path | str,
     options: LearningCurveOptions,
 ) -> LearningCurve:
-    """Learn from few labels to all, in four ways, several draws each: tf-idf with logistic
-    regression, the model's vectors with logistic regression, ``few_shot``, ``finetune``.
+    """Measure the scores from few labels to all, in four ways with several draws each: tf-idf with
+    logistic regression, the model's vectors with logistic regression, ``few_shot``, ``finetune``.
 
     Args:
         model: the model directory to start from.
         data: labelled texts, or pairs of texts, as for :func:`bertine.finetune`.
         out: the folder of the curve: ``learning-curve.json``, and ``learning-curve.html`` with the
-            plot. What is trained and judged stands there at once, so that a curve that was stopped
-            goes on.
-        options: what the other arguments say.
+            plot. Each cell is written as soon as it is trained and evaluated, so that a curve that
+            was stopped can be resumed.
+        options: the values of the other arguments.
 
     Returns:
-        The curve, with what to use now and what twice as many labels would bring.
+        The curve, with the recommended method and the expected gain of twice as many labels.
 
     Raises:
         BertineError: what reading the data raises; too few labels for one point; a model that
@@ -278,8 +281,8 @@ def _reading(options: LearningCurveOptions) -> DataConfig:
 def _split(
     data: Any, reading: DataConfig, options: LearningCurveOptions, known: frozenset[int]
 ) -> DatasetSplits:
-    """Read training and test examples; where there is no file of these, some are held out that are
-    not `known`."""
+    """Read training and test examples; if there is no file of test examples, some that are not
+    `known` are held out."""
     labelled = read_labelled(options.task, data, seed=options.seed, reading=reading)
     train, test = labelled.train, labelled.validation
     if not has_validation(options.task, data, reading):
@@ -296,10 +299,10 @@ def _split(
 
 
 class _Curve:
-    """A curve under way.
+    """A curve in progress.
 
     Attributes:
-        result: what is known so far.
+        result: the current result.
     """
 
     def __init__(
@@ -328,8 +331,8 @@ class _Curve:
         self._settings: dict[str, Any] = {}
 
     def _wanted(self, task: Any) -> list[CurveWay]:
-        """Return the ways that are asked for, the cheapest first; without few-shot where a label
-        has too few examples for it."""
+        """Return the requested ways, the cheapest first; without few-shot if a label has too few
+        examples for it."""
         given = self._options.methods
         asked = WAYS if given is None else (given,) if isinstance(given, str) else tuple(given)
         for way in asked:
@@ -352,8 +355,8 @@ class _Curve:
 
     @contextlib.contextmanager
     def opened(self, settings: dict[str, Any]) -> Iterator[None]:
-        """Begin a curve in its folder, or find how far it was; keep other processes out. One in
-        which nothing was trained leaves nothing."""
+        """Begin a curve in its folder, or find its progress; lock the folder against other
+        processes. A curve without a trained cell leaves nothing behind."""
         file, out = self.out / CURVE, self.out
         self._settings = json.loads(json.dumps(settings))
         if out.exists() and not out.is_dir():
@@ -400,8 +403,8 @@ class _Curve:
         return self.out / "run"
 
     def _plan(self) -> list[tuple[int | None, int, CurveWay]]:
-        """Return the cells of the curve: the smallest first, so that there is soon something to
-        see. With all examples every draw would be the same."""
+        """Return the cells of the curve, the smallest first, so that there are results soon. With
+        all examples there is only one draw, because all would be equal."""
         return [
             (size, draw, way)
             for size in self._sizes
@@ -410,7 +413,7 @@ class _Curve:
         ]
 
     def train(self) -> None:
-        """Train and judge what is not there yet."""
+        """Train and evaluate the missing cells."""
         known = {(cell.size, cell.draw, cell.way) for cell in self.result.cells}
         plan = self._plan()
         waiting = [cell for cell in plan if cell not in known]
@@ -419,7 +422,7 @@ class _Curve:
             f"{plural(len(self.test), 'test example')}; {plural(len(plan), 'model')} to train"
             + (f", {len(plan) - len(waiting)} there already" if len(waiting) < len(plan) else "")
         )
-        self._write()  # so that what is killed in its first cell can go on
+        self._write()  # so that a curve that is killed in its first cell can be resumed
         for number, (size, draw, way) in enumerate(waiting, start=1):
             cell = self._cell(size, draw, way)
             self.result.cells.append(cell)
@@ -450,8 +453,8 @@ class _Curve:
         write_json(self.out / CURVE, {"settings": self._settings, **self.result.to_dict()})
 
     def finish(self) -> LearningCurve:
-        """Write the page, and return all cells that are there, also those of ways that were asked
-        for before."""
+        """Write the page, and return all existing cells, including those of ways that were
+        requested before."""
         self._write()
         curve_page(self.result).write(self.out / PAGE)
         return self.result

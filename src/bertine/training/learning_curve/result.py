@@ -1,4 +1,4 @@
-"""The result of a learning curve: its cells, its table, and what they say."""
+"""Hold the result of a learning curve: its cells, its table, and its conclusions."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from bertine.reports.html import Fact, Figure, Figures, Note, PageTable, Section
 from bertine.reports.plots import Line, learning_plot, seconds_plot
 from bertine.reports.run_sections import sentence
 
-# What twice as many labels would bring: the errors' power law, at the end of the curve.
+# Extrapolation: the gain by twice as many labels, from a power law fitted to the end of the curve.
 #
-# Errors mostly fall as a power of the number of labels (Hestness et al. 2017, arXiv 1712.00409),
-# so their logarithm is a line over the logarithm of that number. The line is fitted to the last
-# few numbers of labels only, where it need not hold from the first label on. Where the interval
-# of its slope is so wide that twice as many labels might double the errors, it says nothing.
+# Errors usually fall as a power of the number of labels (Hestness et al. 2017, arXiv 1712.00409),
+# so their logarithm is a line over the logarithm of that number. The line is fitted to the last few
+# numbers of labels only, because the law need not hold from the first label on. If the interval of
+# its slope is so wide that twice as many labels might double the errors, there is no result.
 
-#: Numbers of labels that the line is fitted to.
+#: The number of points that the line is fitted to.
 _LAST = 4
-#: Errors are not taken to be smaller than this.
+#: The lower bound of errors.
 _LEAST_ERROR = 1e-3
-#: Squares of what the line leaves over: less is rounding.
+#: The lower bound of the residual sum of squares; a smaller one is rounding.
 _LEAST_REST = 1e-12
-#: A line whose slope may be this is none: errors that double with twice as many labels.
+#: If the slope may be this steep, the line is not used: errors would double with twice as many
+#: labels.
 _STEEPEST = 1.0
 
 
@@ -43,8 +44,8 @@ class Extrapolation:
 
     Attributes:
         gain: as a share of 1.
-        low, high: its 95% interval; of what the line says, where that is a line at all.
-        count: of labels that there are now.
+        low, high: its 95% interval, under the assumption that errors follow the line.
+        count: the current number of labels.
     """
 
     gain: float
@@ -65,13 +66,13 @@ def extrapolate(points: Sequence[Sequence[tuple[int, float]]]) -> Extrapolation 
     """Fit the line.
 
     Args:
-        points: of one way the draws of each number of labels: how many examples each had, and its
+        points: for one way, the draws of each number of labels: the number of examples, and the
             score as a share of 1.
 
     Returns:
-        What doubling the largest number would bring; None where there are fewer than two numbers,
-        no more draws than the line has parameters, draws that lie too far apart for a line, or so
-        much on one, as where all is right, that they say nothing of how far it may be wrong.
+        The gain of doubling the largest number; None if there are fewer than two numbers, no more
+        draws than the line has parameters, draws that differ too much for a line, or draws that are
+        so equal (as with all answers right) that they do not show the uncertainty.
     """
     means = {round(statistics.fmean(count for count, _ in draws)): draws for draws in points}
     sizes = sorted(means)[-_LAST:]
@@ -94,13 +95,13 @@ def extrapolate(points: Sequence[Sequence[tuple[int, float]]]) -> Extrapolation 
     now = min(1.0, math.exp(float(y.mean() + slope * (math.log(sizes[-1]) - x.mean()))))
 
     def gain(of_slope: float) -> float:
-        # No more errors than examples.
+        # The error rate cannot exceed 1.
         return max(now - 1.0, now * (1.0 - 2.0**of_slope))
 
     return Extrapolation(gain(slope), gain(slope + half), gain(slope - half), sizes[-1])
 
 
-#: In the folder of a curve.
+#: The files in the folder of a curve.
 CURVE, PAGE = "learning-curve.json", "learning-curve.html"
 
 
@@ -109,13 +110,13 @@ class Cell:
     """One way, trained on one draw.
 
     Attributes:
-        way: how it learned.
+        way: the training method.
         size: labels of each class; None: all examples.
         draw: its number.
-        num_labels: examples that it learned from.
-        score: by which the task is judged, as a share of 1.
+        num_labels: the number of training examples.
+        score: the score by which the task is judged, as a share of 1.
         metrics: all scores.
-        train_seconds: of training, the loading of the model not counted.
+        train_seconds: of training, without the loading of the model.
         answer_seconds: of answering the test examples.
     """
 
@@ -134,7 +135,7 @@ class Cell:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Cell:
-        """Take back what :meth:`to_dict` returned.
+        """Create a cell from the values that :meth:`to_dict` returned.
 
         Raises:
             KeyError, TypeError, ValueError: the values are no cell.
@@ -157,12 +158,12 @@ class Point:
     """One way with one number of labels.
 
     Attributes:
-        way: how it learned.
+        way: the training method.
         num_labels: the mean over the draws.
-        score: their mean, as a share of 1.
-        low, high: the 95% interval of the score on new texts: the spread of the draws, and that of
-            the test examples as if the score were a share of them (Wilson 1927), so that it is not
-            of width 0 where all are right.
+        score: the mean over the draws, as a share of 1.
+        low, high: the 95% interval of the score on new texts: from the spread of the draws, and
+            that of the test examples as if the score were a share of them (Wilson 1927), so that it
+            is not of width 0 if all answers are right.
         train_seconds: the mean over the draws.
         answers_per_second: texts.
         draws: how many.
@@ -179,13 +180,13 @@ class Point:
 
 
 def point_of(cells: Sequence[Cell], num_tested: int, spread: tuple[float, int]) -> Point:
-    """Sum up the draws of one way and one number of labels.
+    """Summarize the draws of one way and one number of labels.
 
     Args:
         cells: of the draws.
         num_tested: test examples.
-        spread: the variance of draws of so many labels, and its degrees of freedom; 0 of these
-            where there is one draw.
+        spread: the variance of draws with this number of labels, and its degrees of freedom (0 if
+            there is one draw).
     """
     scores = [cell.score for cell in cells]
     mean, count = statistics.fmean(scores), len(scores)
@@ -207,15 +208,15 @@ def point_of(cells: Sequence[Cell], num_tested: int, spread: tuple[float, int]) 
 
 @dataclass(repr=False)
 class LearningCurve(Shown):
-    """A learning curve.
+    """The result of a learning curve.
 
     Attributes:
-        cells: what was trained and judged.
-        metric_names: that the score is the mean of.
-        num_tested: test examples.
+        cells: the trained and evaluated cells.
+        metric_names: the metrics whose mean is the score.
+        num_tested: the number of test examples.
         source: of the examples.
         out: the folder.
-        notes: what else to know.
+        notes: further notes.
     """
 
     cells: list[Cell]
@@ -242,8 +243,8 @@ class LearningCurve(Shown):
         return sorted(points, key=lambda point: point.num_labels)
 
     def _spread(self, size: int | None) -> tuple[float, int]:
-        """Return the variance of the draws of so many labels, and its degrees of freedom: of all
-        ways together, as two or three draws of one say little of it."""
+        """Return the variance of the draws with this number of labels, and its degrees of freedom,
+        pooled over all ways, because two or three draws of one way are too few."""
         squares, freedom = 0.0, 0
         for way in self.ways:
             scores = [cell.score for cell in self.cells if (cell.way, cell.size) == (way, size)]
@@ -262,7 +263,7 @@ class LearningCurve(Shown):
         )
 
     def extrapolate(self) -> Extrapolation | None:
-        """Return what twice as many labels would bring to the way that is best now."""
+        """Return the gain of twice as many labels for the way that is best now."""
         if not self.last:
             return None
         way = self.last[0].way
@@ -273,7 +274,7 @@ class LearningCurve(Shown):
         return extrapolate(list(draws.values()))
 
     def sentences(self) -> list[str]:
-        """Say what to use now, and what twice as many labels would bring."""
+        """State the recommended way, and the gain of twice as many labels."""
         if not self.last:
             return []
         best = self.last[0]
@@ -307,7 +308,7 @@ class LearningCurve(Shown):
         return said
 
     def rows(self) -> list[list[str]]:
-        """Return the table of the terminal and the page, with its head."""
+        """Return the table for the terminal and the page, with its header."""
         head = ["labels", "way", self.score_title, "95% interval", "training", "texts a second"]
         points = [point for way in self.ways for point in self.curve(way)]
         order = {way: at for at, way in enumerate(self.ways)}
@@ -329,7 +330,7 @@ class LearningCurve(Shown):
 
     @property
     def score_title(self) -> str:
-        """The name of the score, for people."""
+        """The name of the score, for display."""
         return " and ".join(score_name(name) for name in self.metric_names)
 
     def lines(self) -> list[str]:
@@ -352,11 +353,11 @@ class LearningCurve(Shown):
         }
 
 
-# Make the page of a learning curve: the plot, the table, what to use now.
+# The page of a learning curve: the plot, the table, the recommended way.
 
 
 def curve_page(result: LearningCurve) -> html.Page:
-    """Make the page of a curve."""
+    """Build the page of a curve."""
     last = result.last
     headline = []
     if last:

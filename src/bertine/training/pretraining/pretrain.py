@@ -1,4 +1,4 @@
-"""What pre-training begins with: new weights, or those of a model directory."""
+"""Pre-train a language model on a token store: ``pretrain``, and the model that it starts from."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ from bertine.training.pretraining.result import PretrainResult
 from bertine.training.pretraining.run import PretrainSetup, train_on_store
 from bertine.training.run import Run
 
-# Going on with a model under an extended vocabulary: new pieces begin as the mean of their old
-# ones, so that a text means at first about what it meant before.
+# Extended vocabulary: continue with a model whose vocabulary gets new pieces. A new piece starts as
+# the mean of its old pieces, so that a text first means about what it meant before.
 
 
 @torch.no_grad()
 def extend_vocabulary(model: Model, old: Tokenizer, new: Tokenizer) -> tuple[Model, int]:
-    """Give `model`, which was made for `old`, the vocabulary of `new`, which extends it
+    """Give `model`, which has the vocabulary of `old`, the vocabulary of `new`, which extends it
     (:meth:`bertine.Tokenizer.extends`).
 
     The word embedding of a new piece is the mean of those of :meth:`bertine.Tokenizer.parts_of`
-    `old`, and so are its weights in heads that guess words
+    `old`, and so are its weights in heads that predict words
     (:class:`bertine.models.heads.GuessesWords`). A piece with a character that was unknown gets the
     mean of all.
 
@@ -76,7 +76,7 @@ def extend_vocabulary(model: Model, old: Tokenizer, new: Tokenizer) -> tuple[Mod
         heads: dict[str, nn.Module] = {}
         for name, head in model.heads.items():
             options: dict[str, Any] = {}
-            if config.heads[name].reads == "inputs":  # of sizes of its own
+            if config.heads[name].reads == "inputs":  # it has its own sizes
                 assert isinstance(head.config, Config)
                 options["sizes"] = head.config.replace(vocab_size=config.vocab_size)
             heads |= new_head(config, name, **options)
@@ -90,7 +90,7 @@ def architecture_of(model: Path | str) -> Config:
     """Return the config of a preset, a configuration file or a model directory.
 
     Raises:
-        BertineError: there is none of this name, or it is damaged.
+        BertineError: there is no model of this name, or it is damaged.
     """
     if has_weights(model):
         return load_config(model)
@@ -106,7 +106,7 @@ def architecture_of(model: Path | str) -> Config:
 
 
 def has_weights(model: Path | str) -> bool:
-    """Tell whether `model` is or names a model directory, and not a preset or a configuration
+    """Return whether `model` is or names a model directory, and not a preset or a configuration
     file."""
     return str(model) not in PRESETS and locate(model).is_dir()
 
@@ -122,23 +122,23 @@ def starting_model(
     initializer_range: float | None = None,
     generator: Path | str | None = None,
 ) -> Model:
-    """Build the model that pre-training begins with: with new weights for a preset or a
-    configuration file, with its own for a model directory.
+    """Build the initial model of pre-training: with new weights for a preset or a configuration
+    file, with existing weights for a model directory.
 
     Args:
-        objective: whose heads the model gets; one of its family.
+        objective: defines the heads of the model; one of its family.
         store: for the message; its `tokenizer` must be the model's, or an extension of it.
-        dropout: on hidden states and attention, in place of the model's own rates.
+        dropout: on hidden states and attention; replaces the model's own rates.
         seed: of the new weights.
-        initialization: of new weights: all random, as published, or with heads that look where
-            trained ones do (:mod:`bertine.families.bert`).
-        initializer_range: standard deviation of new weights, in place of the configuration's.
-        generator: model directory of the generator that a model directory was trained with; None:
-            a new one, where the objective has any.
+        initialization: of new weights: all random, as published, or with heads that attend to the
+            same places as trained ones (:mod:`bertine.families.bert`).
+        initializer_range: standard deviation of new weights; replaces the configuration's.
+        generator: model directory of the generator that a model directory was trained with; None: a
+            new one, if the objective has any.
 
     Raises:
         BertineError: no such preset, file or folder; another vocabulary; an initialization or a
-            range that is for new weights, where these are not.
+            range for new weights is given, but there are none.
     """
     if has_weights(model):
         if initializer_range is not None:
@@ -153,7 +153,7 @@ def starting_model(
             )
         config = load_config(model, dropout=dropout)
         heads = objective.heads(config)
-        # No directory holds a generator beside the model.
+        # A model directory does not contain a generator.
         held = {n: head for n, head in heads.items() if config.heads[n].reads != "inputs"}
         loaded = load_model(model, heads=held, seed=seed, dropout=dropout)
         for line in loaded.report.lines():
@@ -202,17 +202,17 @@ def starting_model(
             with seeded(seed, "mimetic weights"):
                 mimic_trained_attention(built.backbone)
                 guesser = as_masked_lm(built)
-                # One that is narrower than its embeddings reads them through a projection.
+                # A generator narrower than its embeddings reads them through a projection.
                 if guesser is not None and not guesser.config.projects_embeddings:
                     mimic_trained_attention(guesser.backbone)
     return built
 
 
-# ``pretrain``: a token store in, a model directory out.
+# ``pretrain``: train on a token store, and write a model directory.
 
-#: Of the paper's steps, those with long sequences.
+#: The share of steps with long sequences in the paper.
 _LONG_SHARE = SecondPhase.long_share
-#: What says the sizes of a new generator.
+#: The options for the size of a new generator.
 _NEW_GENERATOR = ("generator_size", "generator_layers")
 
 
@@ -226,29 +226,29 @@ def pretrain(
     options: PretrainOptions,
 ) -> PretrainResult:
     """Pre-train with masked LM and next-sentence prediction (paper, section 3.1 and appendix A),
-    with masked LM alone, or by detecting tokens that a generator has replaced; by default as the
-    paper of the model does.
+    with masked LM alone, or by detecting tokens that a generator has replaced; the default is the
+    recipe of the model's paper.
 
     Args:
-        store: what ``prepare`` wrote, its tokenizer inside.
-        model: a preset ("bert-mini") or a configuration file (``config.json``, with the sizes
-            of your own; its vocabulary size gives way to the tokenizer's) for new weights, or a
-            model directory to go on from. Its vocabulary must be the store's, or the store's an
-            extension of it (``train_vocab`` with `extend`): new pieces then begin as the mean of
+        store: the output of ``prepare``, which contains its tokenizer.
+        model: a preset ("bert-mini") or a configuration file (``config.json``, with custom sizes;
+            its vocabulary size is replaced by the tokenizer's) for new weights, or a model
+            directory to continue from. Its vocabulary must be the store's, or the store's an
+            extension of it (``train_vocab`` with `extend`): new pieces then start as the mean of
             their old ones.
         out: the run's folder; the model directory is ``out/model``.
-        options: what the other arguments say.
+        options: the values of the other arguments.
 
-    Started by ``torchrun`` in several processes, they compute each step together: the batches are
-    those of one process, each computes a part, and the first one alone writes. Results of the
-    others have no findings and no page.
+    Several processes started by ``torchrun`` compute each step together: the batches are those of
+    one process, each computes a part, and only the first one writes. Results of the others have no
+    findings and no page.
 
     Raises:
-        BertineError: none of `steps`, `tokens` and `hours`, or both of the first; `out` holds
-            another run; a length is more than the model's positions; the objective cannot be had
-            with the format; a value is out of range or the store does not fit, as
+        BertineError: none of `steps`, `tokens` and `hours`, or both of the first two; `out` holds
+            another run; a length exceeds the model's positions; the objective does not fit the
+            format; a value is out of range or the store does not fit, as described in
             :class:`~bertine.corpora.pretraining_data.PretrainingData` and
-            :class:`~bertine.training.fit.FitConfig` say.
+            :class:`~bertine.training.fit.FitConfig`.
     """
     began = time.monotonic()
     world = join(options.device)
@@ -287,11 +287,11 @@ def pretrain(
 
 
 def check_options(options: PretrainOptions, objective: Objective) -> None:
-    """Refuse options that do not go together, and warn of those that do nothing.
+    """Refuse options that are incompatible, and warn of those without effect.
 
     Raises:
-        BertineError: none of `steps`, `tokens` and `hours`, or both of the first; what is best is
-            asked for, but there is no held-out text to choose it by.
+        BertineError: none of `steps`, `tokens` and `hours`, or both of the first two; the best
+            weights are asked for, but there is no held-out text to choose them by.
     """
     lengths = sum(length is not None for length in (options.steps, options.tokens))
     if lengths == 2 or (lengths == 0 and options.hours is None):

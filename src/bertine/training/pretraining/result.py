@@ -1,4 +1,4 @@
-"""What a pre-training run ended with, read from its folder."""
+"""Read the result of a pre-training run from its folder."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from bertine.training.checkpoint import Best, recorded_best
 from bertine.training.distributed import DistContext
 from bertine.training.run import Run
 
-#: A log with fewer lines has no curve to look at, so no page is made of it.
+#: With fewer lines than this, a log has no curve to show, so no page is written.
 _PAGE_FROM = 20
 
 
 @dataclass(frozen=True, repr=False)
 class PretrainResult(Shown):
-    """What a pre-training run ended with.
+    """The result of a pre-training run.
 
     Attributes:
         model: the model directory.
         final: the last line of the log about training (losses in nats, accuracies as shares).
-        held_out: the last evaluation on held-out text; empty where there was none.
-        unigram_entropy: of the store, in nats: the loss of a model that knows how frequent
-            each piece is and nothing else.
-        kept: share of the chosen tokens that were left in place.
-        findings: what stands out in the log.
+        held_out: the last evaluation on held-out text; empty if there was none.
+        unigram_entropy: of the store, in nats: the loss of a model that knows the frequency of each
+            piece and nothing else.
+        kept: share of the chosen tokens that were left unchanged.
+        findings: the findings of the diagnosis of the log.
         page: the HTML report; None for a run too short to draw.
         best: the best evaluation on held-out text; its checkpoint is kept.
         best_saved: whether the model directory has the weights of that one, not the last.
         main: the term by which the model is judged (:data:`bertine.core.terms.TERMS`).
-        generator: the model directory of the generator; None where none was kept.
+        generator: the model directory of the generator; None if none was kept.
     """
 
     model: Path
@@ -58,9 +58,10 @@ class PretrainResult(Shown):
     generator: Path | None = None
 
     def _verdict(self, name: str) -> str:
-        """Compare the loss of a term whose targets are words with their frequencies."""
+        """Compare the loss of a term whose targets are words with the entropy of word
+        frequencies."""
         loss, entropy = self.final[f"{name}_loss"], self.unigram_entropy
-        # A model without context can still copy the chosen tokens that were left in place.
+        # A model without context can still copy the chosen tokens that were left unchanged.
         kept = self.kept if TERMS[name].copied else 0.0
         if loss < (1.0 - kept) * entropy - AT_LEVEL:
             return f"{entropy - loss:.2f} nats below the unigram entropy {entropy:.2f}"
@@ -77,7 +78,7 @@ class PretrainResult(Shown):
         )
 
     def _losses(self) -> list[str]:
-        """List the terms whose losses are printed: the main one, and those of guessing words."""
+        """List the terms whose losses are printed: the main one, and those of predicting words."""
         of_words = [name for name in terms_among(self.final) if TERMS[name].words]
         return list(dict.fromkeys((self.main, *of_words)))
 
@@ -114,13 +115,13 @@ class PretrainResult(Shown):
         """Do nothing: the run's page is written at its end."""
 
     def next_lines(self) -> list[str]:
-        """Return the command to run next: a model of language is fine-tuned."""
+        """Return the command to run next: a language model is fine-tuned."""
         model = {"model": str(self.model.parent), "data": "DATA.csv", "out": "RUN"}
         return ["next:", f"  {finetune_command('text', model)}"]
 
 
 def _accuracies(scores: Mapping[str, Any]) -> list[str]:
-    """Say how many targets of each term were right."""
+    """Describe how many targets of each term were predicted correctly."""
     return [
         f"{term.title} accuracy {scores[f'{name}_accuracy']:.1%}"
         for name, term in TERMS.items()
@@ -129,8 +130,8 @@ def _accuracies(scores: Mapping[str, Any]) -> list[str]:
 
 
 def _guessing(scores: Mapping[str, Any]) -> list[str]:
-    """Say of terms with a rarer answer how many targets have it, how many of these were detected,
-    and which accuracy guessing gives."""
+    """Describe, for terms with a rare answer, how many targets have it, how many of these were
+    detected, and the accuracy of guessing."""
     lines = []
     for name, term in TERMS.items():
         if rarer := rarer_answers(name, scores):
@@ -143,7 +144,7 @@ def _guessing(scores: Mapping[str, Any]) -> list[str]:
 
 
 def _lines(run: Run, main: str) -> list[dict[str, Any]]:
-    """Read the log, with the names of terms."""
+    """Read the log, with the names of its terms."""
     log = read_log(run.folder / "log.jsonl")
     return [dict(line) for line in pretraining_names(log, main)]
 
@@ -153,7 +154,7 @@ def _is_number(value: object) -> bool:
 
 
 def last_line(run: Run, objective: str) -> dict[str, Any]:
-    """Find the last line of the log about training.
+    """Return the last line of the log about training.
 
     Args:
         objective: of the run.
@@ -175,7 +176,7 @@ def last_line(run: Run, objective: str) -> dict[str, Any]:
 def result_of(
     run: Run, store: TokenStore, kept: float, world: DistContext, *, objective: str
 ) -> PretrainResult:
-    """Read what a finished run ended with; all processes must call it."""
+    """Read the result of a finished run; all processes must call it."""
     main = main_term(objective)
 
     def look() -> tuple[int, dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any] | None]:

@@ -1,4 +1,4 @@
-"""Pre-training on a token store, from what a run begins with to its model directory."""
+"""Run pre-training on a token store, from the initial model to the model directory."""
 
 from __future__ import annotations
 
@@ -55,18 +55,19 @@ from bertine.training.pretraining.samples import (
 )
 from bertine.training.run import Run
 
-# Say before pre-training begins that it is too short to learn more than frequencies.
+# Warning: print before pre-training that a run is too short to learn more than frequencies.
 #
-# A new model first learns how frequent pieces are, then stays on a plateau until its attention
-# has found the neighbours, and only then begins to use context. After how many tokens was
-# measured (docs/results.md, "What a healthy run looks like", and docs/hour.md); the figures here
-# are from there.
+# A new model first learns the frequencies of pieces, then stays on a plateau until its attention
+# has learned to find the neighbours, and only then begins to use context. The number of tokens
+# until then was measured (docs/results.md, "What a healthy run looks like", and docs/hour.md); the
+# figures here are from there.
 
-#: Smaller vocabularies are those of toys, which were not measured and learn sooner.
+#: Smaller vocabularies are only used in toy examples; they were not measured, and models learn
+#: sooner with them.
 _LEAST_VOCABULARY = 1000
-#: Initial weights from which a model counts as begun with large ones: 0.06 was measured.
+#: From this deviation of initial weights on, weights count as large; 0.06 was measured.
 _LARGE_WEIGHTS = 0.05
-#: What is said of objectives that were not measured.
+#: The message for objectives that were not measured.
 _OTHERS = {
     "rtd": " with masked words, not with replaced ones",
     "plm": " with masked words, not with words in any order",
@@ -74,7 +75,8 @@ _OTHERS = {
 
 
 def tokens_until_context(config: Config, initialization: str) -> tuple[float, float]:
-    """Return after how many tokens a new model of this size began to use context: from, to.
+    """Return the range of tokens after which a new model of this size began to use context: from,
+    to.
 
     Args:
         config: of the model.
@@ -97,8 +99,7 @@ def too_short(
     timed: bool = False,
     objective: str = "mlm",
 ) -> str | None:
-    """Return what a person should know of a run that sees so few `tokens`; None where they are
-    enough.
+    """Return the warning for a run that sees only `tokens`; None if they are enough.
 
     Args:
         config: of a model with new weights.
@@ -107,7 +108,7 @@ def too_short(
         timed: whether they follow from the time for the run and the machine's speed.
         objective: of the run; with replaced tokens it was not measured.
     """
-    # Neither measured; every token is a target, not one in seven.
+    # Neither was measured; every token is a target, not one in seven.
     if config.reads_forward or config.encodes_and_decodes:
         return None
     least, most = tokens_until_context(config, initialization)
@@ -132,11 +133,11 @@ def _millions(tokens: float) -> str:
     return f"{tokens / 1e6:g}"
 
 
-# What is evaluated along the way of pre-training: masks filled, held-out text scored.
+# Evaluation during pre-training: fill masks, and score held-out text.
 
 
 def held_out_store(path: Path | str, tokenizer: Tokenizer, data: PretrainingData) -> TokenStore:
-    """Return the store `path`, which can be made into sequences like those of `data`."""
+    """Open the store `path`, and check that it can be split into sequences like those of `data`."""
     store = TokenStore.open(path)
     store.check_tokenizer(tokenizer)
     make_instances(
@@ -146,9 +147,7 @@ def held_out_store(path: Path | str, tokenizer: Tokenizer, data: PretrainingData
         max_seq_length=data.max_seq_length,
     )
     if store.manifest["shards"] == data.store.manifest["shards"]:
-        logger.warning(
-            f"{path}: the text held out is the text trained on; its scores tell nothing of other"
-        )
+        logger.warning(f"{path}: the held-out text is the training text: scores are meaningless")
     return store
 
 
@@ -161,8 +160,8 @@ def evaluation(
     held: TokenStore | None,
     precision: str,
 ) -> Callable[[Display, int], dict[str, float]]:
-    """Return what `fit` calls along the way: the same hidden words guessed, held-out text
-    scored."""
+    """Return the evaluation function for `fit`: it predicts the same hidden words each time, and
+    scores held-out text."""
     dtype = resolve_precision(precision, next(model.parameters()).device)
     samples: MaskSamples | None = None
     if "mlm" in (as_masked_lm(model) or model).heads:
@@ -205,29 +204,29 @@ def evaluation(
     return evaluate
 
 
-#: Evaluations of a run, where nobody says how many.
+#: The default number of evaluations of a run.
 _EVALUATIONS = 20
-#: The highest rate with AdamW, where nobody says.
+#: The default highest rate with AdamW.
 _ADAMW_RATE = 1e-4
 
 
 @dataclass(frozen=True)
 class PretrainSetup:
-    """What a run of pre-training begins with, and what it minimizes.
+    """The initial model of a pre-training run, and its loss.
 
     Attributes:
-        objective: whose heads the model has, and whose terms it is judged by.
+        objective: defines the heads of the model, and the terms by which it is judged.
         input_format: of the sequences.
-        corruption: makes what is done to them.
-        model: builds the model with its first weights, on the CPU.
-        model_path: where its sizes, or its weights, come from.
+        corruption: creates the corruption of the sequences.
+        model: builds the model with its initial weights, on the CPU.
+        model_path: the source of its sizes or its weights.
         initialization: of new weights.
         fresh: whether all its weights are new, so that it has everything to learn.
-        loss: (the model, its device) → what is minimized; None: the objective.
+        loss: (the model, its device) → the loss to minimize; None: the objective.
         batches: (the batch of a step, the steps of the run) → the same with more targets; None:
-            as they are.
-        facts: what the settings of the run have besides.
-        title: of the line that shows how far the run is.
+            unchanged.
+        facts: further settings of the run.
+        title: of the progress line.
     """
 
     objective: Objective
@@ -255,12 +254,12 @@ def train_on_store(
     """Train on a store, and write the model directory; see :func:`bertine.pretrain`.
 
     Args:
-        begin: (the opened store, its tokenizer) → what the run begins with.
+        begin: (the opened store, its tokenizer) → the initial model and the loss.
         world: the processes of the run, which all call this.
         began: the time of :func:`time.monotonic` when the time of the run began.
 
     Raises:
-        BertineError: what :func:`bertine.pretrain` raises, but for what its options alone say.
+        BertineError: what :func:`bertine.pretrain` raises, except for errors of its options alone.
     """
     steps, hours, resume = options.steps, options.hours, options.resume
     where = world.device
@@ -368,8 +367,8 @@ def train_on_store(
             world.alone(lambda: run.say_finished(options.save_best))
             if options.save_generator and not run.generator.exists():
                 logger.warning(
-                    f"{run.folder}: {option('save_generator', True)} comes too late: the generator "
-                    "of a finished run is in its newest checkpoint alone"
+                    f"{run.folder}: {option('save_generator', True)} has no effect on a finished "
+                    "run: the generator is in its newest checkpoint alone"
                 )
         else:
             fit(
@@ -398,7 +397,7 @@ def train_on_store(
 
 
 def _check_lengths(lengths: Sequence[int], positions: int) -> None:
-    """Refuse sequences that are longer than the model has positions.
+    """Refuse sequences that are longer than the model's positions.
 
     Raises:
         BertineError: those of a phase are.
@@ -415,8 +414,8 @@ def _fit_config(
     device: torch.device,
     precision: Precision,
 ) -> FitConfig:
-    """Return how the loss is minimized in `steps` steps, and warn of a rate that rises for most of
-    them."""
+    """Return the settings of the training loop for `steps` steps, and warn if the rate rises for
+    most of them."""
     rate = options.learning_rate
     if rate is None:
         rate = _ADAMW_RATE * USUAL_RATE[options.optimizer]
@@ -440,7 +439,7 @@ def _fit_config(
 
 
 def _described(data: PhasedData) -> dict[str, Any]:
-    """Return what a run's settings say of its data."""
+    """Return the facts about the data for a run's settings."""
     described = data.describe()
     described["data_path"] = described.pop("store")
     duplicate_share = data.phases[0].store.duplicate_share
@@ -457,8 +456,8 @@ def _save(
     options: PretrainOptions,
     settings: dict[str, Any],
 ) -> None:
-    """Write the model directory, with the best weights where the options say so; warn of a second
-    phase that was cut short."""
+    """Write the model directory, with the best weights if the options ask for them; warn of a
+    second phase that was cut short."""
     if options.save_best:
         load_best(run.checkpoints, model)
     final = last_line(run, settings["objective"])
@@ -474,13 +473,13 @@ def _save(
     task = TaskInfo("pretraining", max_length=length, training=facts)
     if generator_of(model) is not None and options.save_generator:
         write_generator(run.generator, model, tokenizer, task)
-    # The last, for it says that the run is done.
+    # Last, because its presence marks the run as done.
     save_model(run.model, without_generator(model), tokenizer, task=task)
 
 
 def _work(model: Model, objective: Objective, data: PhasedData) -> Callable[[int], float]:
-    """Return the arithmetic of the first so many steps: those of a phase of long sequences have
-    more."""
+    """Return the amount of arithmetic in the first n steps, as a function of n; a step of long
+    sequences has more."""
     if len(data.phases) == 1:
         return float
     costs = []

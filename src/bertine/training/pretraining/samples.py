@@ -1,14 +1,14 @@
-"""Masks filled along the way: what a model puts for the same few hidden words as it learns.
+"""Fill masks during pre-training, to show what a model has learned; and measure step durations.
 
 The sentences and the hidden words are chosen once, as a function of the store and the seed. At
-every evaluation ``fill`` asks the model, and ``write_samples`` puts the answers into the run's
-folder, one JSON object a line:
+every evaluation ``fill`` computes the model's predictions, and ``write_samples`` writes them to the
+run's folder, one JSON object a line:
 
     {"step": 1000, "samples": [{"text": "the [MASK] sleeps in the sofa.", "truth": "cat",
      "mask": "[MASK]", "truth_probability": 0.61,
      "guesses": [{"token": "cat", "probability": 0.61}, ...]}, ...]}
 
-Pieces go by their names (:mod:`bertine.tokenization.base`).
+Pieces are written as their names (:mod:`bertine.tokenization.base`).
 """
 
 from __future__ import annotations
@@ -50,16 +50,18 @@ from bertine.training.step import TrainStep
 
 SAMPLES = "samples.jsonl"
 
-#: Pieces of a sentence that says something by itself; and of one that is read at a glance.
+#: The shortest sentence (in pieces) that has meaning by itself; and the longest that is easy to
+#: read.
 _SHORTEST, _LONGEST = 8, 40
 #: Draws from the store for each sample before it is given up: stores of very short or very long
-#: sentences have few to offer.
+#: sentences have few suitable ones.
 _TRIES = 200
 
 
 @dataclass(frozen=True)
 class _Sample:
-    """A sentence with one piece hidden: ids with special tokens, and where and what it was."""
+    """A sentence with one hidden piece: ids with special tokens, the position and the hidden
+    piece."""
 
     input_ids: tuple[int, ...]
     position: int
@@ -70,17 +72,18 @@ class MaskSamples:
     """A few fixed sentences with one hidden word each.
 
     A hidden word is one whole piece of letters. Of the words of a sentence rarer ones are chosen
-    more often, by the fourth root of their frequency: hidden alike, most would be "the" and its
-    kind; hidden by rarity, most would be words that no small model guesses.
+    more often, by the fourth root of their frequency: with equal probability most hidden words
+    would be "the" and similar ones; by rarity alone most would be words that no small model can
+    predict.
 
     Args:
         tokenizer: of the model.
         source: a store (a held-out one, or the training store), made by `tokenizer`; or sentences.
         seed: of the choice.
-        count: how many; from a store, fewer when it has not so many suitable sentences. All
-            suitable ones of given sentences are taken, up to `count`.
+        count: how many; from a store, fewer if it has not enough suitable sentences. All suitable
+            ones of given sentences are taken, up to `count`.
         max_length: tokens of a sample with special tokens: no more than the model is trained on;
-            None: as many as are read at a glance.
+            None: up to the length that is easy to read.
 
     Raises:
         BertineError: the store was made by another tokenizer, or no sentence is suitable: 8 to 40
@@ -124,7 +127,7 @@ class MaskSamples:
         return len(self._samples)
 
     def _from_store(self, store: TokenStore, seed: int, count: int) -> list[_Sample]:
-        """Draw sentences that random tokens of the store are in, each once."""
+        """Draw sentences that contain random tokens of the store, each sentence once."""
         chosen: list[_Sample] = []
         taken: set[tuple[int, int]] = set()
         for number in range(count):
@@ -148,7 +151,7 @@ class MaskSamples:
     def _hide(
         self, ids: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], seed: int, *where: int
     ) -> _Sample | None:
-        """Return `ids` with a piece hidden, or None where the sentence is not suitable."""
+        """Return `ids` with a piece hidden, or None if the sentence is not suitable."""
         tokenizer = self.tokenizer
         if not _SHORTEST <= len(ids) <= self._longest or tokenizer.unk_token_id in ids:
             return None
@@ -169,18 +172,18 @@ class MaskSamples:
     def fill(
         self, model: Model, *, top_k: int = 5, dtype: torch.dtype = torch.float32
     ) -> list[dict[str, Any]]:
-        """Return what `model` puts for each hidden word.
+        """Predict each hidden word with `model`.
 
         Args:
-            model: with a masked-LM head, on any device; put into evaluation mode and back into
-                the mode it was in.
+            model: with a masked-LM head, on any device; put into evaluation mode and back into its
+                former mode.
             top_k: guesses to keep.
             dtype: to compute in: bf16 (by autocast) or fp32.
 
         Returns:
             For each sample, as JSON values: ``text`` with the ``mask`` in it, ``truth``, the
-            ``truth_probability`` that the model gave to it (0 to 1), and its best ``guesses``,
-            best first, each a ``token`` with its ``probability``.
+            ``truth_probability`` that the model gave to it (0 to 1), and its best ``guesses``, best
+            first, each a ``token`` with its ``probability``.
 
         Raises:
             BertineError: the model has no masked-LM head, or too few positions or pieces.
@@ -228,11 +231,11 @@ class MaskSamples:
 
 
 def write_samples(folder: Path, step: int, samples: list[dict[str, Any]]) -> None:
-    """Put what :meth:`MaskSamples.fill` gave after `step` steps into ``folder/samples.jsonl``.
+    """Write the samples of :meth:`MaskSamples.fill` after `step` steps to ``folder/samples.jsonl``.
 
     Lines of this and later steps are replaced: a run that was killed and resumed from an earlier
-    checkpoint comes by them again, and each step is there once. The file is written as a whole,
-    so a crash leaves the old or the new.
+    checkpoint reaches these steps again, and each step occurs once. The file is replaced as a
+    whole, so a crash leaves the old or the new one.
 
     Raises:
         BertineError: the file cannot be read or written.
@@ -243,15 +246,15 @@ def write_samples(folder: Path, step: int, samples: list[dict[str, Any]]) -> Non
     write_text(path, "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in entries))
 
 
-# How long a step takes on this machine: measured before a run that has a time and no steps, to
-# plan with.
+# Speed: the duration of a step on this machine, measured to plan a run that has a time limit and no
+# number of steps.
 
-#: Steps before the measurement: memory is taken.
+#: Steps before the measurement, in which memory is allocated.
 _WARM_UP = 3
 #: Steps that are measured. With batches of many sizes it takes some tens of steps until most
 #: products have been compiled.
 _LEAST, _MOST = 3, 200
-#: Seconds of a run's time that go into measuring the speed, and the share of it, at the most.
+#: The most seconds of a run's time for measuring the speed, and the largest share of it.
 _MEASURING, _MEASURING_SHARE = 20.0, 0.01
 
 
@@ -271,17 +274,19 @@ def seconds_per_step(
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
     """Measure the seconds of a training step of a copy of `model`: batch, forward and backward
-    pass, update. The time is the median of the later half of the steps that are measured: the first
-    ones meet new shapes, for which products are compiled.
+    pass, update.
+
+    The result is the median of the later half of the measured steps: the first ones have new
+    shapes, for which products are compiled.
 
     Args:
-        seconds: for the measurement, about; at least three steps are measured.
+        seconds: for the measurement, approximately; at least three steps are measured.
         world: the processes that compute a step together; all must call this, and get the first
             one's figure.
         shard: as in :func:`bertine.training.fit.fit`.
         compile, workers: as in :class:`~bertine.training.fit.FitConfig`.
         updates: the optimizer and its settings; None: AdamW.
-        clock: gives the time in seconds.
+        clock: returns the time in seconds.
     """
     world, updates = world or DistContext(), updates or Updates()
     twin = copy.deepcopy(model).train()
@@ -329,12 +334,12 @@ def steps_for_hours(
     world: DistContext,
     **options: Any,
 ) -> int:
-    """Return the steps that this machine does in the time, if it stays as fast as it is now.
+    """Return the number of steps that this machine does in the time, if its speed stays the same.
 
     Args:
-        hours: of the whole run, the measurement counted.
+        hours: of the whole run, including the measurement.
         batches: of each phase, as functions of the step.
-        shares: of all steps that each phase has.
+        shares: the share of all steps of each phase.
         began: the time of :func:`time.monotonic` when the time of the run began.
         precision: as in :class:`~bertine.training.fit.FitConfig`.
         options: for :func:`seconds_per_step`.
@@ -358,6 +363,6 @@ def steps_for_hours(
 
 
 def latest_beginning(began: float, hours: float) -> float:
-    """Return when the time of a run began: at `began`, but where getting ready took longer than
-    half of the time, that half is left for training."""
+    """Return when the time of a run began: at `began`, or later if the preparation took more than
+    half of the time, so that half is left for training."""
     return max(began, time.monotonic() - 1800 * hours)

@@ -1,7 +1,7 @@
 """Do the runs of a search: in this process, in several processes, or over a Ray cluster.
 
-A run is an ordinary one of fine-tuning in a folder of its own. ``python -m
-bertine.training.search.runs`` is a worker that does them.
+A run is an ordinary one of fine-tuning in its own folder. ``python -m
+bertine.training.search.runs`` starts a worker.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from bertine.reports.run_files import read_begun
 from bertine.training.finetuning.finetune import finetune
 from bertine.training.finetuning.learner import final_of, seen_of
 
-#: Called with the number of a job and its last message: ``done``, ``error`` or ``lost``.
+#: A function of the number of a job and its last message: ``done``, ``error`` or ``lost``.
 OnEnd = Callable[[int, dict[str, Any]], None]
 Jobs = Sequence[dict[str, Any]]
 
 
 def run_one(job: dict[str, Any]) -> dict[str, Any]:
-    """Do a run, or go on with it where it stopped.
+    """Do a run, or resume it.
 
     Args:
-        job: ``arguments`` of :func:`~bertine.finetune`, as JSON; ``split_seed``,
-            by which validation examples are held out where the data has none and the arguments say
-            nothing; ``log``, the file for the traceback of an error that is not the user's.
+        job: ``arguments`` of :func:`~bertine.finetune`, as JSON; ``split_seed``, the seed of the
+            held-out split if the data has no validation examples and the arguments give no seed;
+            ``log``, the file for the traceback of an error that is not the user's.
 
     Returns:
-        ``done``: what the search keeps. Or ``error``: what went wrong, in one line; with
-        ``mistake`` true where the run could not even begin, so that no other can.
+        ``done``: the results that the search keeps. Or ``error``: the failure, in one line; with
+        ``mistake`` true if the run could not even begin, so that no other can.
     """
     arguments = job["arguments"]
     folder = Path(arguments["out"])
@@ -80,8 +80,8 @@ def _has_validation(arguments: dict[str, Any]) -> bool:
 
 
 def run_quietly(line: str) -> dict[str, Any]:
-    """Do the run of a line of JSON as :func:`run_one`; what it prints goes to the ``log`` of the
-    job, and it uses no more than its ``threads``, where they are given."""
+    """Do the run of a line of JSON as :func:`run_one`. Its output goes to the ``log`` of the job,
+    and it uses at most the given number of ``threads``."""
     job = json.loads(line)
     if job.get("threads"):
         torch.set_num_threads(job["threads"])
@@ -97,14 +97,14 @@ def run_here(jobs: Jobs, on_end: OnEnd) -> None:
 
 
 def run_processes(jobs: Jobs, on_end: OnEnd, processes: int, device: str | None) -> None:
-    """Do the runs in so many processes, which share the cores; where there are GPUs, each takes
-    one, the next its neighbour.
+    """Do the runs in several processes, which share the cores; with GPUs, each process takes its
+    own.
 
     Args:
         jobs: of :func:`run_one`.
         on_end: called from several threads, never two at a time.
         processes: how many runs at a time.
-        device: that the runs are to compute on, as they are given it.
+        device: the runs' argument for the device.
     """
     gpus = _gpus() if device in (None, "cuda") else []
 
@@ -136,7 +136,7 @@ def run_ray(jobs: Jobs, on_end: OnEnd, address: str, processes: int | None) -> N
         jobs: of :func:`run_one`; paths are absolute.
         on_end: called with the last message of each.
         address: of the cluster, or ``local``.
-        processes: how many runs at a time; None: a run for each GPU, or without any for each
+        processes: how many runs at a time; None: one for each GPU, or without GPUs one for each
             machine.
     """
     workers.run_ray(
@@ -149,12 +149,12 @@ def run_ray(jobs: Jobs, on_end: OnEnd, address: str, processes: int | None) -> N
 
 
 def share_of(nodes: Sequence[dict[str, Any]], runs: int | None) -> dict[str, float]:
-    """Compute what a run gets of a Ray cluster where so many are done at a time, as options of its
-    task: no more cores than the smallest machine has, for a task does not stretch over two.
+    """Compute the share of a Ray cluster for each of `runs` simultaneous runs, as options of its
+    task. It has no more cores than the smallest machine, because a task cannot span two machines.
 
     Args:
-        nodes: what ``ray.nodes()`` says of the machines.
-        runs: how many; None: one for each GPU, or without any for each machine.
+        nodes: the machines, from ``ray.nodes()``.
+        runs: how many; None: one for each GPU, or without GPUs one for each machine.
     """
     resources = [node["Resources"] for node in nodes if node["Alive"]]
     gpus = int(sum(node.get("GPU", 0) for node in resources))

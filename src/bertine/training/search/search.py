@@ -1,7 +1,7 @@
 """Do a grid of fine-tuning runs with several seeds, and choose among them: ``search``.
 
 The paper's protocol (Devlin et al. 2018, sections 4.1 and A.3): a few batch sizes, learning rates
-and numbers of epochs, random restarts where runs are unstable, the choice by the dev set.
+and numbers of epochs, random restarts if runs are unstable, the choice by the dev set.
 """
 
 from __future__ import annotations
@@ -49,13 +49,15 @@ from bertine.training.search.table import (
     search_page,
 )
 
-# Keep the folder of a search: what is done, and the weights that may be chosen. One search at a
+# The folder of a search: its finished runs, and the weights that may be chosen. One search at a
 # time.
 #
-# OUT/   search.json     what is searched for, every run that is done, the table, the choice
-# search.html     the same as a page, with the spread as a plot   batch16-lr3e-5-epochs3-seed0/ …
-# the runs, as `finetune` leaves them   logs/           what runs in other processes printed
-# model/          the model directory of the best run
+# OUT/
+#   search.json                      the settings, every finished run, the table, the choice
+#   search.html                      the same as a page, with the spread as a plot
+#   batch16-lr3e-5-epochs3-seed0/ …  the runs, as `finetune` leaves them
+#   logs/                            the output of runs in other processes
+#   model/                           the model directory of the best run
 
 _WEIGHTS = "model.safetensors"
 
@@ -66,7 +68,7 @@ class SearchFolder:
 
     Attributes:
         path: the folder.
-        settings: what the search is, besides its grid.
+        settings: of the search, except its grid.
         known: the runs that were done before.
         metric_names: the metrics by which they were judged.
     """
@@ -79,13 +81,13 @@ class SearchFolder:
     @classmethod
     @contextlib.contextmanager
     def open(cls, path: Path, settings: dict[str, Any], resume: bool) -> Iterator[SearchFolder]:
-        """Begin a search in `path`, or find how far it was. No other process may do so meanwhile.
+        """Begin a search in `path`, or resume it; lock the folder against other processes.
 
-        A folder in which nothing was done in the end is removed, if it was made here.
+        A folder that is still empty at the end is removed, if it was created here.
 
         Raises:
-            BertineError: something else is there; or a search, and `resume` is False, or it was
-                begun with other settings; or another process is at it.
+            BertineError: something else is in the folder; or a search, and `resume` is False, or it
+                was begun with other settings; or another process is using the folder.
         """
         cls._check(path, resume)
         new = not path.exists()
@@ -102,7 +104,7 @@ class SearchFolder:
 
     @classmethod
     def _clear(cls, path: Path, new: bool) -> None:
-        """Remove the traces of a search that came to nothing."""
+        """Remove the files of a search without a finished run."""
         if any((entry / "run.json").exists() for entry in path.iterdir()):
             return
         if (path / TABLE).exists() and read_json_object(path / TABLE, lenient=True).get("runs"):
@@ -134,7 +136,7 @@ class SearchFolder:
 
     @staticmethod
     def _read(file: Path, settings: dict[str, Any]) -> tuple[dict[str, SearchRun], tuple[str, ...]]:
-        """Read the runs that came to an end, by name, and the metrics they were judged by."""
+        """Read the finished runs, by name, and the metrics by which they were judged."""
         if not file.exists():
             return {}, ()
         table = read_json_object(file, lenient=True)
@@ -151,29 +153,29 @@ class SearchFolder:
         return self.path / trial.name
 
     def log(self, trial: Trial) -> Path:
-        """Return the file that a run in another process prints to, and to which the traceback of
-        an error goes."""
+        """Return the log file of a run in another process; it also gets the traceback of an
+        error."""
         return self.path / "logs" / f"{trial.name}.log"
 
     def write(self, result: SearchResult) -> None:
-        """Write what is known so far."""
+        """Write the current results."""
         write_json(self.path / TABLE, {"settings": self.settings, **result.to_dict()})
 
     def has_weights(self, trial: Trial) -> bool:
-        """Tell whether the weights of a run are there."""
+        """Return whether the weights of a run exist."""
         return (self.run(trial) / "model" / _WEIGHTS).exists()
 
     def keep_weights(self, runs: Collection[SearchRun], needed: Collection[str]) -> None:
         """Remove the weights of the runs whose names are not `needed`; the rest of their folders,
-        scores and logs, stays."""
+        scores and logs, is kept."""
         for run in runs:
             if run.name not in needed:
                 with os_errors(self.run(run.trial), "removing its weights"):
                     (self.run(run.trial) / "model" / _WEIGHTS).unlink(missing_ok=True)
 
     def take_model(self, result: SearchResult) -> None:
-        """Make ``model/`` the model directory of the best run, with a word in its ``bertine.json``
-        on how it was chosen. The weights are there once: the two are names of one file."""
+        """Make ``model/`` the model directory of the best run, and add to its ``bertine.json`` how
+        it was chosen. The weights are stored once: the two names are hard links to one file."""
         best, chosen = result.best, result.chosen
         if best is None or chosen is None:
             return
@@ -198,8 +200,8 @@ class SearchFolder:
 
 
 def needed_weights(runs: Collection[SearchRun], planned: Collection[Trial]) -> set[str]:
-    """List the runs whose weights may still be chosen, by name: the best run of each setting that
-    is not done yet, and the best run of the best of those that are."""
+    """Return the names of the runs whose weights may still be chosen: the best run of each
+    unfinished setting, and the best run of the best finished setting."""
     recorded = {run.name for run in runs}
     unfinished = {trial.setting for trial in planned if trial.name not in recorded}
     finished = [run for run in runs if run.trial.setting not in unfinished]
@@ -212,9 +214,9 @@ def needed_weights(runs: Collection[SearchRun], planned: Collection[Trial]) -> s
 
 #: Arguments of `finetune` that a search has in the plural, or decides itself.
 _OWN = names_of(FinetuneOptions, not_in="search")
-#: Those that may differ when a search is resumed: they do not change what is computed.
+#: Options that may differ when a search is resumed: they do not change what is computed.
 _FREE = free_in("search", [FinetuneOptions])
-#: By which validation examples are held out, where it is not said: the same in all runs.
+#: The default seed of the held-out split: the same in all runs.
 _SPLIT_SEED = 0
 
 
@@ -228,28 +230,28 @@ def search(
     grid: SearchOptions,
     **options: Any,
 ) -> SearchResult:
-    """Fine-tune with every combination of batch size, learning rate and epochs, several times each,
-    and choose on the validation examples (paper, sections 4.1 and A.3).
+    """Fine-tune with every combination of batch size, learning rate and epochs, with several seeds
+    each, and choose on the validation examples (paper, sections 4.1 and A.3).
 
-    A run is what :func:`~bertine.finetune` does, in its own folder in `out`. Of
-    the settings the one with the best mean over its seeds is chosen, runs that collapsed to one
-    answer left out; of its runs the best gives the model. The table is also written to
-    ``out/search.json``, and with the spread as a plot to ``out/search.html``.
+    Each run is one of :func:`~bertine.finetune`, in its own folder in `out`. The setting with the
+    best mean over its seeds is chosen, without the runs that collapsed to one answer; its best run
+    gives the model. The table is also written to ``out/search.json``, and with the spread as a plot
+    to ``out/search.html``.
 
     Args:
-        task, model, data: as for `finetune`; of GLUE one task, by `glue_task`.
+        task, model, data: as for `finetune`; for GLUE one task, by `glue_task`.
         out: the folder of the search; the model directory is ``out/model``.
-        grid: the settings, and who does the runs.
+        grid: the settings, and how the runs are executed.
         options: as for `finetune`, the same for all runs.
 
     Returns:
         The table and the choice. A run that failed is named in `failed`, with the reason; the
-        others are done all the same.
+        others are done nevertheless.
 
     Raises:
-        BertineError: an empty list or a value that cannot be; what `finetune` raises of a run that
-            cannot begin, for then none can; `out` holds something else, or a search that is not to
-            be resumed, or was begun with other settings.
+        BertineError: an empty list or an invalid value; what `finetune` raises for a run that
+            cannot begin, because then none can; `out` holds something else, or a search that is not
+            to be resumed, or was begun with other settings.
     """
     if launched():
         raise BertineError("search starts its own processes; start it without torchrun")
@@ -272,16 +274,16 @@ def search(
         built = labelled.build(labelled.max_length)
         otherwise = grid_around(wishes.plan(load_config(model), len(labelled.train), built))
     wanted = SearchGrid.of(grid, otherwise)
-    # Where all machines see the same paths they must not depend on where this one stands.
+    # If all machines see the same paths, these must not depend on the working directory.
     place: Callable[[Any], str] = os.path.abspath if ray is not None else str
     changed = FinetuneOptions(**options).changed()
     if paper_grid and options["save_best"] is None and options["patience"] is None:
-        changed["save_best"] = False  # the paper takes the weights of the last epoch
+        changed["save_best"] = False  # the paper uses the weights of the last epoch
     settings = {"task": task, "split_seed": _SPLIT_SEED}
     settings |= {key: value for key, value in sorted(changed.items()) if key not in _FREE}
     with SearchFolder.open(Path(out), settings, grid.resume) as folder:
         if not isinstance(source, str | Path):
-            # Each run reads them again, perhaps in another process.
+            # Each run reads them again, possibly in another process.
             source = write_given(source, folder.path / "data")
         arguments = {"task": task, "model": place(locate(model)), "data": place(source), **changed}
         do: Callable[[Jobs, OnEnd], None] = run_here
@@ -293,13 +295,13 @@ def search(
 
 
 class _Search:
-    """A search under way.
+    """A search in progress.
 
     Args:
         folder: its folder.
-        grid: what is wanted.
+        grid: the settings to try.
         arguments: of all runs, as JSON.
-        place: how a path is given to a run.
+        place: converts a path to the form that a run gets.
         keep_models: whether the weights of all runs are kept.
     """
 
@@ -315,7 +317,7 @@ class _Search:
         self._place, self._keep_models = place, keep_models
         self._runs = dict(folder.known)
         wanted = grid.trials
-        # What was done before with other values of the grid stays in the table.
+        # Runs that were done before with other values of the grid stay in the table.
         others = [run.trial for run in self._runs.values() if run.trial not in wanted]
         self._planned = [*wanted, *others]
         self._metric_names = folder.metric_names
@@ -328,7 +330,7 @@ class _Search:
         )
 
     def job(self, trial: Trial) -> dict[str, Any]:
-        """Write a run as :func:`~bertine.training.search.runs.run_one` takes it."""
+        """Return a run in the form that :func:`~bertine.training.search.runs.run_one` takes."""
         setting = trial.setting
         return {
             "arguments": {
@@ -344,7 +346,7 @@ class _Search:
         }
 
     def finish(self, do: Callable[[Jobs, OnEnd], None]) -> SearchResult:
-        """Do what is not done, and choose.
+        """Do the unfinished runs, and choose.
 
         Args:
             do: does jobs, and calls with the number and the last message of each.
@@ -374,7 +376,7 @@ class _Search:
         return result
 
     def _do(self, do: Callable[[Jobs, OnEnd], None], trials: list[Trial]) -> None:
-        """Do `trials`. Runs in other processes show nothing themselves, so how many are done is
+        """Do `trials`. Runs in other processes print nothing, so the number of finished runs is
         shown."""
         with progress(show=do is not run_here) as bar:
             task = bar.add_task("runs", total=len(trials))
@@ -390,8 +392,8 @@ class _Search:
             do([self.job(trial) for trial in trials], on_end)
 
     def _missing(self) -> list[Trial]:
-        """List the runs that are to be done: those not done yet; when all are, one whose weights
-        are needed and gone."""
+        """List the runs to do: the unfinished ones; if there are none, one whose weights are needed
+        and missing."""
         missing = [trial for trial in self._planned if trial.name not in self._runs]
         if missing:
             return missing
@@ -403,7 +405,7 @@ class _Search:
         ]
 
     def _ended(self, trial: Trial, message: dict[str, Any]) -> SearchRun:
-        """Write down how a run ended.
+        """Record the result of a run.
 
         Raises:
             BertineError: it could not even begin, so that no other can.
@@ -423,7 +425,7 @@ class _Search:
         return run
 
     def _let_go(self) -> None:
-        """Remove the weights of runs that no choice can fall on any more."""
+        """Remove the weights of runs that can no longer be chosen."""
         if not self._keep_models:
             runs = self._in_order()
             self._folder.keep_weights(runs, needed_weights(runs, self._planned))
@@ -451,7 +453,7 @@ class _Search:
 
 
 def _line(run: SearchRun) -> str:
-    """Say how a run ended, in a line."""
+    """Describe the result of a run in one line."""
     if run.failed is not None:
         return f"{run.name}: failed: {run.failed}"
     ended = f"{run.name}: {100 * (run.score or 0.0):.2f} in {human_time(run.elapsed)}"

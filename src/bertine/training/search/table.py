@@ -1,8 +1,8 @@
-"""Hold what a search found: its runs, the table of its settings, and what is chosen.
+"""Hold the runs of a search, the table of its settings, and the choice.
 
-A setting is judged by the mean score of its runs on the validation examples, runs that collapsed
-to one answer left out: they say that a start was unlucky (Devlin et al. 2018, section 4.1), not
-what the setting is worth. Of the best setting the best run gives the model.
+A setting is judged by the mean score of its runs on the validation examples, without runs that
+collapsed to one answer: these are due to an unlucky start (Devlin et al. 2018, section 4.1) and do
+not measure the setting. The best run of the best setting gives the model.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from bertine.reports.plots import spread
 from bertine.reports.run_sections import sentence
 from bertine.training.finetuning.setup import TrainingPlan
 
-# List what a search tries: each batch size with each learning rate, epochs and seed.
+# The grid: each batch size with each learning rate, number of epochs and seed.
 #
 # The paper tries batches of 16 and 32, rates of 5e-5, 4e-5, 3e-5 and 2e-5, and 2, 3 and 4 epochs
-# (section A.3; the rate of 4e-5 is in section 4.1), and takes what is best on the dev set. Where
-# nothing is said, half, once and twice the rate that :mod:`bertine.training.finetuning.setup`
-# gives are tried, in its batches and for its number of epochs.
+# (section A.3; the rate of 4e-5 is in section 4.1), and takes what is best on the dev set. By
+# default the search tries half, once and twice the rate of
+# :mod:`bertine.training.finetuning.setup`, with its batch size and number of epochs.
 
 #: The paper's grid, by the names of the arguments.
 PAPER_GRID: dict[str, tuple[Any, ...]] = {
@@ -39,13 +39,13 @@ PAPER_GRID: dict[str, tuple[Any, ...]] = {
     "learning_rates": (5e-5, 4e-5, 3e-5, 2e-5),
     "epochs": (2, 3, 4),
 }
-#: Seeds where nothing is said: small sets differ much from seed to seed.
+#: The default number of seeds: on small sets results differ much from seed to seed.
 RESTARTS = 3
 
 
 def grid_around(plan: TrainingPlan) -> dict[str, tuple[Any, ...]]:
-    """Take the batch size and the epochs of `plan`, and three rates about its own, by the names of
-    the arguments."""
+    """Return a grid with the batch size and the epochs of `plan`, and three rates around its rate,
+    by the names of the arguments."""
     rates = tuple(float(f"{plan.learning_rate * factor:.0e}") for factor in (0.5, 1, 2))
     return {
         "batch_sizes": (plan.batch_size,),
@@ -64,7 +64,7 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """``"batch16-lr3e-5-epochs3"``; of other settings another."""
+        """The name, such as ``"batch16-lr3e-5-epochs3"``; different for each setting."""
         return f"batch{self.batch_size}-lr{exact_rate(self.learning_rate)}-epochs{self.epochs}"
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """The name of its folder."""
+        """The name of the run's folder."""
         return f"{self.setting.name}-seed{self.seed}"
 
 
@@ -99,10 +99,10 @@ class SearchGrid:
 
     @classmethod
     def of(cls, options: SearchOptions, otherwise: Mapping[str, tuple[Any, ...]]) -> SearchGrid:
-        """Make the grid of these options; `otherwise` has the values of the lists that are None.
+        """Build the grid from these options; `otherwise` has the values of the lists that are None.
 
         Raises:
-            BertineError: a list is empty, or has a value twice or one that cannot be; seeds and
+            BertineError: a list is empty, or has a value twice or an invalid one; seeds and
                 restarts are both given.
         """
         seeds = options.seeds
@@ -149,7 +149,7 @@ class SearchGrid:
 def _values(
     name: str, values: Any, otherwise: Mapping[str, tuple[Any, ...]], least: int | None
 ) -> tuple[Any, ...]:
-    """Check the values of a list of the grid; one alone is a list of one.
+    """Check the values of a list of the grid; a single value counts as a list of one.
 
     Args:
         otherwise: the values of the lists that are None.
@@ -176,28 +176,28 @@ def _values(
     return values
 
 
-#: In the folder of the search: what it found, and the same as a page.
+#: The files in the folder of a search: its results as JSON, and as a page.
 TABLE = "search.json"
 PAGE = "search.html"
-#: Of the table, in the terminal and on the page.
+#: The columns of the table, in the terminal and on the page.
 COLUMNS = ("batch", "rate", "epochs", "runs", "mean", "std", "best", "collapsed", "failed")
 
 
 @dataclass(frozen=True)
 class SearchRun:
-    """A run of a search, as far as it is kept.
+    """The record of a run of a search.
 
     Attributes:
         trial: its setting and seed.
-        score: the mean of the metrics by which the task is judged; None where it failed.
+        score: the mean of the metrics by which the task is judged; None if the run failed.
         metrics: on the validation examples.
-        collapsed: whether it gave every validation example the same answer, as the task's report
-            says it.
+        collapsed: whether it gave every validation example the same answer, according to the task's
+            report.
         elapsed: seconds of training.
-        failed: why it did not come to an end, in one line; None where it did.
+        failed: the reason of the failure, in one line; None if it did not fail.
         examples: hashes of the training and of the validation examples.
-        weights: a hash of the weights that it began with.
-        seen: validation examples that these had been trained on; 0 of few.
+        weights: a hash of its initial weights.
+        seen: the validation examples that these weights had been trained on; 0 if they are few.
     """
 
     trial: Trial
@@ -212,7 +212,7 @@ class SearchRun:
 
     @property
     def name(self) -> str:
-        """The name of its folder."""
+        """The name of the run's folder."""
         return self.trial.name
 
     @property
@@ -222,8 +222,8 @@ class SearchRun:
 
     @classmethod
     def done(cls, trial: Trial, outcome: dict[str, Any]) -> SearchRun:
-        """Make a run that came to an end from what
-        :func:`~bertine.training.search.runs.run_one` says."""
+        """Create the record of a finished run from the result of
+        :func:`~bertine.training.search.runs.run_one`."""
         score = outcome["score"]
         if not math.isfinite(score):
             return cls(trial, failed=f"its score is not a number ({score})")
@@ -258,28 +258,28 @@ class SettingRow:
 
     @property
     def mean(self) -> float | None:
-        """The mean of the scores of the runs that count; None where there is none."""
+        """The mean of the scores of the runs that count; None if there are none."""
         return statistics.fmean(self.scores) if self.scores else None
 
     @property
     def deviation(self) -> float | None:
         """The standard deviation of the scores, of a sample (divided by one less than their
-        number); None of fewer than two."""
+        number); None for fewer than two."""
         return statistics.stdev(self.scores) if len(self.scores) > 1 else None
 
     @property
     def best(self) -> SearchRun | None:
-        """The run with the highest score, the first of equals."""
+        """The run with the highest score, the first of equal ones."""
         return best_run(self.runs)
 
     @property
     def collapsed(self) -> int:
-        """How many of its runs collapsed."""
+        """The number of its runs that collapsed."""
         return sum(run.collapsed for run in self.runs)
 
     @property
     def failed(self) -> int:
-        """How many of its runs failed."""
+        """The number of its runs that failed."""
         return sum(run.failed is not None for run in self.runs)
 
 
@@ -291,7 +291,7 @@ def best_run(runs: Iterable[SearchRun]) -> SearchRun | None:
 
 
 def rows_of(runs: Iterable[SearchRun]) -> list[SettingRow]:
-    """Make a row for each setting, the best mean first, those without a score last."""
+    """Create a row for each setting, the best mean first, those without a score last."""
     by_setting: dict[Setting, list[SearchRun]] = {}
     for run in runs:
         by_setting.setdefault(run.trial.setting, []).append(run)
@@ -300,11 +300,11 @@ def rows_of(runs: Iterable[SearchRun]) -> list[SettingRow]:
         for setting, group in by_setting.items()
     ]
     means = [-math.inf if row.mean is None else row.mean for row in rows]
-    return [rows[at] for at in ranking(means)]  # of equals the first of the grid
+    return [rows[at] for at in ranking(means)]  # of equal ones the first of the grid
 
 
 def best_of(runs: Iterable[SearchRun]) -> SearchRun | None:
-    """Return the best run of the setting with the best mean; None where no run counts."""
+    """Return the best run of the setting with the best mean; None if no run counts."""
     rows = rows_of(runs)
     return rows[0].best if rows else None
 
@@ -315,10 +315,10 @@ class SearchResult(Shown):
 
     Attributes:
         out: the folder of the search.
-        task: what was searched for, e.g. "text" or "glue/RTE".
+        task: the task of the runs, e.g. "text" or "glue/RTE".
         metric_names: the metrics by which the task is judged; their mean is the score.
         runs: every run, in the order of the grid.
-        notes: what else to know.
+        notes: further notes.
     """
 
     out: Path
@@ -329,7 +329,7 @@ class SearchResult(Shown):
 
     @property
     def rows(self) -> list[SettingRow]:
-        """A row a setting, the best mean first."""
+        """A row for each setting, the best mean first."""
         return rows_of(self.runs)
 
     @property
@@ -349,12 +349,12 @@ class SearchResult(Shown):
 
     @property
     def model(self) -> Path | None:
-        """The model directory of the best run; None where nothing could be chosen."""
+        """The model directory of the best run; None if nothing could be chosen."""
         return None if self.best is None else self.out / "model"
 
     @property
     def failed(self) -> list[SearchRun]:
-        """The runs that did not come to an end."""
+        """The runs that failed."""
         return [run for run in self.runs if run.failed is not None]
 
     @property
@@ -364,8 +364,8 @@ class SearchResult(Shown):
 
     @property
     def seen_note(self) -> str:
-        """How many of the validation examples the runs knew before they began, in words; "" of
-        few."""
+        """How many of the validation examples the initial weights had been trained on, in words; ""
+        if they are few."""
         if self.best is None or not self.best.seen:
             return ""
         return (
@@ -376,7 +376,7 @@ class SearchResult(Shown):
 
     @property
     def ok(self) -> bool:
-        """Whether every run came to an end and there is a choice."""
+        """Whether every run finished and there is a choice."""
         return not self.failed and self.best is not None
 
     def lines(self) -> list[str]:
@@ -414,7 +414,7 @@ class SearchResult(Shown):
         return aligned(rows, left=(), head=True)
 
     def _doubts(self, chosen: SettingRow, best: SearchRun) -> list[str]:
-        """Say what speaks against taking the choice at its word."""
+        """List the reasons to doubt the choice."""
         doubts = []
         if self.seen_note:
             doubts.append(self.seen_note)
@@ -481,20 +481,20 @@ def cells(row: SettingRow) -> tuple[str, ...]:
 
 
 def _error_of_gap(one: SettingRow, other: SettingRow) -> float:
-    """Compute the standard error of the difference of two means, of deviations that may differ
-    (Welch 1947): a gap within it may well be chance."""
+    """Compute the standard error of the difference of two means whose deviations may differ (Welch
+    1947): a gap within it may well be chance."""
     squares = (row.deviation**2 / len(row.scores) for row in (one, other) if row.deviation)
     return math.sqrt(sum(squares))
 
 
-# Make the page of a search: its table, and how far the runs of each setting lie apart.
+# The page of a search: its table, and the spread of the runs of each setting.
 
 #: More settings than this do not fit a plot; the best are shown.
 _SHOWN = 24
 
 
 def search_page(result: SearchResult) -> html.Page:
-    """Make the page of a search."""
+    """Build the page of a search."""
     rows, chosen = result.rows, result.chosen
     score = " and ".join(map(score_name, result.metric_names)) or "score"
     headline = [Fact("runs", str(len(result.runs))), Fact("settings", str(len(rows)))]

@@ -1,7 +1,8 @@
-"""Texts as pieces on disk, read row by row: memory does not grow with their number.
+"""Store tokenized texts on disk, hold out pairs, mine negatives, and draw the pairs of each step.
 
-``rows.bin`` has a record of fixed size for each row, ``texts.bin`` the pieces of its texts. Both
-are scratch files of a run: they are made anew when it is resumed.
+``rows.bin`` has a record of fixed size for each row, ``texts.bin`` the pieces of its texts. They
+are read row by row, so that memory does not grow with their number. Both are temporary files of a
+run: they are written again when it is resumed.
 """
 
 from __future__ import annotations
@@ -30,28 +31,28 @@ from bertine.tasks.base import Features, text_number
 from bertine.tasks.unknown_text import UnknownText
 from bertine.training.similarity.objective import Pair
 
-#: Of a row: where its texts begin in the other file, how many they are, their pieces in all, the
-#: score (NaN: none), the number of the label (-1: none), and a number for each of the two texts of
-#: the pair, equal for equal texts (for the only text twice).
+#: The record of a row: where its texts begin in the other file, their number, their pieces in all,
+#: the score (NaN: none), the number of the label (-1: none), and a number for each of the two texts
+#: of the pair, equal for equal texts (for a single text twice).
 _ROW = np.dtype(
     [
         *(("at", "<i8"), ("texts", "<i4"), ("pieces", "<i4")),
         *(("score", "<f4"), ("label", "<i4"), ("pair", "<i8", (2,))),
     ]
 )
-#: Rows that are tokenized at once.
+#: The number of rows that are tokenized at once.
 _CHUNK = 1024
 
 
 class PairFile:
-    """The rows of a table, tokenized. Use it in ``with``: the files are open.
+    """The tokenized rows of a table. Use it as a context manager, which opens the files.
 
     Attributes:
-        count: rows.
+        count: the number of rows.
         labels: names of the labels, in the order of their numbers.
-        cut: texts that were cut to the longest input.
-        low, high: of the scores.
-        unknown: counts what the vocabulary does not know; None: nothing does.
+        cut: the number of texts that were cut to the longest input.
+        low, high: the lowest and highest score.
+        unknown: counts pieces that are not in the vocabulary; None: nothing counts them.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -127,7 +128,7 @@ class PairFile:
         return self._digest.hexdigest()
 
     def records(self, rows: Sequence[int]) -> np.ndarray:
-        """Return the records of some rows, with the fields of ``rows.bin``."""
+        """Return the records of the given rows, with the fields of ``rows.bin``."""
         size = _ROW.itemsize
         found = b"".join(os.pread(self._rows, size, row * size) for row in rows)
         return np.frombuffer(found, dtype=_ROW)
@@ -148,7 +149,7 @@ class PairFile:
         return np.concatenate(parts)
 
     def read(self, rows: Sequence[int]) -> Iterator[list[Features]]:
-        """Yield the texts of each of some rows."""
+        """Yield the texts of each of the given rows."""
         for record in self.records(rows):
             count, pieces = int(record["texts"]), int(record["pieces"])
             blob = os.pread(self._texts, 4 * count + 5 * pieces, int(record["at"]))
@@ -173,20 +174,20 @@ def _unpacked(blob: bytes, count: int, pieces: int) -> list[Features]:
     return found
 
 
-# Which rows of pairs are held out: none has a text in common with a row that is trained on.
+# Held-out rows: pairs that have no text in common with a training row.
 #
-# Rows with a text in common belong together, and so do those that others join (the connected
-# parts of the graph whose points are texts and whose edges are rows). Whole groups are held out.
-# Choosing them takes some 100 bytes a row for a moment.
+# Rows with a text in common belong together, and so do those that other rows connect (the connected
+# components of the graph whose vertices are texts and whose edges are rows). Whole groups are held
+# out. Choosing them takes some 100 bytes per row for a moment.
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The rows of a table that are not trained on, and those that are.
+    """The held-out rows of a table, and the training rows.
 
     Attributes:
         rows: int64, those held out, ascending.
-        apart: whether no text of theirs is trained on.
+        apart: whether none of their texts occurs in the training rows.
     """
 
     rows: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -196,9 +197,9 @@ class HeldOut:
         return len(self.rows)
 
     def trained(self, numbers: Sequence[int]) -> np.ndarray:
-        """Return the rows, int64, of some numbers among those that are trained on."""
+        """Return the rows, int64, for indices among the training rows."""
         given = np.asarray(numbers, np.int64)
-        # Before the k-th row held out there are as many trained ones as its number less k.
+        # The number of training rows before the k-th held-out row is its number less k.
         before = self.rows - np.arange(len(self.rows))
         return given + np.searchsorted(before, given, side="right")
 
@@ -209,8 +210,8 @@ def hold_out(texts: np.ndarray, count: int, least: int, seed: int) -> HeldOut:
     Args:
         texts: int64 [N, 2], a number for each text of a row, equal for equal texts.
         count: rows to hold out, at most.
-        least: where fewer than this can be held out with all rows of their texts, `count` rows are
-            drawn one by one: their texts may be trained on too.
+        least: if fewer than this can be held out with all rows of their texts, `count` rows are
+            drawn one by one: their texts may also occur in training rows.
         seed: of the draw.
     """
     total = len(texts)
@@ -224,7 +225,7 @@ def hold_out(texts: np.ndarray, count: int, least: int, seed: int) -> HeldOut:
     sizes = np.bincount(groups)
     left, chosen = count, np.zeros(len(sizes), bool)
     for group in draw.permutation(len(sizes)):
-        # One group that is most of the table would be all that there is to judge by.
+        # Otherwise one group that is most of the table might be all of the held-out rows.
         if sizes[group] <= left:
             chosen[group] = True
             left -= int(sizes[group])
@@ -235,17 +236,17 @@ def hold_out(texts: np.ndarray, count: int, least: int, seed: int) -> HeldOut:
     return HeldOut(np.sort(draw.permutation(total)[:count]), apart=False)
 
 
-# Wrong answers that look right: the nearest second texts of other pairs, by the vectors of the
-# model as it is before training.
+# Negatives: plausible wrong answers. They are the nearest second texts of other pairs, by the
+# vectors of the model before training.
 #
 # Shape legend: N rows, D numbers of a vector, C candidates, K negatives of a row.
 
-#: At most so many second texts are compared with: of more, as many are drawn.
+#: The most second texts to compare with; if there are more, this many are drawn.
 MOST_CANDIDATES = 1 << 16
-#: Rows whose vectors are computed, and whose neighbours are looked for, at once.
+#: The number of rows that are embedded and searched at once.
 _ROWS = 1 << 11
-#: So many of the nearest are looked at for each negative, before those that are too near are
-#: skipped.
+#: The number of nearest neighbours that are considered for each negative, before those that are too
+#: near are skipped.
 _LOOKED_AT = 20
 
 
@@ -253,8 +254,8 @@ class MinedNegatives:
     """The rows whose second texts are negatives of each row, on disk: int32 [N, K], -1 for none.
 
     Attributes:
-        found: negatives of all rows.
-        skipped: neighbours that were nearer than allowed.
+        found: the number of negatives of all rows.
+        skipped: the number of neighbours that were nearer than allowed.
     """
 
     def __init__(self, path: Path, count: int) -> None:
@@ -274,12 +275,12 @@ class MinedNegatives:
         """Find the negatives of all rows of `file`, in memory that does not grow with their number.
 
         Args:
-            embedder: whose vectors are compared.
+            embedder: computes the vectors to compare.
             margin: a neighbour whose cosine with the first text is above this share of the cosine
-                of first and second is skipped: it may be right too.
-            seed: of the candidates, where they are drawn.
-            held: rows that are held out, which are no candidates.
-            advance: called with the number of rows that are done.
+                of first and second is skipped, because it may also be right.
+            seed: of the candidates, if they are drawn.
+            held: held-out rows, which are no candidates.
+            advance: called with the number of finished rows.
         """
         total = len(file)
         order = Permutation(total, seed, "candidates for negatives")
@@ -297,7 +298,7 @@ class MinedNegatives:
             numbers[start : start + len(texts)] = [text_number(text) for text in texts]
             for found in read:
                 right.setdefault(text_number(found[0]), set()).add(text_number(found[1]))
-        # Of equal texts one is enough: others would be the same negative again.
+        # Of equal texts one is enough: the others would be the same negative.
         numbers, first = np.unique(numbers, return_index=True)
         rows, vectors = rows[first], vectors[first]
         with os_errors(self._path, "writing it"), open(self._path, "wb") as out:
@@ -318,7 +319,8 @@ class MinedNegatives:
         right: Mapping[int, set[int]],
         margin: float,
     ) -> np.ndarray:
-        """Return the candidates that are negatives of some rows, int64 [rows, K], -1 for none."""
+        """Return the candidates that are negatives of the given rows, int64 [rows, K], -1 for
+        none."""
         firsts = unit(embedder.run([found[0] for found in texts]))
         seconds = unit(embedder.run([found[1] for found in texts]))
         bars = (firsts * seconds).sum(1) * margin
@@ -345,26 +347,26 @@ class MinedNegatives:
         return [[n for n in np.frombuffer(part, "<i4").tolist() if n >= 0] for part in parts]
 
 
-# Which pairs a step has: a function of the step, the rows being on disk.
+# Sampling: the pairs of a step, as a function of the step, with the rows on disk.
 
 
 class PairSampler:
-    """The pairs of each step: every row of training once an epoch, those of like length together
-    (sorted within windows of :data:`~bertine.corpora.batch.WINDOW` batches). The last rows of an
-    epoch that are no whole batch are left out of it; others are in the next.
+    """The pairs of each step: every training row once an epoch, with those of similar length
+    together (sorted within windows of :data:`~bertine.corpora.batch.WINDOW` batches). The last rows
+    of an epoch that do not fill a batch are left out; in the next epoch these are other rows.
 
     Args:
         file: the rows, open.
-        kind: what they are.
+        kind: of the rows.
         batch_size: pairs of a step.
         seed: of the order.
-        held: the rows that are not trained on.
+        held: the held-out rows.
         mined: further negatives; None: there are none.
 
     Attributes:
-        batch_size: as it is, where there are fewer rows than were asked for.
+        batch_size: as given, or the number of rows if that is smaller.
         steps_per_epoch: at least 1.
-        held: the rows that are not trained on.
+        held: the held-out rows.
         labels: the texts by their labels; None: they have none.
     """
 
@@ -398,7 +400,7 @@ class PairSampler:
         pairs = []
         for record, texts, more in zip(records, self._file.read(rows), wrong, strict=True):
             first, second = (texts[0], texts[0]) if len(texts) == 1 else texts[:2]
-            # What is mined has the texts of other rows: their second one does not match here.
+            # A mined negative is the second text of another row; it does not match this row.
             negatives = [*texts[2:], *(found[1] for found in self._file.read(more))]
             score = None
             if not np.isnan(record["score"]):
@@ -439,12 +441,12 @@ class PairSampler:
 
 
 class SameLabel:
-    """Texts by their labels, of which pairs are drawn when they are needed: there may be as many as
-    the square of the texts.
+    """Texts by their labels. Pairs are drawn when they are needed, because there may be as many as
+    the square of the number of texts.
 
     Attributes:
-        alike: pairs of different texts with the same label.
-        different: pairs of texts with different labels.
+        alike: the number of pairs of different texts with the same label.
+        different: the number of pairs of texts with different labels.
     """
 
     def __init__(self, file: PairFile) -> None:
@@ -459,7 +461,7 @@ class SameLabel:
         self.different = total * (total - 1) // 2 - self.alike
 
     def draw(self, rows: Sequence[int], draws: np.random.Generator) -> list[int]:
-        """Draw for each row another one of its label; itself, where there is no other."""
+        """Draw, for each row, another one of its label; the row itself if there is no other."""
         labels = self._labels[np.asarray(rows)]
         counts = self._counts[labels]
         starts = self._ends[labels] - counts
@@ -467,7 +469,7 @@ class SameLabel:
         for row, start, count in zip(rows, starts.tolist(), counts.tolist(), strict=True):
             own = self._order[start : start + count]
             at = int(draws.integers(max(1, count - 1)))
-            # The texts of a label are in the order of their rows: step over the row itself.
+            # The texts of a label are in the order of their rows: skip the row itself.
             place = int(np.searchsorted(own, row))
             found.append(int(own[at + (at >= place)]) if count > 1 else int(row))
         return found

@@ -1,4 +1,4 @@
-"""What vectors are judged by while they are trained: rows of a file, or pairs held out."""
+"""Fit an embedder to pairs of texts, and evaluate it on rows of a file or on held-out pairs."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ from bertine.training.run import Run
 from bertine.training.similarity.data import PairFile
 from bertine.training.similarity.objective import Pair, PairLoss, PairObjective, pair_batch
 
-# What training for similarity ends with.
+# The result of training for similarity.
 
 
 @dataclass(repr=False)
 class SimilarityResult(Shown):
-    """A model that was trained to give vectors.
+    """The result of training a model for sentence vectors.
 
     Attributes:
         model: its directory.
-        kind: what it was trained on.
-        rows: that it was trained on.
-        steps: of the weights that are saved.
-        before, after: the scores on the validation rows before training and of the model that is
-            saved; empty where there are none.
-        metric: by which the best evaluation was chosen.
+        kind: of the training rows.
+        rows: the number of training rows.
+        steps: the step of the weights that are saved.
+        before, after: the scores on the validation rows before training and of the saved model;
+            empty if there are no such rows.
+        metric: the score that decided which evaluation is the best.
         seconds: of training.
-        kept_start: whether the weights of before training are saved, no evaluation being better.
-        notes: what else to know.
-        shortened: `metric` of the model that is saved with so many of a vector's first numbers, for
-            the lengths that were trained.
+        kept_start: whether the weights before training are saved, because no evaluation was better.
+        notes: further notes.
+        shortened: `metric` of the saved model for the first numbers of a vector, by the lengths
+            that were trained.
     """
 
     model: Path
@@ -66,7 +66,7 @@ class SimilarityResult(Shown):
     shortened: dict[int, float] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
-        """Return what a person reads in the terminal."""
+        """Return the lines to print in the terminal."""
         lines = [
             f"{plural(self.rows, 'row')}, {plural(self.steps, 'step')} in "
             f"{human_time(self.seconds)}"
@@ -86,18 +86,18 @@ class SimilarityResult(Shown):
         return [*lines, *self.notes, f"model: {self.model}"]
 
 
-#: Rows whose vectors are computed at once.
+#: The number of rows that are embedded at once.
 _CHUNK = 1024
 
 
 @dataclass(frozen=True)
 class Evaluator:
-    """What a model is judged by.
+    """The evaluation of a model during training.
 
     Attributes:
-        score: what gives its scores.
-        metric: the one of them that decides, the higher the better.
-        fingerprint: of the file; empty where pairs are held out.
+        score: computes the scores.
+        metric: the score that decides, the higher the better.
+        fingerprint: of the file; empty for held-out pairs.
     """
 
     score: Callable[[Embedder], SimilarityReport]
@@ -106,10 +106,10 @@ class Evaluator:
 
     @classmethod
     def of_rows(cls, rows: PairRows) -> Evaluator:
-        """Return what judges by the rows of a file.
+        """Create an evaluator on the rows of a file.
 
         Raises:
-            BertineError: no row has both texts, and the score where there are scores.
+            BertineError: no row has both texts, and the score if there are scores.
         """
         fingerprint = rows.fingerprint()
         for note in rows.notes():
@@ -125,7 +125,7 @@ class Evaluator:
 
     @classmethod
     def of_held_out(cls, file: PairFile, rows: list[int], kind: PairKind) -> Evaluator:
-        """Return what judges by some rows of the training file, which is open."""
+        """Create an evaluator on some rows of the training file, which is open."""
         scored = score_order if kind == "scores" else score_search
         return cls(lambda embedder: scored(embedder, _chunks(file, rows)), _metric(kind))
 
@@ -137,7 +137,7 @@ def _metric(kind: PairKind) -> str:
 def _chunks(
     file: PairFile, rows: list[int]
 ) -> Iterator[tuple[list[Features], list[Features], list[float]]]:
-    """Yield some rows of a file as what vectors are scored on."""
+    """Yield some rows of a file as first texts, second texts and scores."""
     for start in range(0, len(rows), _CHUNK):
         part = rows[start : start + _CHUNK]
         texts = list(file.read(part))
@@ -146,7 +146,7 @@ def _chunks(
 
 
 def training_rows(source: Source, options: SimilarityOptions) -> PairRows:
-    """Return the rows of a file, read as the options say."""
+    """Read the rows of a file according to the options."""
     return PairRows(
         source,
         format=options.format,
@@ -164,11 +164,11 @@ def training_rows(source: Source, options: SimilarityOptions) -> PairRows:
 def validation_rows(
     own: Source | None, given: Path | str | TableLike | None, options: SimilarityOptions
 ) -> PairRows | None:
-    """Return the rows that the model is judged on; None: a part of the training rows.
+    """Return the validation rows; None: a part of the training rows is held out.
 
     Args:
         own: the validation file of the folder of data, read as the training file is.
-        given: by the user, in which columns may have other names.
+        given: by the user; its columns may have other names.
 
     Raises:
         BertineError: no such file; it has no pairs.
@@ -199,9 +199,9 @@ def validation_rows(
     return rows
 
 
-# Train the encoder of an embedder on pairs of texts that are drawn step by step.
+# Training: fit the encoder of an embedder to pairs of texts that are drawn step by step.
 
-#: A step, counted from 0 → its pairs; a pure function.
+#: A function from a step (counted from 0) to its pairs; it must be pure.
 DrawPairs = Callable[[int], Sequence[Pair]]
 
 
@@ -217,27 +217,27 @@ def train_on_pairs(
     evaluate_every: int | None = None,
     choose: Choice | None = None,
 ) -> list[dict[str, Any]]:
-    """Train the model of `embedder` in place, so that the vectors of pairs are as `loss` wants
-    them.
+    """Train the model of `embedder` in place to minimize `loss` on the vectors of pairs.
 
     Args:
-        embedder: says how texts are cut and pooled; it must not have computed vectors yet, for what
-            it computes them with is made of the weights at the first time (:func:`with_model`).
-        draw: the pairs of a step, texts as :meth:`Embedder.features` gives them.
-        loss: what is minimized.
-        config: steps, rate and the rest. Of `max_tokens_per_micro_batch` tokens at once, padding
-            counted, a step of more texts is computed in parts, in memory that does not grow with
-            their number (:mod:`~bertine.training.similarity.objective`).
-        run: where the log and the checkpoints go; says what to resume from.
+        embedder: defines how texts are cut and pooled; it must not have computed vectors yet,
+            because its inference model is built from the weights at the first use
+            (:func:`with_model`).
+        draw: the pairs of a step, with texts from :meth:`Embedder.features`.
+        loss: the loss to minimize.
+        config: steps, rate and the rest. `max_tokens_per_micro_batch` is the number of tokens at
+            once, padding counted; a step of more texts is computed in parts, in memory that does
+            not grow with their number (:mod:`~bertine.training.similarity.objective`).
+        run: the run that gets the log and the checkpoints; it has the checkpoint to resume from.
         title: of the display.
-        evaluate, evaluate_every, choose: as :func:`~bertine.training.fit.fit` takes them.
+        evaluate, evaluate_every, choose: as for :func:`~bertine.training.fit.fit`.
 
     Returns:
         The entries of evaluations, with their steps.
 
     Raises:
-        BertineError: a length of vectors that the model has not; pairs without scores for a loss
-            that learns them; what `fit` raises.
+        BertineError: a length of vectors that the model does not have; pairs without scores for a
+            loss that needs them; what `fit` raises.
     """
     check_lengths(loss.lengths, embedder.dimensions)
     pad_id = embedder.tokenizer.pad_token_id
@@ -261,7 +261,7 @@ def train_on_pairs(
 
 
 def check_lengths(lengths: Sequence[int], dimensions: int) -> None:
-    """Refuse lengths of vectors that a model has not.
+    """Refuse lengths that exceed the vectors of a model.
 
     Raises:
         BertineError: one is longer than its vectors, or below 1.
@@ -276,8 +276,8 @@ def check_lengths(lengths: Sequence[int], dimensions: int) -> None:
 def with_model(
     embedder: Embedder, precision: str = "fp32", *, dimensions: int | None = None
 ) -> Embedder:
-    """Return an embedder that computes with the weights as they are now; of vectors so many
-    `dimensions`, None: all that it keeps."""
+    """Return an embedder that computes with the current weights, with vectors of `dimensions`
+    numbers; None: the number of the given embedder."""
     pooling = embedder.pooling
     again = Embedder(
         embedder.model,

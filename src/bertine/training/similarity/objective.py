@@ -1,4 +1,4 @@
-"""What training on pairs of texts minimizes, and the batch that it is computed of.
+"""Compute the losses of training on pairs of texts, and build their batches.
 
 Shape legend: P pairs, N further wrong answers, B = 2 P + N texts, D numbers of a vector.
 """
@@ -24,23 +24,23 @@ from bertine.objectives.losses import Term
 from bertine.tasks.base import Features, pad_features, text_number
 from bertine.training.step import CPU_MICRO_BATCH, GPU_MICRO_BATCH
 
-# Losses of vectors of pairs of texts, each as a sum over the pairs.
+# Losses: each is a sum over pairs of texts, computed from their vectors.
 #
 # Shape legend: P pairs, N further wrong answers, C = P + N candidates, D numbers of a vector.
 
 
 def ranking_losses(scores: Tensor, known: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """Compute how improbable the right one of all candidates is: the cross-entropy of a softmax
-    over
-    cosines (van den Oord et al. 2018, section 2.3; Henderson et al. 2017, section 4).
+    """Compute the negative log-likelihood of the right candidate among all: the cross-entropy of a
+    softmax over cosines (van den Oord et al. 2018, section 2.3; Henderson et al. 2017, section 4).
 
     Args:
         scores: fp32 [P, C], cosines; the right candidate of pair i is i.
-        known: bool [P, C], candidates that are left out, since they are right too.
-        scale: what cosines are multiplied by.
+        known: bool [P, C], candidates that are left out, because they are also right.
+        scale: the factor on cosines.
 
     Returns:
-        Their sum, fp32 scalar, and how many pairs have the right one first, int64 scalar.
+        Their sum, fp32 scalar, and the number of pairs whose right candidate ranks first, int64
+        scalar.
     """
     logits = (scores * scale).masked_fill(known, float("-inf"))
     right = torch.arange(len(scores), device=scores.device)
@@ -49,9 +49,9 @@ def ranking_losses(scores: Tensor, known: Tensor, scale: float) -> tuple[Tensor,
 
 
 def order_loss(cosines: Tensor, scores: Tensor, scale: float) -> Tensor:
-    """Compute how far the order of cosines is from that of the scores: the logarithm of 1 plus the
-    sum of exp(scale (cos j - cos i)) over all i, j with score i above score j (CoSENT: Huang et al.
-    2024, IEEE/ACM TASLP 32). In a batch of equal scores it is 0.
+    """Compute how much the order of cosines differs from that of the scores: the logarithm of 1
+    plus the sum of exp(scale (cos j - cos i)) over all i, j with score i above score j (CoSENT:
+    Huang et al. 2024, IEEE/ACM TASLP 32). For a batch of equal scores it is 0.
 
     Args:
         cosines, scores: fp32 [P].
@@ -65,12 +65,12 @@ def order_loss(cosines: Tensor, scores: Tensor, scale: float) -> Tensor:
 
 
 def right_as_well(groups: Tensor, firsts: Tensor, seconds: Tensor, others: Tensor) -> Tensor:
-    """Tell which candidates are right beside a pair's own: those of its group; the same text as its
-    first or second one; the second texts of pairs with the same first text.
+    """Return which candidates are right in addition to a pair's own: those of its group; the same
+    text as its first or second one; the second texts of pairs with the same first text.
 
     Args:
-        groups: int64 [P], -1 where there is none.
-        firsts, seconds: int64 [P], numbers that are equal where texts are.
+        groups: int64 [P], -1 if there is none.
+        firsts, seconds: int64 [P], equal numbers for equal texts.
         others: int64 [N], those of the further candidates.
 
     Returns:
@@ -86,25 +86,24 @@ def right_as_well(groups: Tensor, firsts: Tensor, seconds: Tensor, others: Tenso
     return known
 
 
-# The vectors of a batch in parts: of like length, and in bounded memory.
+# Encoding in parts: parts of texts of similar length, in bounded memory.
 #
-# A loss over all pairs of a batch needs all its vectors at once, but not all that was computed on
-# the way to them. Where a batch is more than one part, the vectors are computed without
-# gradients; the loss gives the gradients of the vectors; and with these each part is computed
-# again and goes backwards by itself (gradient caching: Gao et al. 2021, arXiv 2101.06983, section
-# 3).
+# A loss over all pairs of a batch needs all its vectors at once, but not the intermediate
+# activations. If a batch has more than one part, the vectors are computed without gradients; the
+# loss gives the gradients of the vectors; and with these each part is computed again and
+# backpropagated separately (gradient caching: Gao et al. 2021, arXiv 2101.06983, section 3).
 #
 # Shape legend: B texts, D numbers of a vector.
 
-#: A batch → its vectors fp32 [B, D].
+#: A function from a batch to its vectors fp32 [B, D].
 Encode = Callable[[Batch], Tensor]
 
 
 def encode_in_parts(encode: Encode, batch: Batch, max_tokens: int) -> Tensor:
     """Compute the vectors fp32 [B, D] of `batch`, in parts of at most `max_tokens` tokens, padding
-    counted; with gradients, where they are asked for.
+    counted; with gradients if they are enabled.
 
-    Dropout is drawn by the part: the same for the same position of the stream.
+    Dropout is drawn for each part; it is the same for the same position of the stream.
     """
     lengths = batch.attention_mask.sum(1).cpu()
     parts = cut(lengths, torch.arange(batch.num_sequences), max_tokens)
@@ -130,7 +129,7 @@ def _forward(
 
 
 class _Cached(torch.autograd.Function):
-    """Vectors whose parts are computed again, one after the other, when gradients go back."""
+    """Vectors whose parts are computed again, one after the other, in the backward pass."""
 
     @staticmethod
     def forward(
@@ -153,20 +152,20 @@ class _Cached(torch.autograd.Function):
         return None, None, None, None
 
 
-#: What a text of a batch is.
+#: The role of a text in a batch.
 FIRST, SECOND, NEGATIVE = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two texts, and what is known of them.
+    """Two texts, with their score or group.
 
     Attributes:
-        first, second: the texts; of a ranking a question and the answer that is right.
-        negatives: answers that are wrong.
-        score: how alike the two are, for losses that learn scores; None: not known.
-        group: a number that pairs have in common whose texts are all right for one another, such as
-            that of a label; None: none.
+        first, second: the texts; for ranking a question and its right answer.
+        negatives: wrong answers.
+        score: how similar the two are, for losses that learn scores; None: not known.
+        group: a number, such as that of a label, shared by pairs whose texts are all right answers
+            for each other; None: none.
     """
 
     first: Features
@@ -178,18 +177,18 @@ class Pair:
 
 @dataclass(frozen=True)
 class PairLoss:
-    """A loss of pairs of texts.
+    """A loss on pairs of texts.
 
     Attributes:
         name: ``ranking``: the second text of a pair is to be nearer to the first one than all other
-            second texts and all negatives of the batch (:func:`.ranking.ranking_losses`);
+            second texts and all negatives of the batch (:func:`ranking_losses`);
             ``cosent``: the cosines of pairs are to be in the order of their scores
-            (:func:`.ranking.order_loss`); ``cosine``: the squared difference of cosine and score.
-        scale: what cosines are multiplied by, of the first two.
-        symmetric: of ``ranking``: the first text is also to be the nearest to the second one.
-        lengths: so many of the first numbers of a vector are to do as well as all of them (Kusupati
-            et al. 2022, arXiv 2205.13147, section 3); the losses of these and of all numbers count
-            alike. Empty: all numbers.
+            (:func:`order_loss`); ``cosine``: the squared difference of cosine and score.
+        scale: the factor on cosines, for the first two.
+        symmetric: for ``ranking``: the first text is also to be the nearest to the second one.
+        lengths: numbers of leading dimensions that are to work as well as the whole vector
+            (Kusupati et al. 2022, arXiv 2205.13147, section 3); the losses of these and of the
+            whole vector have equal weight. Empty: the whole vector only.
     """
 
     name: PairLossName = "ranking"
@@ -198,7 +197,7 @@ class PairLoss:
     lengths: tuple[int, ...] = ()
 
     def all_lengths(self, whole: int) -> tuple[int, ...]:
-        """Return the lengths whose losses count, for vectors of `whole` numbers."""
+        """Return the vector lengths whose losses count, for vectors of `whole` numbers."""
         return (whole, *(n for n in dict.fromkeys(self.lengths) if n != whole))
 
     def of(self, vectors: Tensor, batch: Batch) -> dict[str, Term]:
@@ -210,14 +209,14 @@ class PairLoss:
         return {self.name: Term(total, count, correct=losses[0][1])}
 
     def _of(self, vectors: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """Return the sum of the losses of unit vectors, and how many pairs are right."""
+        """Return the sum of the losses of unit vectors, and the number of right pairs."""
         side, same = batch.targets["side"], batch.targets["same"]
         first, second = vectors[side == FIRST], vectors[side == SECOND]
         if self.name != "ranking":
             cosines, scores = (first * second).sum(1), batch.targets["scores"][side == FIRST]
             if self.name == "cosine":
                 return (cosines - scores).square().sum(), None
-            # One number for the whole batch; the step divides by the number of pairs.
+            # One number for the whole batch, because the step divides by the number of pairs.
             return order_loss(cosines, scores, self.scale) * len(first), None
         other = side == NEGATIVE
         cosines = first @ torch.cat([second, vectors[other]]).T
@@ -244,12 +243,12 @@ class PairLoss:
 
 @dataclass(frozen=True)
 class PairObjective:
-    """A :class:`PairLoss` as :func:`~bertine.training.fit.fit` minimizes it.
+    """A :class:`PairLoss` in the form that :func:`~bertine.training.fit.fit` minimizes.
 
     Attributes:
         loss: of vectors.
         pooling: from the tokens of a text to its vector.
-        max_tokens: that are computed at once, padding counted; None: what suits the device.
+        max_tokens: computed at once, padding counted; None: a value that suits the device.
     """
 
     loss: PairLoss
@@ -278,9 +277,9 @@ class PairObjective:
 def pair_batch(pairs: Sequence[Pair], pad_id: int, max_length: int) -> Batch:
     """Pad the texts of `pairs` into one batch: all first ones, all second ones, all negatives.
 
-    Its targets have an entry for each text: ``side``, what it is; ``same``, a number that is equal
-    for equal texts; ``group`` and ``scores`` of its pair; ``groups``, the same for all, since they
-    are computed together (:mod:`bertine.corpora.batch`).
+    Its targets have an entry for each text: ``side``, its role; ``same``, an equal number for equal
+    texts; ``group`` and ``scores`` of its pair; ``groups``, the same for all, because they are
+    computed together (:mod:`bertine.corpora.batch`).
     """
     sides = [
         (FIRST, [(pair.first, pair) for pair in pairs]),

@@ -1,4 +1,4 @@
-"""A run of training for similarity: its rows, what judges it, its scores and its model."""
+"""Train a model for sentence vectors: ``finetune_similarity``, with its rows, scores and result."""
 
 from __future__ import annotations
 
@@ -59,17 +59,18 @@ from bertine.training.similarity.objective import PairLoss
 
 #: The file of a run with its scores.
 SCORES = "scores.json"
-#: Up to so many rows there are several epochs.
+#: Up to this many rows there are several epochs.
 _FEW, _EPOCHS = 10_000, 4
-#: Steps between evaluations at most.
+#: The most steps between evaluations.
 _STEPS = 1000
-#: The share of pairs that are held out where no file is given, and how many at most.
+#: One in this many pairs is held out if no validation file is given, up to the second number.
 _HELD_OUT, _MOST_HELD_OUT = 10, 2000
-#: Fewer pairs are no measure.
+#: Fewer held-out pairs than this are not used for evaluation.
 _LEAST_HELD_OUT = 20
-#: The kinds whose rows say more than their texts: what belongs together, or how alike it is.
+#: The kinds of rows with more information than their texts: which belong together, or how similar
+#: they are.
 _SAY_MORE = ("pairs", "scores", "labels")
-#: Of the usual rate for a model of its width.
+#: The factor on the usual rate for the width of a model.
 _RATE = 0.1
 
 
@@ -84,12 +85,12 @@ def _neighbours(rows: PairRows) -> Iterator[PairRow]:
 
 
 def _number_of(row: PairRow) -> int:
-    """Return the number of a text or a pair; texts that do not match leave it as it is."""
+    """Return the number of a text or a pair; adding texts that do not match does not change it."""
     return row_number(replace(row, texts=row.texts[:2]))
 
 
 class SimilarityRun:
-    """A run from its rows to its model directory."""
+    """A run, from its rows to its model directory."""
 
     def __init__(
         self,
@@ -122,7 +123,7 @@ class SimilarityRun:
 
     @property
     def metric(self) -> str:
-        """The score that decides; empty where nothing judges."""
+        """The score that decides; empty without evaluation."""
         return "" if self.judge is None else self.judge.metric
 
     def read(self, rows: PairRows, scratch: Path) -> PairFile:
@@ -155,7 +156,7 @@ class SimilarityRun:
     def train(
         self, file: PairFile, scratch: Path, judged: PairRows | None, model: str, data: str
     ) -> SimilarityResult:
-        """Train, judge and save."""
+        """Train, evaluate and save."""
         options = self.options
         held = HeldOut() if judged is not None else self._hold_out(file)
         usual = 32 if self.kind == "scores" else 64
@@ -249,8 +250,8 @@ class SimilarityRun:
             return result
 
     def _hold_out(self, file: PairFile) -> HeldOut:
-        """Return the pairs that are held out for validation: none of texts that are no pairs, or
-        where they would be too few to judge by."""
+        """Return the pairs that are held out for validation; none if the texts are no pairs, or if
+        the held-out pairs would be too few for an evaluation."""
         asked = self.options.held_out_pairs
         count = min(len(file) // _HELD_OUT, _MOST_HELD_OUT) if asked is None else asked
         if self.kind not in ("pairs", "scores"):
@@ -330,7 +331,7 @@ class SimilarityRun:
         return self.options.evaluate_every or min(epoch, _STEPS)
 
     def _judge_by(self, rows: PairRows | None, file: PairFile, held: list[int]) -> None:
-        """Choose what the model is judged by, if there is anything."""
+        """Choose the validation rows, if there are any."""
         if rows is not None:
             self.judge = Evaluator.of_rows(rows)
         elif held:
@@ -338,7 +339,7 @@ class SimilarityRun:
             logger.info(f"{plural(len(held), 'pair')} held out for validation")
 
     def _note_seen(self, judged: PairRows | None, held: list[int], known: frozenset[int]) -> None:
-        """Note how many of the rows that judge the model it was trained on before."""
+        """Record how many of the validation rows the model was trained on before."""
         if not known or self.judge is None:
             return
         own = [self.rows[n] for n in held if self.rows]
@@ -361,7 +362,7 @@ class SimilarityRun:
         return self.report.metrics
 
     def _before(self) -> dict[str, float]:
-        """Return the scores before training; empty where nothing judges."""
+        """Return the scores before training; empty without evaluation."""
         if self.judge is None:
             return {}
         scores: dict[str, float] = self._scored(self.judge).metrics
@@ -369,7 +370,8 @@ class SimilarityRun:
         return scores
 
     def _take_best(self, run: Run, steps: int) -> tuple[dict[str, float], int]:
-        """Give the model the weights of the best evaluation; return its scores and its step."""
+        """Load the weights of the best evaluation into the model; return its scores and its
+        step."""
         if self.judge is None:
             return {}, steps
         best = load_best(run.checkpoints, self.embedder.model)
@@ -377,7 +379,7 @@ class SimilarityRun:
         return self.report.metrics, steps if best is None else best.step
 
     def _shortened(self) -> dict[int, float]:
-        """Return the score that decides of vectors of each length that was trained."""
+        """Return the score that decides, for vectors of each length that was trained."""
         if self.judge is None:
             return {}
         return {
@@ -388,13 +390,13 @@ class SimilarityRun:
         }
 
     def _take_start(self) -> None:
-        """Give the model the weights that it had before training."""
+        """Restore the weights of the model before training."""
         where = self.modules.transformer if self.modules else self.start
         weights = load_model(where, heads={}).model.state_dict()
         self.embedder.model.load_state_dict(weights)
 
     def _known(self, run: Run, file: PairFile, held: int) -> SimilarityResult:
-        """Return what a run that had finished before ended with."""
+        """Return the result of a run that had finished before."""
         run.remove_checkpoints()
         known = read_json_object(run.folder / SCORES, lenient=True)
         return SimilarityResult(
@@ -440,7 +442,7 @@ class SimilarityRun:
         return settings | options.recorded()
 
     def _modules(self) -> SentenceModules:
-        """Return what the directory says of its vectors."""
+        """Return the description of the vectors for the directory."""
         known = self.modules or SentenceModules(self.folder)
         return replace(
             known,
@@ -452,10 +454,10 @@ class SimilarityRun:
         )
 
 
-# ``finetune_similarity``: a model directory and texts that are alike in, one of sentence vectors
-# out.
+# ``finetune_similarity``: train a model directory on similar texts, and write one for sentence
+# vectors.
 
-#: The longest text, where nobody says and the model reads more.
+#: The default of the longest text, if the model can read more.
 _LONGEST = 128
 
 
@@ -468,27 +470,27 @@ def finetune_similarity(
     validation: Path | str | TableLike | None = None,
     options: SimilarityOptions,
 ) -> SimilarityResult:
-    """Train a model to give vectors that are near to one another where texts are alike.
+    """Train a model to give similar texts similar vectors.
 
-    From pairs of a text and its match, with all other texts of a batch, and columns of negatives,
-    as wrong ones (Henderson et al. 2017; Reimers and Gurevych 2019); pairs with scores (CoSENT);
-    texts with labels, of which pairs are drawn as they are needed; or nothing but texts, each its
-    own match under another dropout (Gao et al. 2021, SimCSE), or with its neighbouring sentences as
-    pairs. Texts are read from disk. The weights of the best evaluation are saved, or those of
-    before training where none is better.
+    It learns from pairs of a text and its match, with all other texts of a batch and columns of
+    negatives as wrong answers (Henderson et al. 2017; Reimers and Gurevych 2019); from pairs with
+    scores (CoSENT); from texts with labels, with pairs drawn as they are needed; or from texts
+    only, each its own match under another dropout (Gao et al. 2021, SimCSE), or with its
+    neighbouring sentences as pairs. Texts are read from disk. The weights of the best evaluation
+    are saved, or those before training if none is better.
 
     Args:
         model: the model directory to start from.
         data: a table, or a folder with a training and a validation file.
         out: the run's folder; the model directory is ``out/model``, one of sentence-transformers.
         validation: a table of pairs, with a score (judged by Spearman) or without (by nDCG@10).
-            None: that of the folder, else a tenth of the pairs, at most 2,000, is held out; of
-            texts without pairs nothing is.
-        options: what the other arguments say.
+            None: that of the folder, else a tenth of the pairs, at most 2,000, is held out; for
+            texts without pairs nothing is held out.
+        options: the values of the other arguments.
 
     Raises:
-        BertineError: no such model or data, a column that is not there, or not recognized; `out`
-            holds another run; a loss that needs scores, and there are none.
+        BertineError: no such model or data, a column that is missing or not recognized; `out` holds
+            another run; a loss that needs scores, and there are none.
     """
     Run.check(out, options.resume)
     if options.steps is not None and options.epochs is not None:
@@ -526,10 +528,10 @@ def finetune_similarity(
 
 
 def _loss(columns: PairColumns, options: SimilarityOptions) -> PairLoss:
-    """Return what is minimized.
+    """Return the loss to minimize.
 
     Raises:
-        BertineError: a loss that these rows do not have what it takes for.
+        BertineError: the rows lack what this loss needs.
     """
     scored = columns.kind == "scores"
     name = options.loss or ("cosent" if scored else "ranking")
@@ -544,7 +546,7 @@ def _loss(columns: PairColumns, options: SimilarityOptions) -> PairLoss:
 def _embedder(
     model: Path | str, options: SimilarityOptions
 ) -> tuple[Embedder, SentenceModules | None]:
-    """Load what is trained, and what its directory says of its vectors."""
+    """Load the model to train, and the description of its vectors in its directory."""
     path = Path(locate(model))
     modules = read_sentence_modules(path)
     where = modules.transformer if modules else path
