@@ -1,5 +1,7 @@
-"""The steps that make the model of a row: from texts by a token store, or as letters, or out of
-another row's model."""
+"""Plan the steps that create the model of a row.
+
+It is trained on texts (through a token store, or as letters), or built from another row's model.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,15 @@ from bertine.papers.steps import Step
 from bertine.papers.table import HELD_OUT, TRAINING, PaperTable, TableRow
 from bertine.training.pretraining.pretrain import architecture_of
 
-#: Tokens of pre-training for each row, where nobody says.
+#: The default number of tokens of pre-training for each row.
 _TOKENS = 30_000_000
-#: What pre-training and distilling have where a table says nothing: a recipe like that of the hour
-#: (docs/hour.md), with smaller batches and more hidden tokens, by which small models learn more in
-#: minutes (docs/guides/papers.md has figures). New weights of BERT's layers are mimetic ones then,
-#: those of other types as published.
+#: The default arguments of pre-training and distilling: a recipe like that of the hour
+#: (docs/hour.md), with smaller batches and more hidden tokens, with which small models learn more
+#: in minutes (docs/guides/papers.md has figures). New weights of BERT's layers are then mimetic
+#: ones, those of other types as published.
 _COMMON: dict[str, Any] = {
-    # Of one length: where a short run ends with longer ones, whose places are new to it, its loss
-    # rises and has no time to fall again.
+    # All sequences have one length: if a short run ends with longer ones, whose positions are not
+    # trained yet, its loss rises and has no time to fall again.
     "max_seq_length": 128,
     "optimizer": "muon",
     "learning_rate": 4e-3,
@@ -40,32 +42,32 @@ _COMMON: dict[str, Any] = {
     "adam_beta2": 0.98,
     "dropout": 0.0,
 }
-#: Tokens of a batch where a table does not say how many sequences it has.
+#: The tokens of a batch if a table does not give its number of sequences.
 _BATCH_TOKENS = 2048
-#: The share of hidden words where a table says nothing, of the objectives that hide some: of each
-#: text more is learned than with the papers' 15%.
+#: The default share of hidden words, for the objectives that hide some: a model learns more from
+#: each text than with the papers' 15%.
 _HIDDEN = 0.4
 _HIDING = ("mlm", "mlm-nsp", "mlm-sop")
-#: How often held-out text is scored in a run.
+#: The number of evaluations on held-out text in a run.
 _EVALUATIONS = 4
-#: The deviation of new weights beside the mimetic ones (docs/results.md, "What a healthy run looks
-#: like").
+#: The standard deviation of the new weights that are not mimetic, in a model with mimetic weights
+#: (docs/results.md, "What a healthy run looks like").
 _MIMETIC_RANGE = 0.06
-#: What an ELMo has where a table says nothing: its size, and how often it is scored.
+#: The default settings of an ELMo.
 _ELMO: dict[str, Any] = {"model": "elmo-mini"}
 _TEXT, _VOCABULARY, _STORE, _HELD = "text", "vocabulary", "store", "held-out-store"
-#: The verbs that make of texts what a model reads.
+#: The verbs that convert texts to the input of a model.
 _OF_TEXT = ("train_vocab", "prepare")
 
 
 @dataclass(frozen=True)
 class ModelSteps:
-    """How a row comes to its model.
+    """The plan of a row's model.
 
     Attributes:
-        before: the steps that make its text, and that which makes what it begins with.
-        step: makes its model.
-        parameters: that the model has.
+        before: the steps for its text, and for the model that it starts from.
+        step: creates its model.
+        parameters: the number of parameters of the model.
     """
 
     before: tuple[Step, ...]
@@ -90,21 +92,21 @@ class Texts:
             )
         texts = [str(path.absolute()) for path in corpus]
         self._split = Step(_TEXT, "split", given={"corpus": texts})
-        #: What vocabularies and stores are made with, as JSON → what their folders are called.
+        #: The names of folders of vocabularies and stores, by their settings as JSON.
         self._known: dict[str, str] = {}
 
     def of(self, row: TableRow, data: str) -> tuple[list[Step], dict[str, str], dict[str, str]]:
-        """Return how the text of a row is made.
+        """Return the steps for the text of a row.
 
         Args:
             data: the name of the argument that takes the store.
 
         Returns:
-            The steps; the arguments that are paths of the user's; those that are below the
-            table's folder.
+            The steps; the arguments that are paths of the user's; those that are below the table's
+            folder.
 
         Raises:
-            BertineError: the row has a vocabulary of its own, but a store is given.
+            BertineError: the row has its own vocabulary, but a store is given.
         """
         own = {verb: row.arguments[verb] for verb in _OF_TEXT if verb in row.arguments}
         if self._store is not None:
@@ -144,14 +146,14 @@ class Texts:
 
     @property
     def has_held_out(self) -> bool:
-        """Whether pre-training can be scored."""
+        """Whether pre-training can be scored on held-out text."""
         return self._store is None or self._options.held_out is not None
 
     def as_letters(self) -> Step:
-        """Return the step that makes the text of a model that reads letters.
+        """Return the step for the text of a model that reads letters.
 
         Raises:
-            BertineError: a store is given, which has pieces alone.
+            BertineError: a store is given, which has only pieces.
         """
         if self._store is not None:
             raise BertineError(
@@ -161,7 +163,7 @@ class Texts:
 
 
 def elmo_size(row: TableRow, options: PaperOptions) -> str | None:
-    """Return the size of a row that is an ELMo; None of one that is none."""
+    """Return the size of a row that is an ELMo; None for other rows."""
     own = row.arguments.get("pretrain_elmo")
     if own is None:
         return None
@@ -176,7 +178,7 @@ def elmo_size(row: TableRow, options: PaperOptions) -> str | None:
 
 
 def sizes_of(options: PaperOptions) -> str:
-    """Say what stands for the sizes of the paper's base model."""
+    """Describe the sizes that replace those of the paper's base model."""
     config = architecture_of(options.model)
     sizes = f"{plural(config.num_hidden_layers, 'layer')} of {config.hidden_size}"
     return sizes if Path(options.model).exists() else f"sizes of {options.model} ({sizes})"
@@ -185,11 +187,11 @@ def sizes_of(options: PaperOptions) -> str:
 def model_steps(
     row: TableRow, table: PaperTable, texts: Texts, options: PaperOptions
 ) -> ModelSteps:
-    """Plan how a row comes to its model.
+    """Plan the steps that create the model of a row.
 
     Raises:
-        BertineError: a size that cannot be; a length that is said in two ways, or that this kind of
-            model cannot have; texts are needed, but there is a store alone.
+        BertineError: an invalid size; a length that is given in two ways, or that this kind of
+            model cannot have; texts are needed, but only a store is given.
     """
     size = elmo_size(row, options)
     if size is not None:
@@ -203,7 +205,7 @@ def model_steps(
 
 
 def _of_store(row: TableRow, config: Config, texts: Texts, options: PaperOptions) -> ModelSteps:
-    """Plan a model that learns from a token store."""
+    """Plan a model that is trained on a token store."""
     verb = "pretrain" if row.teacher is None else "distill"
     before, given, inside = texts.of(row, "store" if verb == "pretrain" else "data")
     needs = [step.name for step in before if step.verb == "prepare"]
@@ -232,7 +234,7 @@ def _of_store(row: TableRow, config: Config, texts: Texts, options: PaperOptions
     if row.new_weights:
         arguments["fresh_weights"] = True
     if verb == "pretrain" and row.begins_with is None:
-        # Those begin behind a linear layer, where the heads that mimetic weights are for read.
+        # With an `embedding_size` a linear layer comes first; mimetic heads would read its output.
         narrow = hasattr(config, "embedding_size")
         arguments.setdefault("initialization", "normal" if narrow else "mimetic")
         if arguments["initialization"] == "mimetic":
@@ -242,8 +244,8 @@ def _of_store(row: TableRow, config: Config, texts: Texts, options: PaperOptions
 
 
 def grown_step(row: TableRow, options: PaperOptions) -> tuple[Step, int]:
-    """Return the step that gives layers more to the model of another row, to be fine-tuned, and how
-    many parameters it has then."""
+    """Return the step that adds layers to the model of another row before fine-tuning, and the
+    resulting number of parameters."""
     sizes = {**row.sizes, **row.grown}
     config = config_of(sizes, architecture_of(options.model)).replace(vocab_size=options.vocab_size)
     assert row.model_of is not None
@@ -261,7 +263,7 @@ def _grown(name: str, of: str, config: Config) -> Step:
 
 
 def _elmo_steps(row: TableRow, size: str, texts: Texts, options: PaperOptions) -> ModelSteps:
-    """Plan an ELMo, which reads letters and so needs no vocabulary and no store."""
+    """Plan an ELMo, which reads letters and therefore needs no vocabulary and no store."""
     if size not in ELMO_PRESETS:
         raise BertineError(f"there is no ELMo {size!r}; there are {', '.join(ELMO_PRESETS)}")
     split = texts.as_letters()
@@ -290,10 +292,10 @@ def _elmo_steps(row: TableRow, size: str, texts: Texts, options: PaperOptions) -
 
 
 def _steps_of_curve(run: TableRow, options: PaperOptions) -> int:
-    """Return how many steps a run has whose model is taken along the way.
+    """Return the number of steps of a run whose model is taken at several points.
 
     Raises:
-        BertineError: it is not known before it ends.
+        BertineError: it is not known before the run ends.
     """
     if options.hours is not None:
         raise BertineError(
@@ -306,15 +308,15 @@ def _steps_of_curve(run: TableRow, options: PaperOptions) -> int:
 
 
 def _common(options: PaperOptions) -> dict[str, Any]:
-    """Return what pre-training has where a table says nothing, with sequences of the length that
-    was asked for and batches of as many tokens whatever that is."""
+    """Return the default arguments of pre-training, with sequences of the requested length and
+    batches with a fixed number of tokens."""
     length = options.max_seq_length or _COMMON["max_seq_length"]
     return {**_COMMON, "max_seq_length": length, "batch_size": max(1, _BATCH_TOKENS // length)}
 
 
 def _planned_steps(arguments: Mapping[str, Any], options: PaperOptions) -> int | None:
-    """Return the steps of a pre-training, about so many where tokens are given; None where its
-    hours are."""
+    """Return the number of steps of a pre-training, approximate if tokens are given; None if hours
+    are given."""
     if options.hours is not None:
         return None
     if options.steps is not None:
@@ -334,16 +336,16 @@ def _with_checkpoints(step: Step, table: PaperTable, options: PaperOptions) -> S
     arguments |= {
         "steps": steps,
         "checkpoint_every": steps // len(points),
-        # There is a checkpoint of each evaluation too.
+        # Each evaluation also has a checkpoint.
         "evaluate_every": steps // len(points),
-        # The last one may come on top, where the steps are no multiple.
+        # The last checkpoint may be additional, if the number of steps is no multiple.
         "keep_checkpoints": len(points) + 1,
     }
     return dataclasses.replace(step, arguments=arguments)
 
 
 def snapshot_step(row: TableRow, table: PaperTable, options: PaperOptions) -> Step:
-    """Return the step that takes the model of a run along its way."""
+    """Return the step that takes the model of a run at one of its points."""
     run = table.row(str(row.snapshot_of))
     points = [other.share for other in table.rows if other.snapshot_of == run.name]
     every = _steps_of_curve(run, options) // len(points)
@@ -357,10 +359,10 @@ def snapshot_step(row: TableRow, table: PaperTable, options: PaperOptions) -> St
 
 
 def _length(options: PaperOptions) -> dict[str, Any]:
-    """Return how long each row is pre-trained, as arguments of ``pretrain``.
+    """Return the length of the pre-training of each row, as arguments of ``pretrain``.
 
     Raises:
-        BertineError: it is said in two ways.
+        BertineError: it is given in two ways.
     """
     said = {
         name: value
@@ -373,16 +375,16 @@ def _length(options: PaperOptions) -> dict[str, Any]:
 
 
 def config_of(sizes: Mapping[str, Any], base: Config) -> Config:
-    """Make the configuration of a row.
+    """Create the configuration of a row.
 
     Args:
-        sizes: ``type`` of the model; ``layers``, ``width``, ``heads`` as shares of those of
-            `base`, ``embedding`` and ``lstm`` as shares of the width; others are fields of the
+        sizes: ``type`` of the model; ``layers``, ``width``, ``heads`` as shares of those of `base`,
+            ``embedding`` and ``lstm`` as shares of the width; others are fields of the
             configuration.
-        base: the model whose sizes stand for those of the paper's base model.
+        base: the model whose sizes replace those of the paper's base model.
 
     Raises:
-        BertineError: a size that cannot be.
+        BertineError: an invalid size.
     """
     sizes = dict(sizes)
     kind = sizes.pop("type", base.model_type)
@@ -407,7 +409,7 @@ def config_of(sizes: Mapping[str, Any], base: Config) -> Config:
             raise BertineError(f"there are no models of type {kind!r}")
         whole = next(iter(family_of(kind).presets.values()))
     if whole.encodes_and_decodes:
-        # As many layers in all, as the paper compares them.
+        # As many layers in total, as in the paper's comparison.
         known["num_hidden_layers"] = known["decoder_layers"] = max(1, layers // 2)
         known |= {"decoder_attention_heads": heads, "decoder_ffn_dim": known["intermediate_size"]}
     return whole.replace(**{**known, **sizes})

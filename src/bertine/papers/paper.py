@@ -26,12 +26,12 @@ from bertine.papers.table import MEASURES, PaperTable, read_table, table_names, 
 from bertine.reports.run_files import read_log
 from bertine.training.run import refuse_changes
 
-# List the tables that there are.
+# List: the available tables.
 
 
 @dataclass(repr=False)
 class PaperTables(Shown):
-    """The tables that there are.
+    """The available tables.
 
     Attributes:
         tables: in the order of their names.
@@ -40,7 +40,7 @@ class PaperTables(Shown):
     tables: list[PaperTable]
 
     def lines(self) -> list[str]:
-        """Return a line each: name, title, number of rows, paper."""
+        """Return a line for each table: name, title, number of rows, paper."""
         rows = [[t.name, t.title, f"{len(t.rows)} rows", t.paper] for t in self.tables]
         return aligned(rows, left=(0, 1, 3))
 
@@ -52,7 +52,7 @@ def paper_tables() -> PaperTables:
 
 #: Options of the scale that may change when a table is resumed: more seeds are more runs.
 _FREE = ("seeds",)
-#: Called with the number of a step and its last message.
+#: A function of the number of a step and its last message.
 _OnEnd = Callable[[int, dict[str, Any]], None]
 
 
@@ -65,22 +65,24 @@ def paper(
     data: Path | str | None = None,
     options: PaperOptions,
 ) -> PaperResult:
-    """Run a table of a paper: prepare the text, pre-train each row for as long as the others,
-    fine-tune it on each column's task with several seeds, and compare with the published scores.
+    """Run a table of a paper, and compare the scores with the published ones.
+
+    The text is prepared, each row is pre-trained for the same time, and fine-tuned on each column's
+    task with several seeds.
 
     Args:
         name: of the table, such as ``"bert-5"``.
         out: the folder of the table. The result is ``out/paper.json``, and as a page
             ``out/paper.html``.
         corpus: texts, as for ``prepare``, of which some documents are held out; or one token store.
-            None: of a table of given weights.
+            None: for a table of given weights.
         data: a folder with the labelled data of the columns: ``glue/`` with a folder for each task,
-            ``squad/``, ``swag/``, ``ner/``, ``sib200/``, ``ocnli/``. Columns whose data are not
-            there are left out, which is said. None: only columns that need none are run.
-        options: what the other arguments say.
+            ``squad/``, ``swag/``, ``ner/``, ``sib200/``, ``ocnli/``. Columns without data are left
+            out, with a note. None: only columns that need none are run.
+        options: the values of the other arguments.
 
     Returns:
-        The scores. A step that failed is named in ``failed``; the others are done all the same.
+        The scores. A step that failed is named in ``failed``; the others are done nevertheless.
 
     Raises:
         BertineError: there is no such table, row or column; no column can be run; `out` holds
@@ -122,7 +124,7 @@ def paper(
 
 @contextlib.contextmanager
 def _opened(out: Path, settings: dict[str, Any], resume: bool) -> Iterator[None]:
-    """Begin a table in `out`, or find how far it was; keep other processes out."""
+    """Begin a table in `out`, or find its progress; lock the folder against other processes."""
     file = out / TABLE
     if out.exists() and not out.is_dir():
         raise BertineError(f"{out}: is a file; choose another folder for the table")
@@ -147,7 +149,8 @@ def _opened(out: Path, settings: dict[str, Any], resume: bool) -> Iterator[None]
 
 
 def _remove(plan: Plan, table: PaperTable, out: Path, which: str) -> None:
-    """Remove what is known of a row, or of a cell as ROW/COLUMN, and of all that was made with it.
+    """Remove the results of a row, or of a cell as ROW/COLUMN, and of everything that depends on
+    them.
 
     Raises:
         BertineError: there is no such row or column.
@@ -165,7 +168,7 @@ def _remove(plan: Plan, table: PaperTable, out: Path, which: str) -> None:
     else:
         own = re.compile(rf"(pretrained|begun|finetuned|scored)/{re.escape(row)}(/|$)")
         chosen = {name for name in plan.steps if own.match(name)}
-    # Each step stands behind those that it needs.
+    # Each step comes after those that it needs.
     for step in plan.steps.values():
         if chosen.intersection(step.needs):
             chosen.add(step.name)
@@ -175,7 +178,7 @@ def _remove(plan: Plan, table: PaperTable, out: Path, which: str) -> None:
 
 
 class _Running:
-    """A table while it is run."""
+    """A table in progress."""
 
     def __init__(
         self,
@@ -191,7 +194,7 @@ class _Running:
         self._failed: dict[str, str] = {}
 
     def finish(self) -> PaperResult:
-        """Do what is not done, level by level, and write the result."""
+        """Do the unfinished steps, level by level, and write the result."""
         for step in self._plan.steps.values():
             record = read_record(step, self._out)
             if record is not None:
@@ -217,7 +220,7 @@ class _Running:
                 self._failed[step.name] = f"needs {missing[0]}, which failed"
             else:
                 ready.append(step)
-        # What is timed has the machine for itself.
+        # Steps that measure time run alone on the machine.
         self._run([step for step in ready if step.verb != "time"])
         for step in ready:
             if step.verb == "time":
@@ -225,7 +228,7 @@ class _Running:
                 self._ended(step, do_step(step.job(self._out)))
 
     def _run(self, ready: list[Step]) -> None:
-        """Do steps that need nothing more, one after the other or side by side."""
+        """Do steps whose requirements are done, one after the other or in parallel."""
         if not ready:
             return
         jobs = [step.job(self._out) for step in ready]
@@ -255,7 +258,7 @@ class _Running:
         logger.info(f"{step.name}: done in {human_time(done['seconds'])}")
 
     def _result(self) -> PaperResult:
-        """Return what is known so far, and write it."""
+        """Return the current result, and write it."""
         scores: dict[str, dict[str, list[float]]] = {}
         for cell in self._plan.cells:
             measure = MEASURES[cell.column]
@@ -264,7 +267,7 @@ class _Running:
                 for name in cell.steps
                 if (record := self._records.get(name)) is not None
             ]
-            # Of a grid the scores of all restarts are one step's.
+            # The scores of all restarts of a grid are in one step.
             values = [one for each in found for one in (each if isinstance(each, list) else [each])]
             of_row = scores.setdefault(cell.row, {})
             of_row[cell.column] = [float(value) for value in values if value is not None]
@@ -290,7 +293,7 @@ class _Running:
         return result
 
     def _scale(self) -> str:
-        """Say at what scale the table is run."""
+        """Describe the scale at which the table is run."""
         options = self._options
         tokens = [
             record["result"]["final"].get("tokens")

@@ -1,4 +1,4 @@
-"""What has to be done for a table: its steps, in their order."""
+"""Plan the steps of a table, in their order."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from bertine.papers.steps import Step
 from bertine.papers.table import MEASURES, Measure, PaperTable, TableRow
 from bertine.training.pretraining.pretrain import architecture_of
 
-#: What a fine-tuning run of a table has where its file says nothing.
+#: The default arguments of a fine-tuning run of a table.
 _FINETUNE: dict[str, Any] = {"save_best": False, "frozen": False, "calibrate": False}
 
-#: What a BiLSTM on frozen states has there: with the paper's size and its usual dropout of a half,
-#: small sets of tagged words teach it nothing.
+#: The default arguments of a BiLSTM on frozen states: with the paper's size and its usual dropout
+#: of a half, it learns nothing from small sets of tagged words.
 _FEATURES: dict[str, Any] = {
     "lstm_size": 128,
     "dropout": 0.2,
@@ -30,7 +30,7 @@ _FEATURES: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of the table, and the steps that its scores come from, one a seed."""
+    """A cell of the table, with the steps that its scores come from, one a seed."""
 
     row: str
     column: str
@@ -39,13 +39,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Plan:
-    """What has to be done.
+    """The plan of a table.
 
     Attributes:
         steps: by their names, each after those that it needs.
         cells: of the table.
-        left_out: columns without data, and where these were looked for.
-        parameters: of the model of each row.
+        left_out: columns without data, with the places where the data were searched.
+        parameters: the number of parameters of the model of each row.
     """
 
     steps: Mapping[str, Step]
@@ -54,7 +54,7 @@ class Plan:
     parameters: Mapping[str, int] = field(default_factory=dict)
 
     def levels(self) -> list[list[Step]]:
-        """Return the steps in groups, each of which needs those before it alone."""
+        """Return the steps in groups, each of which needs only those before it."""
         level: dict[str, int] = {}
         for name, step in self.steps.items():
             level[name] = 1 + max((level[other] for other in step.needs), default=-1)
@@ -71,10 +71,10 @@ def plan_of(
 
     Args:
         corpus: texts, or one token store.
-        data: the folder of labelled data; None: only what needs none is run.
+        data: the folder of labelled data; None: only columns that need none are run.
 
     Raises:
-        BertineError: a size that cannot be; no such row or column; no column has its data.
+        BertineError: an invalid size; no such row or column; no column has its data.
     """
     rows = _chosen(table, options)
     texts = Texts(corpus, options)
@@ -128,7 +128,7 @@ def _chosen(table: PaperTable, options: PaperOptions) -> list[str]:
 
 
 def _before(table: PaperTable, rows: list[str]) -> list[str]:
-    """Return the rows whose models those of `rows` begin with, or learn from."""
+    """Return the rows whose models those of `rows` are initialized with, or are distilled from."""
     before: list[str] = []
     waiting = list(rows)
     while waiting:
@@ -146,7 +146,7 @@ def _before(table: PaperTable, rows: list[str]) -> list[str]:
 def _columns(
     table: PaperTable, data: Path | None, texts: Texts, options: PaperOptions
 ) -> tuple[dict[str, Path | None], dict[str, str]]:
-    """Return where the data of each column are, and the columns without data."""
+    """Return the places of the data of each column, and the columns without data."""
     for name in options.columns or ():
         if name not in table.columns:
             raise BertineError(
@@ -178,8 +178,8 @@ def _columns(
 def _scoring(
     row: TableRow, column: str, place: Path | None, texts: Texts, options: PaperOptions
 ) -> list[Step]:
-    """Return the steps that score the model of a row for a column; none where its pre-training has
-    done it, or where it cannot be scored so."""
+    """Return the steps that score the model of a row for a column; none if its pre-training has
+    done it, or if the model cannot be scored in this way."""
     measure = MEASURES[column]
     name = f"{row.name}/{column.replace(' ', '-')}"
     given: dict[str, Any] = {}
@@ -189,7 +189,7 @@ def _scoring(
         made = row.begun if row.grown else row.pretrained
         inside["model"], needs = f"{made}/model", (made,)
     else:
-        # A name of a model in the package is no path.
+        # The name of a model in the package is not a path.
         there = Path(row.weights).exists()
         given["model"] = str(Path(row.weights).absolute()) if there else row.weights
     if measure.verb == "pretrain":
@@ -207,7 +207,7 @@ def _scoring(
         needs += tuple(step.name for step in before if step.name == inside.get("held_out"))
         arguments = dict(measure.arguments)
         if options.max_seq_length is not None:
-            # Places behind those of pre-training are ones that the model has never seen.
+            # Positions beyond those of pre-training have never been trained.
             arguments["max_seq_length"] = options.max_seq_length
         return [Step(f"scored/{name}", "pairs", arguments, given, inside, needs)]
     assert place is not None

@@ -1,4 +1,4 @@
-"""The result of a table: the scores of its cells beside the published ones."""
+"""Hold the result of a paper's table: the scores of its cells, compared with the published ones."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from bertine.reports import html
 from bertine.reports.html import Fact, Figure, Figures, Note, PageTable, Section
 from bertine.reports.plots import curves, spread
 
-# Compare the order of the rows of a table with the published one.
+# Order: compare the order of the rows of a table with the published one.
 
-#: Tables that are drawn from the seeds for an interval.
+#: The number of bootstrap samples of the seeds for an interval.
 _DRAWS = 1000
 
 
 @dataclass(frozen=True)
 class Order:
-    """How far two orders of the same rows agree.
+    """The agreement of two orders of the same rows.
 
     Attributes:
-        tau: Kendall's τ-b: 1 where they are the same, -1 where one is the other backwards.
-        low, high: the 95% interval over the seeds; both `tau` where each row has one.
+        tau: Kendall's τ-b: 1 if they are the same, -1 if one is the reverse of the other.
+        low, high: the 95% interval over the seeds; both `tau` if each row has one seed.
         rows: how many were compared.
     """
 
@@ -42,7 +42,8 @@ class Order:
 
 
 def kendall(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
-    """Compute Kendall's τ-b of two lists of numbers; None where all numbers of one are equal."""
+    """Compute Kendall's τ-b of two lists of numbers; return None if all numbers of one are
+    equal."""
     tau = float(kendalltau(ours, theirs).statistic)
     return None if math.isnan(tau) else tau
 
@@ -55,11 +56,11 @@ def compare_order(
     Args:
         ours: the scores of each row, one a seed.
         theirs: the published score of each row; rows that only one of the two has are left out.
-        seed: of what is drawn for the interval: as many seeds of each row as it has, with
-            replacement (the bootstrap).
+        seed: of the random samples for the interval: the seeds of each row, drawn with replacement
+            (the bootstrap).
 
     Returns:
-        None of fewer than three rows, or where all of them have the same score.
+        None for fewer than three rows, or if all of them have the same score.
     """
     rows = [row for row in ours if row in theirs and ours[row]]
     if len(rows) < 3:
@@ -78,26 +79,26 @@ def compare_order(
     return Order(tau, low, high, len(rows))
 
 
-#: In the folder of the table: its scores, and the same as a page.
+#: The files in the folder of the table: its scores as JSON, and as a page.
 TABLE, PAGE = "paper.json", "paper.html"
-#: Where the mean of the columns stands.
+#: The key of the mean of the columns.
 AVERAGE = "average"
 
 
 @dataclass(repr=False)
 class PaperResult(Shown):
-    """A table that was run.
+    """The result of running a table.
 
     Attributes:
-        table: what was to be run.
+        table: the table.
         out: its folder.
-        columns: that were run.
+        columns: the columns that were run.
         scores: of each row by column, one a seed; shares are not times 100.
-        scale: what it was run at, in words.
-        parameters: of the model of each row.
-        seconds: that all steps took together.
-        failed: why steps failed, by their names.
-        left_out: why columns were left out.
+        scale: the scale of the runs, in words.
+        parameters: the number of parameters of the model of each row.
+        seconds: the total time of all steps.
+        failed: the reasons of failures, by the names of the steps.
+        left_out: the reasons why columns were left out.
         curves: of the pre-training of each row, (steps, losses).
     """
 
@@ -114,20 +115,20 @@ class PaperResult(Shown):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing failed."""
+        """Whether no step failed."""
         return not self.failed
 
     def averages(self, row: str) -> list[float]:
-        """Return the mean of a row over the columns of tasks that are fine-tuned for, one a seed;
-        empty where a cell is missing."""
+        """Return the means of a row over the columns with fine-tuning, one a seed; empty if a cell
+        is missing."""
         columns = [name for name in self.columns if MEASURES[name].verb == "finetune"]
         of_row = [self.scores.get(row, {}).get(name, ()) for name in columns]
         seeds = min(map(len, of_row), default=0)
         return [statistics.fmean(scores[seed] for scores in of_row) for seed in range(seeds)]
 
     def _published_mean(self, row: str) -> float | None:
-        """Return by what the paper orders a row: its average, or the mean of its scores over the
-        columns that the paper has; None where one is missing."""
+        """Return the published value by which a row is ordered: its average, or the mean of its
+        scores over the columns of the paper; None if one is missing."""
         published = self.table.row(row).published
         if AVERAGE in published:
             return published[AVERAGE]
@@ -138,8 +139,8 @@ class PaperResult(Shown):
         return statistics.fmean(published[name] for name in columns)
 
     def orders(self) -> dict[str, Order]:
-        """Compare the order of the rows with the published one, by column, and that of the means of
-        all columns."""
+        """Compare the order of the rows with the published one, for each column and for the means
+        of all columns."""
         found: dict[str, Order] = {}
         for column in self.columns:
             ours = {row: list(by.get(column, ())) for row, by in self.scores.items()}
@@ -158,7 +159,7 @@ class PaperResult(Shown):
         return found
 
     def cells(self) -> list[list[str]]:
-        """Return the table as texts: a row each, with the published scores in brackets."""
+        """Return the table as texts: a list for each row, with the published scores in brackets."""
         titles = [row for row in self.table.rows if self.table.given or row.name in self.scores]
         shown = [*self.columns, *([AVERAGE] if self._has_average() else [])]
         rows = [["", "parameters", *shown]]
@@ -177,7 +178,7 @@ class PaperResult(Shown):
         return rows
 
     def caption(self) -> str:
-        """Say what the numbers of a cell are."""
+        """Explain the numbers of a cell."""
         shares = ", shares times 100" if any(MEASURES[c].percent for c in self.columns) else ""
         averages = "; averages are over tasks that are fine-tuned for" * self._has_average()
         return (
@@ -219,7 +220,7 @@ class PaperResult(Shown):
 
 
 def order_line(order: Order) -> str:
-    """Say how far the order of the rows is the published one."""
+    """Describe how well the order of the rows agrees with the published one."""
     interval = f" ({order.low:.2f} to {order.high:.2f} over the seeds)"
     return (
         f"order of {order.rows} rows beside the published one: Kendall's τ {order.tau:.2f}"
@@ -228,12 +229,12 @@ def order_line(order: Order) -> str:
 
 
 def _cell(values: Sequence[float], published: float | None, *, percent: bool) -> str:
-    """Write the scores of a cell."""
+    """Format the scores of a cell."""
     text = "–"
     if values:
         factor = 100 if percent else 1
         mean = factor * statistics.fmean(values)
-        # Three digits: seconds may be far below 1.
+        # Three digits, because seconds may be far below 1.
         digits = 1 if percent or mean <= 0 else max(1, 2 - math.floor(math.log10(mean)))
         text = f"{mean:.{digits}f}"
         if len(values) > 1:
@@ -241,11 +242,11 @@ def _cell(values: Sequence[float], published: float | None, *, percent: bool) ->
     return text if published is None else f"{text} ({round(published, 2):g})"
 
 
-# Make the page of a table: its scores beside the published ones, their spread, the curves.
+# The page of a table: its scores and the published ones, their spread, the curves.
 
 
 def paper_page(result: PaperResult) -> html.Page:
-    """Make the page of a table."""
+    """Build the page of a table."""
     table = result.table
     orders = result.orders()
     headline = [Fact("rows", str(len(result.scores)))]

@@ -1,6 +1,6 @@
-"""One step of a table: a verb of Bertine, called once, and the record of what came of it.
+"""Do one step of a table: call a verb once, and record its result.
 
-``python -m bertine.papers.steps`` is a worker that does them.
+``python -m bertine.papers.steps`` starts a worker that does steps.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ from bertine.training.finetuning.finetune import finetune
 from bertine.training.pretraining.pretrain import pretrain
 from bertine.training.search.search import search
 
-# Score a pre-trained model by what needs no training: which pairs of texts belong together, which
-# of two sentences is right, and how long an answer takes.
+# Scores without training, for a pre-trained model: which pairs of texts belong together, which of
+# two sentences is acceptable, and how long an answer takes.
 
-#: The labels of pairs, by how they are made: 0 is the text as it stands in the document.
+#: The labels of pairs by input format; 0 is the original order of the document.
 _LABELS = {"segment-pair": "next_sentence_label", "sentence-order": "sentence_order_label"}
-#: The heads that tell such pairs apart.
+#: The heads that classify such pairs.
 _HEADS = ("nsp", "sop")
-#: Pairs of each of BLiMP's 67 paradigms, of 1,000: a minute of a core for a small model, and a
-#: standard error of 0.6 points.
+#: The number of pairs from each of BLiMP's 67 paradigms, out of 1,000. They take a minute of a core
+#: for a small model, and give a standard error of 0.6 points.
 _OF_PARADIGM = 100
-#: Pairs that are answered before the clock is started.
+#: The number of pairs that are answered before the measurement.
 _WARM = 20
 
 
@@ -70,9 +70,8 @@ def pair_accuracy(
     input_format: InputFormat,
     max_seq_length: int = InstanceSettings().max_seq_length,
 ) -> float:
-    """Compute how often a pre-trained model tells a pair of texts that follow each other from one
-    that does not, by the head that it was trained with, whatever pairs that was trained on
-    (Lan et al. 2019, table 5).
+    """Compute how often a pre-trained model recognizes whether one text of a pair follows the
+    other, by the head that it was trained with, on any kind of pairs (Lan et al. 2019, table 5).
 
     Args:
         model: directory of a model with an NSP or a SOP head.
@@ -82,7 +81,7 @@ def pair_accuracy(
         max_seq_length: tokens of a pair at most, fewer if the model cannot read as many.
 
     Returns:
-        The share of 1, over about 200,000 tokens, the same pairs every time.
+        The accuracy as a share of 1, over about 200,000 tokens, the same pairs every time.
 
     Raises:
         BertineError: the model has no such head; no such store.
@@ -119,14 +118,15 @@ def _accuracy(model: Model, head: str, data: PretrainingData, label: str) -> flo
 
 
 def blimp_accuracy(model: Path | str) -> float:
-    """Compute how often a pre-trained model finds the right one of two sentences more probable, on
-    100 pairs of each paradigm of BLiMP (Warstadt et al. 2020), as ``bertine blimp`` does on all.
+    """Compute how often a pre-trained model gives the acceptable one of two sentences the higher
+    probability, on 100 pairs of each paradigm of BLiMP (Warstadt et al. 2020). ``bertine blimp``
+    does the same on all pairs.
 
     Returns:
         The mean over the paradigms, a share of 1; chance is 0.5.
 
     Raises:
-        BertineError: no such model, or it gives words no probability.
+        BertineError: no such model, or it does not predict words.
     """
     pairs = blimp_pairs().sample(_OF_PARADIGM)
     way = open_log_probability(model, precision="auto")
@@ -140,13 +140,13 @@ def answering_seconds(model: Path | str, data: Path | str, turns: int) -> list[f
     Args:
         model: directory of any encoder.
         data: folder of STS-B.
-        turns: how often it is measured.
+        turns: the number of measurements.
 
     Returns:
-        Seconds of each turn, of tokenizing too, not of loading.
+        Seconds of each turn, with tokenizing, without loading.
 
     Raises:
-        BertineError: no such model; STS-B is not there.
+        BertineError: no such model; STS-B is missing.
     """
     found = find_glue_labelled(data, glue_task("STS-B"))
     if found is None:
@@ -155,7 +155,7 @@ def answering_seconds(model: Path | str, data: Path | str, turns: int) -> list[f
     examples = read_glue_file(files[""], task_of_glue)
     task = glue_built(task_of_glue, examples, max_length=128)
     loaded = load_model(model, heads=task.heads(load_config(model_folder(model))))
-    # In one precision for all models: a faster one is chosen by a check that some do not pass.
+    # In the same precision for all models: a faster one is chosen by a check that some do not pass.
     engine = Engine(loaded.model, precision="fp32")
     answering = Pipeline(engine, task, loaded.tokenizer)
     singles = [replace(examples, items=[item]) for item in examples.items]
@@ -170,7 +170,7 @@ def answering_seconds(model: Path | str, data: Path | str, turns: int) -> list[f
     return seconds
 
 
-#: What an ELMo is trained with where nothing is said.
+#: The default options of training an ELMo.
 _ELMO = ElmoOptions()
 
 
@@ -179,9 +179,9 @@ class Step:
     """A call of a verb.
 
     Attributes:
-        name: of its folder in that of the table; its record is beside it, ``NAME.json``.
+        name: of its folder in that of the table; its record is the file ``NAME.json`` there.
         verb: of :data:`_VERBS`.
-        arguments: what the result depends on, JSON values.
+        arguments: everything that the result depends on, as JSON values.
         given: further arguments, paths that the user gave.
         inside: further arguments, paths or lists of paths below the table's folder, which other
             steps write.
@@ -196,7 +196,7 @@ class Step:
     needs: tuple[str, ...] = ()
 
     def record(self, out: Path) -> Path:
-        """Return the file of its record."""
+        """Return the path of its record."""
         return out / f"{self.name}.json"
 
     def job(self, out: Path) -> str:
@@ -205,7 +205,7 @@ class Step:
 
 
 def read_record(step: Step, out: Path) -> dict[str, Any] | None:
-    """Return what came of a step; None where it is not done.
+    """Return the recorded result of a step; None if it is not done.
 
     Raises:
         BertineError: it was done with other settings.
@@ -226,13 +226,13 @@ def read_record(step: Step, out: Path) -> dict[str, Any] | None:
 
 
 def do_step(line: str) -> dict[str, Any]:
-    """Do a step, or go on with it where it stopped, and write its record.
+    """Do a step, or resume it, and write its record.
 
     Args:
         line: what :meth:`Step.job` returned, as a line of JSON.
 
     Returns:
-        ``done``: what came of it. Or ``error``: what went wrong, in one line.
+        ``done``: its result. Or ``error``: the failure, in one line.
     """
     job = json.loads(line)
     out, name = Path(job["out"]), job["name"]
@@ -291,8 +291,8 @@ def _pretrain_elmo(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write_config(folder: Path, arguments: dict[str, Any], name: str) -> None:
-    """Write the configuration among the arguments, if there is one, to a file beside the folder,
-    and put that in its place, as the argument `name`."""
+    """Write the configuration among the arguments, if there is one, to a file next to the folder,
+    and pass its path as the argument `name` instead."""
     config = arguments.pop("config", None)
     if config is not None:
         file = folder.with_name(f"{folder.name}.config.json")
@@ -313,7 +313,7 @@ def _finetune(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
     # The table compares the runs; baselines would be the same for all.
     resume = (folder / "run.json").exists()
     result = finetune(out=folder, resume=resume, baselines=False, **arguments)
-    # What a run wrote is kept but for its weights, which are as many as there are cells.
+    # The files of a run are kept, except its weights: there would be as many as cells.
     for file in (folder / "model").glob("*.safetensors"):
         file.unlink()
     return {"scores": result.metrics, "elapsed": result.elapsed}
@@ -321,7 +321,7 @@ def _finetune(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
 
 def _feature_based(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
     (row,) = arguments["rows"]
-    # It has one row, and nothing to go on with.
+    # It has one row, so there is nothing to resume.
     shutil.rmtree(folder, ignore_errors=True)
     report = feature_based(out=folder, **arguments)
     # They can be computed again.
@@ -333,7 +333,7 @@ def _feature_based(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
 
 def _search(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
     score, resume = arguments.pop("score"), (folder / "search.json").exists()
-    # The scores say which epochs are best; what is saved does not matter.
+    # The scores show which epochs are best; the choice of saved weights has no effect.
     for name in ("save_best", "frozen", "calibrate"):
         arguments.pop(name, None)
     result = search(out=folder, resume=resume, paper_grid=True, **arguments)
@@ -365,22 +365,23 @@ def _snapshot(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
     run = Path(arguments["run"])
     loaded = load_model(run / "model")
     checkpoint = checkpoint_path(run / "checkpoints", arguments["step"])
-    # A generator has its weights there too, which are not the model's.
+    # A generator also has weights there, which are not the model's.
     with open_tensors(checkpoint / "model.safetensors", "pt") as stored, torch.no_grad():
         for name, weights in loaded.model.named_parameters():
             weights.copy_(stored.get_tensor(name))
-    shutil.rmtree(folder, ignore_errors=True)  # what a killed process left
+    shutil.rmtree(folder, ignore_errors=True)  # left over from a killed process
     folder.mkdir(parents=True)
     save_model(folder / "model", loaded.model, loaded.tokenizer, task=loaded.task)
     return {"scores": {}, "final": {}}
 
 
 def _grow(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Write a model with the layers of another configuration: those that it lacks are new ones."""
+    """Write a model with the layers of another configuration; missing layers are new."""
     loaded = load_model(arguments["model"])
     _write_config(folder, arguments, "config_file")
     config = read_config(Path(arguments["config_file"])).config
-    # A model of another type keeps no head of pre-training: it sees the tokens that those guess.
+    # A model of another type keeps no head of pre-training: it would see the tokens that such a
+    # head predicts.
     same = config.model_type == loaded.config.model_type
     with seeded(0, "new layers", ""):
         grown = Model(config, dict(loaded.model.heads) if same else {})
@@ -388,7 +389,7 @@ def _grow(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
     grown.load_state_dict(
         {name: weights[name] for name in grown.state_dict() if name in weights}, strict=False
     )
-    shutil.rmtree(folder, ignore_errors=True)  # what a killed process left
+    shutil.rmtree(folder, ignore_errors=True)  # left over from a killed process
     folder.mkdir(parents=True)
     save_model(folder / "model", grown, loaded.tokenizer, task=loaded.task)
     return {}
@@ -426,7 +427,7 @@ _VERBS: dict[str, Callable[[Path, dict[str, Any]], dict[str, Any]]] = {
 
 
 def do_quietly(line: str) -> dict[str, Any]:
-    """Do a step as :func:`do_step`; what it prints goes to a file in ``logs``."""
+    """Do a step as :func:`do_step` does; its output goes to a file in ``logs``."""
     with workers.stderr_to(_log(json.loads(line))):
         return do_step(line)
 
@@ -441,7 +442,7 @@ def do_on_ray(line: str) -> dict[str, Any]:
 
 
 def _log(job: dict[str, Any]) -> Path:
-    """Return the file for what a step prints, and for the traceback of an error that is not the
+    """Return the file for the output of a step, and for the traceback of an error that is not the
     user's."""
     return Path(job["out"]) / "logs" / f"{job['name'].replace('/', '-')}.log"
 

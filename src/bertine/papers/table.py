@@ -1,29 +1,30 @@
-"""The tables of the papers, as data: a YAML file each in ``tables/``.
+"""Read the tables of the papers, define their columns, and hold out text for scores.
 
-A file says what rows and columns there are, what a row is trained with, and the published scores.
+A table is a YAML file in ``tables/``. It defines the rows and columns, the training of each row,
+and the published scores.
 Keys:
 
-- ``title``, ``paper``, ``url``: what is compared, and where it was published, with the number of
+- ``title``, ``paper``, ``url``: the subject of the comparison, and its source, with the number of
   the table.
 - ``scale``: how the paper's models were trained, in a few words.
-- ``note``: what is done otherwise than in the paper, in a sentence or two; may be left out.
-- ``given``: whether the rows that are run are weights that the user gives, the rows of the file
-  being published scores alone.
-- ``snapshots``: of a table that is a curve, how many times along the way of pre-training each
-  model is fine-tuned; each row is then as many rows.
-- ``columns``: names of :data:`bertine.papers.table.MEASURES`, those of the published table
-  first, then others that show the same where the data of those cannot be had.
-- ``common``: what all rows have, as ``pretrain``, ``finetune``, ``distill``, … (arguments of these
+- ``note``: differences from the paper, in a sentence or two; optional.
+- ``given``: whether the rows that are run are weights that the user gives, and the rows of the file
+  are published scores only.
+- ``snapshots``: for a table that is a curve, at how many points of pre-training each model is
+  fine-tuned; each row then becomes that many rows.
+- ``columns``: names of :data:`bertine.papers.table.MEASURES`, those of the published table first,
+  then others that measure the same if the data of those are not available.
+- ``common``: settings of all rows: ``pretrain``, ``finetune``, ``distill``, … (arguments of these
   verbs under their names) and ``sizes``.
 - ``rows``: a list; each has a ``name``, a ``title``, ``published`` (scores by column, and
-  ``average``, where the paper has one), and anything that ``common`` may have. ``sizes`` are those
-  of the model: its ``type`` and fields of its configuration; ``layers``, ``width``, ``heads``,
-  ``embedding`` and ``lstm`` are relative to the sizes that the user chose. ``teacher`` names the
-  row that a model is distilled from, and ``new_weights`` says that it begins with random weights,
-  not with the teacher's. ``model_of`` names the row whose pre-trained model this one has too, to be
-  fine-tuned in another way. ``begins_with`` names the row whose pre-trained model this one begins
-  with, grown to its own number of layers; ``grown``, beside ``model_of``, has the sizes of a model
-  with layers more, new ones, which is fine-tuned without being pre-trained again.
+  ``average``, if the paper has one), and any key of ``common``. ``sizes`` are those of the model:
+  its ``type`` and fields of its configuration; ``layers``, ``width``, ``heads``, ``embedding`` and
+  ``lstm`` are relative to the sizes that the user chose. ``teacher`` names the row that a model is
+  distilled from, and ``new_weights`` means that it starts from random weights, not from the
+  teacher's. ``model_of`` names the row whose pre-trained model this row uses too, fine-tuned in
+  another way. ``begins_with`` names the row whose pre-trained model this one starts from, grown to
+  its own number of layers; ``grown``, together with ``model_of``, has the sizes of a model with
+  additional new layers, which is fine-tuned without further pre-training.
 """
 
 from __future__ import annotations
@@ -56,21 +57,21 @@ _OF_ROWS = (*VERBS, "sizes")
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row of a table: a model, how it is trained, and the published scores.
+    """A row of a table: a model, its training, and the published scores.
 
     Attributes:
         name: of its folder.
-        title: as the table has it.
+        title: as in the table.
         published: the scores of the paper by column.
         arguments: of the verbs of :data:`VERBS` by their names.
-        sizes: of the model; see the module's text.
+        sizes: of the model; see the docstring of the module.
         teacher: the row that it is distilled from.
-        new_weights: whether one that is distilled begins with random weights.
-        model_of: the row whose pre-trained model it has.
-        begins_with: the row whose pre-trained model it begins with.
+        new_weights: whether distillation starts from random weights.
+        model_of: the row whose pre-trained model it uses.
+        begins_with: the row whose pre-trained model it starts from.
         grown: sizes that the model of `model_of` gets before it is fine-tuned.
-        snapshot_of: of a curve, the name of the run that it is a point of.
-        share: of the steps of that run after which it is taken.
+        snapshot_of: for a curve, the name of the run that it is a point of.
+        share: the share of the steps of that run after which it is taken.
         weights: the model directory that was given for it.
     """
 
@@ -90,13 +91,13 @@ class TableRow:
 
     @property
     def pretrained(self) -> str:
-        """The name of the step that makes its model."""
+        """The name of the step that creates its model."""
         whole = self.snapshot_of if self.share == 1 else None
         return f"pretrained/{self.model_of or whole or self.name}"
 
     @property
     def begun(self) -> str:
-        """The name of the step that grows the model that it begins with, or is fine-tuned from."""
+        """The name of the step that grows the model that it starts from, or is fine-tuned from."""
         return f"begun/{self.name}"
 
     @property
@@ -107,7 +108,7 @@ class TableRow:
 
     @property
     def guesses_words(self) -> bool:
-        """Whether it has a language model of its own, not that of another row."""
+        """Whether it has its own language model, not that of another row."""
         return self.model_of is None and self.weights is None
 
 
@@ -117,15 +118,15 @@ class PaperTable:
 
     Attributes:
         name: on the command line, such as ``bert-5``.
-        title: what is compared.
+        title: the subject of the comparison.
         paper: authors, year, number of the table.
         url: of the paper.
         columns: names of measures.
         rows: in the paper's order.
         given: whether rows are weights that are given.
-        runs: of a curve, the runs that its rows are points of.
+        runs: for a curve, the runs that its rows are points of.
         scale: how the paper's models were trained.
-        note: what is done otherwise than in the paper.
+        note: differences from the paper.
     """
 
     name: str
@@ -154,7 +155,7 @@ def read_table(name: str) -> PaperTable:
     """Read the table `name`.
 
     Raises:
-        BertineError: there is none of this name.
+        BertineError: there is no table of this name.
     """
     if name not in table_names():
         raise BertineError(f"there is no table {name!r}; there are {', '.join(table_names())}")
@@ -188,7 +189,7 @@ def with_weights(table: PaperTable, weights: Sequence[Path | str]) -> PaperTable
 
 
 def _point(run: TableRow, share: float) -> TableRow:
-    """Make the row of a run after a share of its steps."""
+    """Create the row of a run after a share of its steps."""
     percent = f"{100 * share:.0f}"
     return replace(
         run,
@@ -201,7 +202,7 @@ def _point(run: TableRow, share: float) -> TableRow:
 
 
 def _row(entry: dict[str, Any], common: dict[str, Any]) -> TableRow:
-    """Make a row of what the file says of it and of all rows."""
+    """Create a row from its entry in the file and the settings of all rows."""
     joined = {
         key: {**common.get(key, {}), **entry.pop(key, {})}
         for key in _OF_ROWS
@@ -211,7 +212,7 @@ def _row(entry: dict[str, Any], common: dict[str, Any]) -> TableRow:
     return TableRow(arguments=joined, sizes=sizes, **entry)
 
 
-# The columns of the tables: how a model is scored for each.
+# Measures: how a model is scored for each column of the tables.
 
 
 @dataclass(frozen=True)
@@ -219,13 +220,13 @@ class Measure:
     """A way to score a model.
 
     Attributes:
-        verb: what is run: ``finetune``, or ``feature_based`` on frozen states, for every seed;
-            ``pairs`` answers pairs of held-out text; ``blimp`` tells right sentences from wrong
-            ones; ``time`` measures how long answering takes; ``pretrain`` is nothing more, since
-            that has scored its held-out text.
+        verb: the verb to run: ``finetune``, or ``feature_based`` on frozen states, for every seed;
+            ``pairs`` classifies pairs of held-out text; ``blimp`` compares acceptable and
+            unacceptable sentences; ``time`` measures how long answering takes; ``pretrain`` does
+            nothing further, because pre-training has scored its held-out text.
         score: the name of the score among those of the verb.
-        arguments: of the verb, beside data and model.
-        data: where its data stand in the folder of all data, the first that is there.
+        arguments: of the verb, in addition to data and model.
+        data: possible places of its data in the folder of all data; the first that exists is used.
         percent: whether the score is a share, written times 100.
     """
 
@@ -236,7 +237,7 @@ class Measure:
     percent: bool = True
 
     def find(self, data: Path) -> Path | None:
-        """Return where its data are below `data`; None where they are not there."""
+        """Return the place of its data below `data`; None if they are missing."""
         places = (data / place for place in self.data)
         return next((place for place in places if place.exists()), None)
 
@@ -264,8 +265,9 @@ def _held_out(score: str, **more: Any) -> Measure:
     return Measure("pretrain", score, **more)
 
 
-#: By their names in the tables. Accuracies of sentence pairs are of the pairs of held-out text;
-#: BLiMP asks what pre-training alone has taught, and says something of the smallest models too.
+#: The measures by their names in the tables. Accuracies of sentence pairs are on pairs of held-out
+#: text; BLiMP measures the effect of pre-training alone, and is informative even for the smallest
+#: models.
 MEASURES = {
     "CoLA": _glue("CoLA", "matthews"),
     "SST-2": _glue("SST-2"),
@@ -303,26 +305,25 @@ MEASURES = {
 }
 
 
-# Hold text out of a corpus: most documents for training, some for scores of pre-training.
+# Held-out text: most documents of a corpus for training, some for scores of pre-training.
 
-#: Files in the folder that :func:`split_text` writes.
+#: The files in the folder that :func:`split_text` writes.
 TRAINING, HELD_OUT = "training.jsonl.zst", "held-out.jsonl.zst"
-#: Of so many documents one is held out, until there are enough characters.
+#: One in this many documents is held out, until there are enough characters.
 _ONE_OF = 50
-#: Characters that are held out at the most: some 300,000 tokens, of which an evaluation sees
-#: 200,000.
+#: The most characters that are held out: some 300,000 tokens, of which an evaluation uses 200,000.
 _ENOUGH = 1_500_000
 
 
 def split_text(folder: Path, corpus: Sequence[str]) -> dict[str, Any]:
-    """Write the documents of a corpus into two files of `folder`, all at once.
+    """Write the documents of a corpus into two files of `folder`, which appears only when complete.
 
     Args:
-        folder: made; where it is there, it is taken as it is.
+        folder: created; if it exists, it is used as it is.
         corpus: files and folders of texts.
 
     Returns:
-        How many documents each file has.
+        The number of documents of each file.
 
     Raises:
         BertineError: fewer than two documents; what reading the corpus raises.
@@ -350,7 +351,7 @@ def split_text(folder: Path, corpus: Sequence[str]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _lines(path: Path) -> Iterator[TextIO]:
-    """Yield a compressed file to write lines to."""
+    """Open a compressed file for writing lines, within the context."""
     with (
         os_errors(path, "writing it"),
         open(path, "wb") as file,
