@@ -116,7 +116,7 @@ _NUMBERS = "font-variant-numeric: tabular-nums"
 
 
 def in_notebook() -> bool:
-    """Tell whether this process is the kernel of a notebook. Imports nothing."""
+    """Return whether this process is the kernel of a notebook. Imports nothing."""
     ipython = sys.modules.get("IPython")
     if ipython is None:
         return False
@@ -289,7 +289,7 @@ def _shows_notes() -> bool:
 
 
 def shows_bars() -> bool:
-    """Tell whether a bar can change in its place: in a terminal or a notebook, not in a file or
+    """Return whether a bar can change in its place: in a terminal or a notebook, not in a file or
     where :data:`logger` has another handler."""
     return _shows_notes() and (console.is_terminal or in_notebook())
 

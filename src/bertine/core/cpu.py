@@ -130,13 +130,13 @@ _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_AD
 
 
 def launched() -> bool:
-    """Tell whether this is one of several processes of one command."""
+    """Return whether this is one of several processes of one command."""
     complete = all(os.environ.get(name) for name in _VARIABLES)
     return complete and int(os.environ["WORLD_SIZE"]) > 1
 
 
 def is_main() -> bool:
-    """Tell whether this process is the one that prints and writes: the first, or the only one."""
+    """Return whether this process is the one that prints and writes: the first, or the only one."""
     return not launched() or int(os.environ["RANK"]) == 0
 
 
@@ -178,7 +178,7 @@ def store(timeout: float = 300.0) -> Store:
 
 
 def tells() -> bool:
-    """Tell whether this process is the one to say how the command ended: the first that asks.
+    """Return whether this process is the one to say how the command ended: the first that asks.
 
     A mistake is usually everybody's, and is to be printed once; one that a single process meets (a
     file that only its machine lacks) is to be printed by that one.
@@ -233,7 +233,7 @@ def set_spin_count() -> None:
 
 
 def spin_count_is_given() -> bool:
-    """Tell whether the user has said how the threads are to wait."""
+    """Return whether the user has said how the threads are to wait."""
     return any(name in os.environ for name in _WAITING)
 
 

@@ -138,7 +138,7 @@ def _lock(handle: int) -> bool | None:
 
 
 def _is_same(handle: int, path: Path) -> bool:
-    """Tell whether the open file `handle` is what `path` names."""
+    """Return whether the open file `handle` is what `path` names."""
     try:
         return os.path.samestat(os.fstat(handle), os.stat(path))
     except OSError:
@@ -405,7 +405,7 @@ def _special_kind(path: str | Path) -> str | None:
 
 
 def _is_pointer(path: str | Path) -> bool:
-    """Tell whether a file is a pointer of Git LFS."""
+    """Return whether a file is a pointer of Git LFS."""
     try:
         if os.stat(path).st_size > _MOST_OF_POINTER:
             return False

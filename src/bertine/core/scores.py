@@ -42,7 +42,7 @@ _WIDEST = 8
 
 
 def is_share(name: str) -> bool:
-    """Tell whether the score `name` is a share of 1, to be written in percent."""
+    """Return whether the score `name` is a share of 1, to be written in percent."""
     return not name.endswith(_NOT_SHARES)
 
 
@@ -174,7 +174,7 @@ def share_interval(share: float, total: int) -> tuple[float, float]:
 
 
 def enough_examples(difference: float, count: int) -> bool:
-    """Tell whether two shares of the same `count` examples differ by so many of them that it is
+    """Return whether two shares of the same `count` examples differ by so many of them that it is
     hardly chance, even if all those examples speak for the same one of the two."""
     return round(difference * count, 6) >= _FEWEST_EXAMPLES
 

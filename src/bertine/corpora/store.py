@@ -86,7 +86,7 @@ class StoredDocument:
 
 
 def is_store(folder: Path) -> bool:
-    """Tell whether `folder` holds a token store, whole or damaged."""
+    """Return whether `folder` holds a token store, whole or damaged."""
     try:
         manifest = read_json(folder / MANIFEST)
     except BertineError:

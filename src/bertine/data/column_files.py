@@ -152,7 +152,7 @@ def _text(row: TableRow) -> str:
 
 
 def _outside(text: str) -> bool:
-    """Tell whether a line is between sentences."""
+    """Return whether a line is between sentences."""
     return not text.strip(_SPACE) or text.startswith(DOCUMENT)
 
 
@@ -182,7 +182,7 @@ def column_number(name: str | None) -> int | None:
 
 
 def looks_like_columns(head: Iterable[str]) -> bool:
-    """Tell whether the first lines of a file are those of a column file, and not of a text.
+    """Return whether the first lines of a file are those of a column file, and not of a text.
 
     They are where the first one begins a document; or where at least two words all have the same
     number of columns, two or more, and tabs separate them or the last column holds only tags of
@@ -338,7 +338,7 @@ def _word_number(head: Sequence[Sequence[Line]], said: int | None, *, named: boo
 
 
 def _tags_first(head: Sequence[Sequence[Line]]) -> bool:
-    """Tell whether the first column marks entities, and the second does not."""
+    """Return whether the first column marks entities, and the second does not."""
     types, second = _types(_cells(head, 0)), _cells(head, 1)
     return bool(types) and types != {""} and bool(second) and _types(second) is None
 

@@ -428,7 +428,7 @@ def _fitting(words: list[bytes]) -> tuple[tuple[Encoding, ...], bytes]:
 
 
 def _has_usual(encoding: Encoding, words: Sequence[bytes]) -> bool:
-    """Tell whether a character of some word is usual in an encoding."""
+    """Return whether a character of some word is usual in an encoding."""
     usual = {*encoding.usual}
     return any(not usual.isdisjoint(word.decode(encoding.codec, "replace")) for word in words)
 

@@ -127,7 +127,7 @@ def strange_tags(counts: Counter[str]) -> set[str]:
 
 
 def _is_mark(match: re.Match[str]) -> bool:
-    """Tell whether a tag has a type, and a letter of some scheme."""
+    """Return whether a tag has a type, and a letter of some scheme."""
     letter = match["letter"].upper()
     return bool(match["type"]) and any(letter in letters for letters in _LETTERS.values())
 
@@ -281,7 +281,7 @@ def misfits(tags: Sequence[str], scheme: Scheme) -> int:
 
 
 def is_entity_tag(tag: str) -> bool:
-    """Tell whether a tag is ``O`` or has one of the prefixes ``B``, ``I``, ``E``, ``S``."""
+    """Return whether a tag is ``O`` or has one of the prefixes ``B``, ``I``, ``E``, ``S``."""
     return _TAG.fullmatch(tag) is not None
 
 

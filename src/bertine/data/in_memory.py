@@ -129,7 +129,7 @@ def as_source(data: Any, name: str) -> Source:
 
 
 def reads_again(source: Source) -> bool:
-    """Tell whether a source gives its rows each time that it is read: standard input and pipes do
+    """Return whether a source gives its rows each time that it is read: standard input and pipes do
     so but once. What is missing is for the reader to refuse."""
     if isinstance(source, InMemoryTable):
         return True
@@ -159,13 +159,13 @@ def as_table(data: Any, name: str = NAME) -> InMemoryTable:
 
 
 def is_frame(value: Any) -> bool:
-    """Tell whether a value has named columns, as data frames and dictionaries of columns have."""
+    """Return whether a value has named columns, as data frames and dictionaries of columns have."""
     named = hasattr(value, "columns") or hasattr(value, "column_names")
     return named or isinstance(value, Mapping)
 
 
 def _is_table(value: Any) -> bool:
-    """Tell whether a value in a dictionary is a table, and not a column."""
+    """Return whether a value in a dictionary is a table, and not a column."""
     return is_frame(value) or _is_rows(value)
 
 

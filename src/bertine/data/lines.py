@@ -438,7 +438,7 @@ def _csv_delimiter(first: str, wanted: Sequence[str]) -> str:
 
 
 def is_json_object(line: str) -> bool:
-    """Tell whether a line is a whole JSON object."""
+    """Return whether a line is a whole JSON object."""
     if not line.lstrip().startswith("{"):
         return False
     try:
@@ -532,7 +532,7 @@ def _looks_quoted(cell: str) -> bool:
 
 
 def needs_quotes(path: Path) -> bool:
-    """Tell whether a tsv file can be read with quotes around cells alone: so all of its rows have
+    """Return whether a tsv file can be read with quotes around cells alone: so all of its rows have
     the cells of the header, and every quote is a part of a quoted cell; without, one row has more
     or fewer, or all names in the header have quotes. pandas and Excel quote a cell that holds a
     tab, a line break or a quote; R quotes all texts."""
@@ -575,7 +575,7 @@ def _begins_quoted(reader: BinaryIO) -> bool:
 
 
 def _has_quotes(reader: BinaryIO, tabs: int) -> bool:
-    """Tell whether lines have quotes, and one of them another number of tabs."""
+    """Return whether lines have quotes, and one of them another number of tabs."""
     quotes = other = False
     while line := reader.readline(MAX_LINE_BYTES):
         quotes = quotes or b'"' in line

@@ -30,7 +30,7 @@ _WRITTEN_CHARACTERS = 1 << 25
 
 
 def is_parquet(path: object) -> bool:
-    """Tell whether something is the path of a Parquet file, by its name; a table in memory is
+    """Return whether something is the path of a Parquet file, by its name; a table in memory is
     not."""
     return isinstance(path, str | Path) and Path(path).suffix.lower() in SUFFIXES
 

@@ -298,7 +298,7 @@ def span_files(data: Data, *, official: bool) -> tuple[Source, Source | None]:
 
 
 def _holds_json(path: Path) -> bool:
-    """Tell whether a file is SQuAD's, or a folder has a training file called .json, and no
+    """Return whether a file is SQuAD's, or a folder has a training file called .json, and no
     table."""
     if path.is_file():
         return load_squad(path) is not None

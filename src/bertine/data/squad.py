@@ -182,7 +182,7 @@ class SpanExamples(Examples[Question]):
 
 
 def _target(gold: Gold) -> bool:
-    """Tell whether there is something to train on."""
+    """Return whether there is something to train on."""
     return gold.span is not None or (gold.v2 and not gold.answers)
 
 

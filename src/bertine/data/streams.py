@@ -125,7 +125,7 @@ _SPACE = re.compile(r"\s*")
 
 
 def begins_list(first: str) -> bool:
-    """Tell whether the first line of a file is that of one list of JSON objects."""
+    """Return whether the first line of a file is that of one list of JSON objects."""
     return _LIST.match(first) is not None
 
 

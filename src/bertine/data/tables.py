@@ -304,7 +304,7 @@ class Table:
         raise BertineError(f"{self.name}:{row.line}: the label {column!r} is {what}{needed}")
 
     def has_label(self, row: TableRow, column: str) -> bool:
-        """Tell whether there is anything in `column`: no empty cell, no null or NaN, and in JSON
+        """Return whether there is anything in `column`: no empty cell, no null or NaN, and in JSON
         lines the key."""
         value = row.values.get(column)
         if isinstance(value, str):

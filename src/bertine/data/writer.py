@@ -143,7 +143,7 @@ def _written_as_read() -> Iterator[None]:
 
 
 def is_stream(path: str | Path) -> bool:
-    """Tell whether it is stdout (``-``), a device or a pipe: written to, as it cannot be
+    """Return whether it is stdout (``-``), a device or a pipe: written to, as it cannot be
     replaced."""
     return str(path) == "-" or (Path(path).exists() and not Path(path).is_file())
 

@@ -44,7 +44,7 @@ def marked(characters: str) -> str:
 
 
 def goes_on(name: str) -> bool:
-    """Tell whether a piece goes on with the word before it."""
+    """Return whether a piece goes on with the word before it."""
     return len(name) > len(_MARK) and name.startswith(_MARK)
 
 
@@ -334,14 +334,14 @@ class Kind(ABC):
 
     @classmethod
     def is_of_json(cls, value: Mapping[str, Any]) -> bool:
-        """Tell whether the contents of a tokenizer.json are of this kind, and not of another one
+        """Return whether the contents of a tokenizer.json are of this kind, and not of another one
         with the same :attr:`model`."""
         model = value.get("model")
         return isinstance(model, dict) and model.get("type") == cls.model
 
     @classmethod
     def is_of_files(cls, path: Path) -> bool:
-        """Tell whether the files of :attr:`vocabularies` in a folder, or one of them, are of this
+        """Return whether the files of :attr:`vocabularies` in a folder, or one of them, are of this
         kind, and not of another one that calls its files alike."""
         return True
 
@@ -381,7 +381,7 @@ class Kind(ABC):
 
     @abstractmethod
     def continues(self, token: str) -> bool:
-        """Tell whether a token that is not special goes on with the word before it."""
+        """Return whether a token that is not special goes on with the word before it."""
 
     @abstractmethod
     def name_of(self, token: str) -> str:
@@ -452,7 +452,7 @@ class Kind(ABC):
         return None
 
     def extends(self, other: Kind) -> bool:
-        """Tell whether a vocabulary that begins with that of `other` reads text as it does."""
+        """Return whether a vocabulary that begins with that of `other` reads text as it does."""
         return False
 
     def parts_of(self, token: str, known: Callable[[str], int | None]) -> list[int]:
@@ -591,7 +591,7 @@ def read_lines(file: Path, what: str, name: str) -> list[str]:
 
 
 def divides_words(value: Mapping[str, Any]) -> bool:
-    """Tell whether a tokenizer.json with BPE marks the ends of words, and is of no bytes."""
+    """Return whether a tokenizer.json with BPE marks the ends of words, and is of no bytes."""
     before = value.get("pre_tokenizer")
     of_bytes = isinstance(before, dict) and before.get("type") == "ByteLevel"
     return bool(value["model"].get("end_of_word_suffix")) and not of_bytes

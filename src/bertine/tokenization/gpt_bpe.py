@@ -58,7 +58,7 @@ _AHEAD = 16
 
 
 def has_exact_words() -> bool:
-    """Tell whether both packages are installed."""
+    """Return whether both packages are installed."""
     return find_spec("ftfy") is not None and find_spec("spacy") is not None
 
 
@@ -350,7 +350,7 @@ def _special(ids: Mapping[str, int], source: str) -> SpecialTokens:
 
 
 def _is_exact(file: Path, ids: Mapping[str, int], config: Mapping[str, Any]) -> bool:
-    """Tell whether texts are divided as the published code does, and say so where they should be
+    """Return whether texts are divided as the published code does, and say so where they should be
     and cannot."""
     division = config.get(_WORDS)
     if division not in (None, EXACT, LIKE_BERT):

@@ -137,7 +137,7 @@ class VocabLearner:
         return Quality(pieces, words, word_pieces, unknown, singles)
 
     def is_part(self, token: str) -> bool:
-        """Tell whether a token is a part of a character."""
+        """Return whether a token is a part of a character."""
         return False
 
     def marks_word(self, tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
@@ -347,7 +347,7 @@ class _Alphabet:
 
 
 def _goes_on(backend: tokenizers.Tokenizer, character: str) -> bool:
-    """Tell whether `character` (normalized) can stand inside a word."""
+    """Return whether `character` (normalized) can stand inside a word."""
     text = backend.normalizer.normalize_str(f"a{character}")
     return len(backend.pre_tokenizer.pre_tokenize_str(text)) == 1
 
@@ -486,5 +486,5 @@ class WordBpeLearner(VocabLearner):
 
 
 def _is_character(token: str) -> bool:
-    """Tell whether a token is one character, at the end of a word or before it."""
+    """Return whether a token is one character, at the end of a word or before it."""
     return len(token.removesuffix(END)) == 1

@@ -67,7 +67,7 @@ FILES = frozenset(
 
 
 def holds_tokenizer(folder: Path) -> bool:
-    """Tell whether a folder holds the files of a tokenizer."""
+    """Return whether a folder holds the files of a tokenizer."""
     return any(
         all((folder / name).exists() for name in names)
         for names in (
@@ -394,7 +394,7 @@ class Tokenizer:
         return None if kind is None else Tokenizer(kind, "vocabulary")
 
     def extends(self, old: Tokenizer) -> bool:
-        """Tell whether it has the tokens of `old` at their ids, more after them, and reads text
+        """Return whether it has the tokens of `old` at their ids, more after them, and reads text
         alike."""
         return (
             self.vocab_size > old.vocab_size

@@ -156,7 +156,7 @@ def check_normalizer(file: Path, normalizer: Any) -> None:
 
 
 def _may_replace(step: Part) -> bool:
-    """Tell whether a replacement makes no text longer."""
+    """Return whether a replacement makes no text longer."""
     pattern, content = step.get("pattern"), step.get("content")
     if not isinstance(pattern, dict) or len(pattern) != 1 or not isinstance(content, str):
         return False
@@ -167,7 +167,7 @@ def _may_replace(step: Part) -> bool:
 
 
 def keeps_to_words(normalizer: Part | None) -> bool:
-    """Tell whether a word is normalized alike wherever it stands between spaces. To strip a text
+    """Return whether a word is normalized alike wherever it stands between spaces. To strip a text
     changes no word: one is put a space in front of anyway."""
     for step in steps_of(normalizer):
         if step["type"] == "Replace":

@@ -126,7 +126,7 @@ class VocabReport(Shown):
 
 
 def is_tokenizer_folder(folder: Path) -> bool:
-    """Tell whether `folder` holds a tokenizer's files and nothing else."""
+    """Return whether `folder` holds a tokenizer's files and nothing else."""
     return {path.name for path in folder.iterdir()} <= kinds.FILES and kinds.holds_tokenizer(folder)
 
 

@@ -364,7 +364,7 @@ def _class_name(config: Mapping[str, Any]) -> str:
 
 
 def _puts_cls_and_sep(post_processor: Any) -> bool:
-    """Tell whether the last step of a tokenizer.json puts the special tokens where BERT has them
+    """Return whether the last step of a tokenizer.json puts the special tokens where BERT has them
     around one text."""
     step = post_processor if isinstance(post_processor, dict) else {}
     places = step.get("single") if step.get("type") == "TemplateProcessing" else None
@@ -440,7 +440,7 @@ def _read_tokens(file: Path) -> list[str]:
 
 
 def _looks_uncased(tokens: Iterable[str]) -> bool:
-    """Tell whether no token has a capital letter A-Z, but those in brackets ([CLS], <S>)."""
+    """Return whether no token has a capital letter A-Z, but those in brackets ([CLS], <S>)."""
     brackets = {"[": "]", "<": ">"}
     return not any(
         re.search("[A-Z]", token)

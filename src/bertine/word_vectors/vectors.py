@@ -288,7 +288,7 @@ def check_target(path: Path | str) -> None:
 
 
 def is_word_vectors(path: Path | str) -> bool:
-    """Tell whether `path` is a folder of word vectors."""
+    """Return whether `path` is a folder of word vectors."""
     return (Path(path) / SETTINGS).is_file()
 
 
