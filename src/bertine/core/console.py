@@ -1,4 +1,4 @@
-"""What a person sees in the terminal: progress and notes on stderr, results on stdout."""
+"""Format text for the terminal, report progress on stderr, and show results in Python."""
 
 from __future__ import annotations
 
@@ -38,35 +38,34 @@ from rich.text import Text
 from bertine.core import cpu
 from bertine.core.errors import BertineError
 
-# Texts from outside on their way to a terminal: what could move its cursor, turn the direction of
-# writing or fill it is shown as an escape, or cut.
+# Safe text: escape or cut outside text that could harm a terminal.
 #
-# File names, labels, texts and error messages that quote them all pass through here before they
-# are printed (:mod:`bertine.core.console`, :mod:`bertine.cli`, :mod:`bertine.core.process`). What
-# is written to a file or a pipe does not.
+# File names, labels, texts, and error messages that quote them pass through here before they are
+# printed: they could move the cursor, reverse the writing direction or fill the screen. Text that
+# is written to a file or a pipe is not changed.
 
-#: What ends a line, moves the cursor, turns the direction of writing, or is half a character.
+#: Characters that end a line, move the cursor or change the writing direction, and surrogates.
 _CONTROL_CHARACTERS = (
     "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
 )
 _CONTROL = re.compile(f"[{_CONTROL_CHARACTERS}]")
 _CONTROL_IN_LINES = re.compile(f"(?![\n\t])[{_CONTROL_CHARACTERS}]")
-#: How an encoding writes what it lacks (``open(…, errors=ESCAPED)``): as JSON does, so that JSON
-#: stays JSON.
+#: Error handler for characters that an encoding lacks (``open(…, errors=ESCAPED)``): it escapes
+#: them as JSON does, so that JSON stays valid.
 ESCAPED = "bertine.escaped"
-#: Characters of one message; of a longer one the middle is left out.
+#: Most characters of one message; the middle of a longer one is left out.
 _LONGEST_MESSAGE = 4000
 
 
 def visible(text: str) -> str:
-    """Return a text from outside, such as a label or a file name, for one line of the terminal:
-    line breaks and other control characters escaped, as in "a\\nb"."""
+    """Escape line breaks and other control characters in outside text, such as a label or a file
+    name, so that it fits on one terminal line: "a\\nb"."""
     return _CONTROL.sub(_escape, text)
 
 
 def printable(text: str) -> str:
-    """Return lines for the terminal that may hold texts from outside: control characters escaped,
-    but for line breaks and tabs."""
+    """Escape control characters, except line breaks and tabs, in lines that may hold outside
+    text."""
     return _CONTROL_IN_LINES.sub(_escape, text)
 
 
@@ -84,7 +83,7 @@ codecs.register_error(ESCAPED, _escape_lacking)
 
 
 def shortened(text: str, limit: int = _LONGEST_MESSAGE) -> str:
-    """Return `text`; where it has more than `limit` characters, its beginning and end alone."""
+    """Return `text`; keep only its beginning and end if it has more than `limit` characters."""
     if len(text) <= limit:
         return text
     half = limit // 2
@@ -92,31 +91,30 @@ def shortened(text: str, limit: int = _LONGEST_MESSAGE) -> str:
 
 
 def one_line(message: object) -> str:
-    """Return a message as one line of bounded length, every control character in it shown."""
-    # Cut before anything is searched in it: a message may quote a line of many megabytes.
+    """Return a message as one line of bounded length, with control characters escaped."""
+    # Cut first, search later: a message may quote a line of many megabytes.
     return visible(" ".join(shortened(str(message)).split()))
 
 
 def briefly(value: object, limit: int = 80) -> str:
-    """Return a value from outside for a message: as Python writes it, its beginning where it is
-    long."""
+    """Return the ``repr`` of an outside value for a message, cut if it is long."""
     text = repr(value)
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
-# Progress in a notebook: one bar that changes in its place.
+# Progress in a notebook: one bar that is redrawn in place.
 #
-# A kernel (Jupyter, Colab, VS Code) has no terminal: what is printed becomes output of the cell,
-# line after line. It can replace an output that it has shown, though, and that is what a bar does
-# here. No widgets and no scripts are needed, and the last state stays in the saved notebook.
+# A kernel (Jupyter, Colab, VS Code) has no terminal: printed text is appended to the cell's output.
+# But a kernel can replace an output, which the bar uses. It needs no widgets and no scripts, and a
+# saved notebook keeps its last state.
 
-#: Seconds between two states of a bar.
+#: Seconds between two redraws of a bar.
 _EVERY = 0.25
 _NUMBERS = "font-variant-numeric: tabular-nums"
 
 
 def in_notebook() -> bool:
-    """Return whether this process is the kernel of a notebook. Imports nothing."""
+    """Return whether this process is a notebook kernel. Imports nothing."""
     ipython = sys.modules.get("IPython")
     if ipython is None:
         return False
@@ -125,9 +123,9 @@ def in_notebook() -> bool:
 
 
 class NotebookProgress(Progress):
-    """A display of bars that are one output of the cell, which changes in its place.
+    """A progress display whose bars are one cell output that is redrawn in place.
 
-    The columns of its base are not used. A task's fields ``facts`` and ``ends`` are those of
+    The columns of the base class are not used. The task fields ``facts`` and ``ends`` are those of
     :func:`bertine.core.console.progress`.
     """
 
@@ -142,7 +140,7 @@ class NotebookProgress(Progress):
             self._show()
 
     def refresh(self) -> None:
-        """Show the state of now, at most four times a second."""
+        """Show the current state, at most four times a second."""
         if not self.disable and self.tasks and time.monotonic() - self._shown >= _EVERY:
             self._show()
 
@@ -170,8 +168,8 @@ class NotebookProgress(Progress):
 
 
 def seconds_left(task: Task) -> float | None:
-    """Return the seconds until a task is done: by its field ``ends``, where it has one, else by its
-    mean speed so far; None where that is unknown."""
+    """Estimate the seconds until a task is done, from its field ``ends`` or else from its mean
+    speed so far; None if unknown."""
     ends = task.fields.get("ends")
     if ends is None or task.finished:
         return task.time_remaining
@@ -179,14 +177,14 @@ def seconds_left(task: Task) -> float | None:
 
 
 def clock(seconds: float) -> str:
-    """Write 3725.4 seconds as "1:02:05"."""
+    """Format 3725.4 seconds as "1:02:05"."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours:d}:{minutes:02d}:{rest:02d}"
 
 
 def _words(task: Task) -> list[str]:
-    """Return how much is done, how long that took, and how long the rest will take."""
+    """Return the amount done, the time taken and the time left."""
     words = []
     if task.total is not None:
         words.append(f"{task.percentage:.0f}% ({task.completed:,.0f} of {task.total:,.0f})")
@@ -208,8 +206,8 @@ def _line(task: Task) -> str:
 
 
 def _html(task: Task) -> str:
-    """Return a bar with its words, and the facts below it."""
-    # A bar without a value is one whose end is unknown.
+    """Return HTML of a bar with its figures, and the facts below it."""
+    # A bar without a value has an unknown end.
     value = "" if task.total is None else f'value="{task.completed:g}" max="{task.total:g}" '
     facts = html.escape(_facts(task))
     below = f'<div style="opacity: 0.75; white-space: pre-wrap">{facts}</div>' if facts else ""
@@ -220,13 +218,13 @@ def _html(task: Task) -> str:
     )
 
 
-#: Notes, warnings and progress. Never mixed into the results on stdout. Of several processes of
-#: one command the first alone speaks.
-#: In a notebook they are plain lines below the cell: a frontend shows stderr as an alarm, and of
-#: each thing that Rich prints there it makes an output of its own.
+#: Notes, warnings and progress, never mixed with the results on stdout. If a command has several
+#: processes, only the first one prints.
+#: In a notebook they are plain lines below the cell: front ends mark stderr as an alarm, and each
+#: print of Rich would become a separate output.
 _NOTEBOOK = in_notebook()
-#: A program that a cell has started (``%%bash``) prints into a pipe. The kernel asks it for colours
-#: (``FORCE_COLOR``), from which Rich concludes that it may move the cursor, too.
+#: A program started by a cell (``%%bash``) prints to a pipe. The kernel asks it for colours
+#: (``FORCE_COLOR``), from which Rich wrongly concludes that it may move the cursor, too.
 _FROM_A_CELL = "JPY_PARENT_PID" in os.environ and sys.stderr is not None and not sys.stderr.isatty()
 console = Console(
     stderr=not _NOTEBOOK,
@@ -242,8 +240,8 @@ _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 @contextmanager
 def quietly(quiet: bool = True) -> Iterator[None]:
-    """Print no notes and no progress, if `quiet` or within another such; warnings are printed all
-    the same."""
+    """Suppress notes and progress if `quiet` or inside another such block; warnings are still
+    printed."""
     token = _quiet.set(quiet or _quiet.get())
     try:
         yield
@@ -252,8 +250,8 @@ def quietly(quiet: bool = True) -> Iterator[None]:
 
 
 def _printable_record(record: logging.LogRecord) -> bool:
-    """Drop what is not to be shown; make the rest printable: control characters are shown, and a
-    long message loses its middle."""
+    """Filter out records that are not shown; escape the control characters of the others and cut
+    long messages in the middle."""
     if console.quiet or (_quiet.get() and record.levelno < logging.WARNING):
         return False
     record.msg, record.args = shortened(printable(record.getMessage())), ()
@@ -261,7 +259,8 @@ def _printable_record(record: logging.LogRecord) -> bool:
 
 
 class TerminalHandler(logging.Handler):
-    """Print notes and warnings to stderr, above a progress bar, if no other handler gets them."""
+    """A handler that prints notes and warnings to stderr, above a progress bar, if no other handler
+    gets them."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record; Rich's markup is not interpreted."""
@@ -289,23 +288,23 @@ def _shows_notes() -> bool:
 
 
 def shows_bars() -> bool:
-    """Return whether a bar can change in its place: in a terminal or a notebook, not in a file or
-    where :data:`logger` has another handler."""
+    """Return whether a bar can be redrawn in place: in a terminal or a notebook, but not in a file
+    or if :data:`logger` has another handler."""
     return _shows_notes() and (console.is_terminal or in_notebook())
 
 
 def progress(*, show: bool = True) -> Progress:
-    """Make a live progress display with an estimate of the time left; nothing unless `show`.
+    """Create a live progress display with the estimated time left; it is empty unless `show`.
 
-    A task may have the field ``facts``, texts that are shown below its bar, and the field
-    ``ends``, the time of :func:`time.monotonic` when it will be done, for one who knows better
-    than the mean speed so far.
+    A task may have the field ``facts``, texts shown below its bar, and the field ``ends``, the
+    :func:`time.monotonic` time of its end if the caller knows it better than the mean speed so far
+    does.
     """
     kind = NotebookProgress if in_notebook() else _Progress
     return kind(
         SpinnerColumn(table_column=Column(no_wrap=True)),
         _Description(table_column=Column(no_wrap=True)),
-        BarColumn(bar_width=24),  # the one column that gives way in a narrow terminal
+        BarColumn(bar_width=24),  # the only column that shrinks in a narrow terminal
         TaskProgressColumn(table_column=Column(no_wrap=True)),
         MofNCompleteColumn(table_column=Column(no_wrap=True)),
         TimeElapsedColumn(table_column=Column(no_wrap=True)),
@@ -313,16 +312,16 @@ def progress(*, show: bool = True) -> Progress:
         console=console,
         transient=False,
         disable=not (show and _shows_notes()),
-        # Results on stdout stay on stdout, also while a display is live on stderr.
+        # Keep results on stdout while a display is live on stderr.
         redirect_stdout=False,
-        # Of all updates that are kept, not of the last half minute: one may take longer.
+        # Average over all updates kept, not the last half minute: one update may take longer.
         speed_estimate_period=float("inf"),
     )
 
 
 class _Progress(Progress):
-    """Bars, and below them the facts of each task, broken between two facts where a line is
-    full: a terminal of any width shows all of them, and the time left."""
+    """Bars with the facts of each task below them, wrapped between facts: a terminal of any width
+    shows all facts and the time left."""
 
     def get_renderables(self) -> Iterable[RenderableType]:
         yield self.make_tasks_table(self.tasks)
@@ -337,14 +336,15 @@ class _Progress(Progress):
 
 
 class _Description(ProgressColumn):
-    """What a bar is about, often a file: neither markup nor control characters count."""
+    """A column for the subject of a bar, often a file name, with markup and control characters
+    shown as text."""
 
     def render(self, task: Task) -> Text:
         return Text(visible(task.description))
 
 
 class _TimeLeft(TimeRemainingColumn):
-    """Until the task's field ``ends``, where it has one; nothing where nobody knows the end."""
+    """The time until the task's field ``ends``, if it has one; empty if the end is unknown."""
 
     def render(self, task: Task) -> Text:
         left = seconds_left(task)
@@ -356,16 +356,16 @@ class _TimeLeft(TimeRemainingColumn):
 
 
 def visible_list(texts: Iterable[str]) -> str:
-    """List texts from outside, each :func:`visible`, with commas between them."""
+    """List outside texts, each :func:`visible`, separated by commas."""
     return ", ".join(map(visible, texts))
 
 
 @dataclass(frozen=True)
 class LineTable:
-    """The properties that the lines of a table have in common.
+    """Properties shared by all lines of a table.
 
     Attributes:
-        left: the columns that are set left-aligned.
+        left: indices of the left-aligned columns.
         head: whether the first line names the columns.
     """
 
@@ -374,7 +374,7 @@ class LineTable:
 
 
 class TableLine(str):
-    """A line of :func:`aligned` that knows its cells, for places that have real tables."""
+    """A line of :func:`aligned` that keeps its cells, for output with real tables (HTML)."""
 
     table: LineTable
     number: int
@@ -384,11 +384,11 @@ class TableLine(str):
 def aligned(
     rows: Iterable[Sequence[str]], left: Sequence[int] = (0,), *, head: bool = False
 ) -> list[str]:
-    """Return the lines of a table in the terminal, where Chinese characters take two places.
+    """Format a table for the terminal, where Chinese characters are two columns wide.
 
     Args:
-        rows: cells, equally many in each.
-        left: the columns that begin at the same place; those of the others, numbers, end there.
+        rows: the cells; all rows have the same length.
+        left: the left-aligned columns; the others, numbers, are right-aligned.
         head: whether the first row names the columns.
     """
     rows = list(rows)
@@ -409,8 +409,8 @@ def aligned(
 
 
 def plural(count: int, noun: str, one: str = "", more: str = "") -> str:
-    """Return a number of things in words: "1 row", "2 rows"; with what is said of `one` and of
-    `more`, "1 row was", "2 rows were"."""
+    """Format a count with its noun: "1 row", "2 rows"; with verbs for one (`one`) and several
+    (`more`): "1 row was", "2 rows were"."""
     words = f"1 {noun}" if count == 1 else f"{count:,} {_plural(noun)}"
     said = one if count == 1 else more
     return f"{words} {said}" if said else words
@@ -418,7 +418,7 @@ def plural(count: int, noun: str, one: str = "", more: str = "") -> str:
 
 def _plural(noun: str) -> str:
     """Return the regular plural of an English noun."""
-    if noun.endswith("epoch"):  # spoken with a k
+    if noun.endswith("epoch"):  # pronounced with a k
         return f"{noun}s"
     if noun.endswith("y") and noun[-2:-1] not in "aeiou":
         return f"{noun[:-1]}ies"
@@ -426,7 +426,7 @@ def _plural(noun: str) -> str:
 
 
 def human_count(value: float) -> str:
-    """Write 1234567 as '1.2M'."""
+    """Format 1234567 as '1.2M'."""
     for limit, suffix in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
             return f"{value / limit:.1f}{suffix}"
@@ -434,12 +434,12 @@ def human_count(value: float) -> str:
 
 
 def human_bytes(size: int) -> str:
-    """Write 1234567 as '1.2 MB'."""
+    """Format 1234567 as '1.2 MB'."""
     return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
 
 
 def human_time(seconds: float) -> str:
-    """Write 75 as '1 min 15 s'."""
+    """Format 75 as '1 min 15 s'."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -449,17 +449,16 @@ def human_time(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
-# How results look where Python shows them: at a prompt, in ``print()`` and in a notebook.
+# Results in Python: show a result at a prompt, in ``print()`` and in a notebook.
 #
-# A result has ``lines()``, what its command prints. :class:`Shown` makes text and HTML of them,
-# so no result has a look of its own to keep up. Tables are known by
-# :class:`bertine.core.console.TableLine`.
+# ``lines()`` of a result gives the output of its command. :class:`Shown` turns it into text and
+# HTML, so that no result has to format itself. Tables are recognized by :class:`TableLine`.
 
 Item = TypeVar("Item")
 
-#: Lines, or rows of a table, that are shown; of more it is said how many there are.
+#: Most lines or table rows shown; the number of the rest is stated.
 _MOST = 60
-# No colours but shades of what is there already, so that light and dark notebooks are the same.
+# Only shades of the existing colours, so that light and dark notebooks both work.
 _TABLE = "border-collapse: collapse; margin: 0.5em 0; color: inherit; font-size: inherit"
 _CELL = "padding: 0.15em 0.8em 0.15em 0; vertical-align: top; text-align: "
 _HEAD = "; border-bottom: 1px solid rgba(128, 128, 128, 0.6)"
@@ -467,19 +466,19 @@ _TEXT = "white-space: pre-wrap"
 
 
 class Shown:
-    """Base of results, which are shown as their lines.
+    """Base class of results, which shows a result as its lines.
 
-    A dataclass that has this base is made with ``repr=False``; it would get a method of its own.
+    A dataclass with this base needs ``repr=False``: otherwise it gets a ``repr`` of its own.
     """
 
     __slots__ = ()
 
     def lines(self) -> list[str]:
-        """Return the result for people."""
+        """Return the result as lines for people."""
         raise NotImplementedError
 
     def shown_lines(self) -> list[str]:
-        """Return what Python shows, where that is not what the command prints."""
+        """Return the lines that Python shows, if they differ from those that the command prints."""
         return self.lines()
 
     def __str__(self) -> str:
@@ -489,7 +488,7 @@ class Shown:
         return str(self)
 
     def _repr_html_(self) -> str:
-        """Return HTML of the lines, for notebooks: tables are tables."""
+        """Return HTML of the lines for notebooks, with real tables."""
         return html_of(_lines_of(self))
 
 
@@ -500,10 +499,10 @@ class ShownList(Shown, list[Item]):
 
 
 def html_of(lines: Sequence[str]) -> str:
-    """Make HTML of lines for people: escaped, without scripts or colours.
+    """Convert lines for people to HTML: escaped, without scripts or colours.
 
     Args:
-        lines: those of :func:`bertine.core.console.aligned` become a table.
+        lines: lines of :func:`bertine.core.console.aligned` become a table.
     """
     return f"<div>{''.join(_blocks(lines))}</div>"
 
@@ -512,7 +511,7 @@ def _lines_of(result: Shown) -> list[str]:
     try:
         return result.shown_lines()
     except (BertineError, OSError) as error:
-        # Such as a run's folder that is gone: what shows a result must not fail.
+        # For example, a run's folder may be gone: showing a result must not fail.
         return [f"{type(result).__name__}: {error}"]
 
 
@@ -522,7 +521,7 @@ def _bounded(lines: Sequence[str]) -> list[str]:
 
 
 def _table_of(line: str) -> int:
-    """Return which table a line is of; 0: it is of none."""
+    """Return a number that identifies the table of a line; 0 for a line outside tables."""
     return id(line.table) if isinstance(line, TableLine) else 0
 
 

@@ -1,9 +1,10 @@
-"""How much of the CPU a container may use: the quota of its control groups, and where these are.
+"""Find the CPU cores, processes and thread settings that this process may use.
 
-A container on a machine with 64 cores may be given the time of two. Linux then lets it run on all
-64 (``sched_getaffinity``, ``os.cpu_count``), but stops it as soon as its time is used up; with 64
-threads it spends that time waiting for itself. Sources: the kernel's documentation of ``cpu.max``
-(control groups, version 2) and of ``cpu.cfs_quota_us`` (version 1).
+A container on a machine with 64 cores may be limited to the time of two. Linux still lets it run on
+all 64 (``sched_getaffinity``, ``os.cpu_count``), but stops it when its time is used up; with 64
+threads it spends that time waiting for itself. So the quota of its control groups counts. Sources:
+the kernel's documentation of ``cpu.max`` (control groups, version 2) and of ``cpu.cfs_quota_us``
+(version 1).
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ PROCESS = Path("/proc/self")
 
 @functools.cache
 def cpu_quota(process: Path = PROCESS) -> float | None:
-    """Return the number of cores whose time this process may use, 1.5 for example; None: no limit.
+    """Return the CPU quota of this process in cores, for example 1.5; None means no limit.
 
-    Groups lie within each other, and each may have a limit: the smallest one on the way up counts.
+    Control groups are nested, and each may have a limit; the smallest one counts.
 
     Args:
         process: the folder of the process in ``/proc``.
@@ -41,11 +42,11 @@ def cpu_quota(process: Path = PROCESS) -> float | None:
 
 
 def limiting_groups(controller: str, process: Path = PROCESS) -> Iterator[Path]:
-    """Yield the folders of the control groups that may limit a process: those that it is in, and
-    those around them.
+    """Yield the folders of the control groups that may limit a process: its own groups and their
+    parents.
 
     Args:
-        controller: what is limited, as control groups call it: "cpu", "memory".
+        controller: name of the controller: "cpu", "memory".
         process: the folder of the process in ``/proc``.
     """
     try:
@@ -70,7 +71,7 @@ def limiting_groups(controller: str, process: Path = PROCESS) -> Iterator[Path]:
 
 
 def _mounted(line: str, controller: str) -> tuple[PurePosixPath, Path] | None:
-    """Return which group is mounted where, by a line of ``mountinfo``; None: none that limits
+    """Return the group and the mount point in a line of ``mountinfo``; None if it does not limit
     `controller`, which is "" for version 2."""
     left, _, right = line.partition(" - ")
     fields, kind = left.split(), right.split()
@@ -83,15 +84,15 @@ def _mounted(line: str, controller: str) -> tuple[PurePosixPath, Path] | None:
 
 
 def _unescaped(name: str) -> str:
-    """Return a name of ``mountinfo``, where a space is written as ``\\040``."""
+    """Decode a name in ``mountinfo``, which writes a space as ``\\040``."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), name)
 
 
 def _upwards(root: PurePosixPath, mountpoint: Path, path: str) -> Iterator[Path]:
-    """Yield the folders of the group `path` and of those around it, as far as they can be seen."""
+    """Yield the folders of the group `path` and of its parents, as far as they are visible."""
     group = PurePosixPath(path)
-    # Seen from inside a container the path may lie outside of what is mounted; what is mounted is
-    # then the container's own group.
+    # Inside a container the path may be outside the mounted part; the mount is then the container's
+    # own group.
     inside = group.is_relative_to(root) and ".." not in group.parts
     relative = group.relative_to(root) if inside else PurePosixPath()
     for part in [relative, *relative.parents]:
@@ -106,7 +107,7 @@ def _limit(group: Path) -> float | None:
         else:
             quota = (group / "cpu.cfs_quota_us").read_text(encoding="ascii")
             period = (group / "cpu.cfs_period_us").read_text(encoding="ascii")
-        # "max" and -1 say that there is none.
+        # "max" and -1 mean no limit.
         cores = int(quota) / int(period)
     except (OSError, ValueError, ZeroDivisionError):
         return None
@@ -114,18 +115,17 @@ def _limit(group: Path) -> float | None:
 
 
 def allowed_cores() -> int:
-    """Return the cores that this process may run on, whatever time it has on them."""
+    """Count the cores that this process may run on, regardless of its time quota."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-# Whether this process is one of several that ``torchrun`` started, and which.
+# Processes of torchrun: whether this process is one of several, and which.
 #
-# Only the environment is read, and the number of cores; PyTorch is imported when the processes
-# have to talk.
+# Only the environment and the number of cores are read; PyTorch is imported only to communicate.
 
-#: What torchrun gives to each process that it starts.
+#: The variables that torchrun sets in each process.
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -136,25 +136,24 @@ def launched() -> bool:
 
 
 def is_main() -> bool:
-    """Return whether this process is the one that prints and writes: the first, or the only one."""
+    """Return whether this process prints and writes: the first one, or the only one."""
     return not launched() or int(os.environ["RANK"]) == 0
 
 
 def beside() -> int:
-    """Return how many processes of this command are on this machine, this one counted."""
+    """Return the number of processes of this command on this machine, including this one."""
     return int(os.environ["LOCAL_WORLD_SIZE"]) if launched() else 1
 
 
 def cores() -> int:
-    """Return the cores that this process may use: those it may run on, and no more than a
-    container's quota (:mod:`bertine.core.cpu`) has the time of. A part of a core counts as
-    one."""
+    """Return the number of cores that this process may use: those it may run on, at most the quota
+    of its container (:func:`cpu_quota`). A part of a core counts as one."""
     quota = cpu_quota()
     return allowed_cores() if quota is None else min(allowed_cores(), max(1, math.ceil(quota)))
 
 
 def quota_line() -> str | None:
-    """Return what a user should know of the quota; None: there is none that matters."""
+    """Describe the CPU quota for the user; None if it has no effect."""
     quota, there = cpu_quota(), allowed_cores()
     if quota is None or quota >= there:
         return None
@@ -163,13 +162,13 @@ def quota_line() -> str | None:
 
 @functools.cache
 def store(timeout: float = 300.0) -> Store:
-    """Return the small key-value store of all processes of this command.
+    """Open the small key-value store shared by all processes of this command.
 
     Args:
         timeout: seconds to wait for it, and for a key in it.
 
     Raises:
-        torch.distributed.DistError: nobody answers.
+        torch.distributed.DistError: no process answers.
     """
     from torch.distributed.rendezvous import rendezvous
 
@@ -178,10 +177,10 @@ def store(timeout: float = 300.0) -> Store:
 
 
 def tells() -> bool:
-    """Return whether this process is the one to say how the command ended: the first that asks.
+    """Return whether this process reports how the command ended; it is the first one that asks.
 
-    A mistake is usually everybody's, and is to be printed once; one that a single process meets (a
-    file that only its machine lacks) is to be printed by that one.
+    All processes usually meet the same error, which must be printed once. An error of a single
+    process (a file missing only on its machine) must be printed by that process.
     """
     if not launched():
         return True
@@ -189,43 +188,41 @@ def tells() -> bool:
         shared = store() if store.cache_info().currsize else store(10.0)
         return shared.add("bertine/told", 1) == 1
     except RuntimeError:
-        # The store went with a process that had something to say, or with the launcher: better
-        # printed twice than never.
+        # The store was lost with the process that reported, or with the launcher: print twice
+        # rather than never.
         return True
 
 
-# How long PyTorch's threads wait actively for each other: set before its OpenMP library loads.
+# Wait time of PyTorch's threads: must be set before its OpenMP library is loaded.
 #
-# Between two operations the threads of OpenMP look for work in a loop, some milliseconds long in
-# GCC's library (libgomp) and 200 in LLVM's and Intel's (libomp, libiomp5). With all cores to
-# themselves that saves time. Where another program holds one of the cores, the threads that are
-# ready burn the others while they wait for the one that is not: training then falls to a quarter
-# or less, where it could go on at half (``benchmarks/contention.py``). A wait that is always
-# short costs up to a fifth of a small model's speed when the machine is quiet. So the wait of
-# GCC's library is shortened at run time, while other programs are there
-# (:mod:`bertine.core.spin_count`); LLVM's and Intel's have no such way, and are given a short
-# wait before they are loaded.
+# Between two operations OpenMP's threads poll for work, for some milliseconds in GCC's library
+# (libgomp) and 200 ms in LLVM's and Intel's (libomp, libiomp5). That saves time if all cores are
+# free. If another program uses one of the cores, the waiting threads waste the other cores:
+# training then drops to a quarter of its speed or less, where half would be possible
+# (``benchmarks/contention.py``). A wait that is always short costs up to a fifth of a small
+# model's speed on an idle machine. So the wait of GCC's library is shortened at run time, only
+# while other programs run (:mod:`bertine.core.spin_count`). LLVM's and Intel's cannot be changed at
+# run time and get a short wait before they are loaded.
 #
-# The libraries read their environment once, when they are loaded, so the variables are there
-# while PyTorch is imported and taken away again: programs that are started later are none of our
-# business. Sources: the manuals of libgomp (``GOMP_SPINCOUNT``) and of LLVM's OpenMP
-# (``KMP_BLOCKTIME``).
+# The libraries read their environment once, at load time. So the variables are set while PyTorch
+# is imported and removed afterwards: programs started later must not inherit them. Sources: the
+# manuals of libgomp (``GOMP_SPINCOUNT``) and of LLVM's OpenMP (``KMP_BLOCKTIME``).
 
-#: Variable → value. GCC's library is left to its own wait, which costs nothing on a quiet machine,
-#: and is given a short one at run time (:mod:`bertine.core.spin_count`). The wait of LLVM's and
+#: Variable → value. GCC's library keeps its default wait, which costs nothing on an idle machine,
+#: and gets a short one at run time (:mod:`bertine.core.spin_count`). The wait of LLVM's and
 #: Intel's cannot be changed later.
 SHORT_WAIT = {"KMP_BLOCKTIME": "0"}
 
-#: Variables with which a user says how to wait; where there is one, nothing is set.
+#: Variables by which a user sets the wait; if one is set, nothing is changed.
 _WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_LIBRARY", *SHORT_WAIT)
 
 _hook: _TorchHook | None = None
 
 
 def set_spin_count() -> None:
-    """Have PyTorch's threads wait shortly, and no more of them than the container has cores, as
-    soon as PyTorch is imported; what the user has set stays. Where PyTorch is there already, its
-    library has read its settings, and nothing is done."""
+    """Shorten the wait of PyTorch's threads, and limit their number to the container's cores, when
+    PyTorch is imported. The user's settings are kept. If PyTorch is already imported, its library
+    has read its settings, and this has no effect."""
     global _hook
     if _hook is None and "torch" not in sys.modules:
         _hook = _TorchHook()
@@ -233,12 +230,12 @@ def set_spin_count() -> None:
 
 
 def spin_count_is_given() -> bool:
-    """Return whether the user has said how the threads are to wait."""
+    """Return whether the user has set how the threads wait."""
     return any(name in os.environ for name in _WAITING)
 
 
 def settings() -> dict[str, str]:
-    """Return what is added to the environment while PyTorch is imported."""
+    """Return the variables that are set while PyTorch is imported."""
     added = {} if spin_count_is_given() else dict(SHORT_WAIT)
     if cores() < allowed_cores() and "OMP_NUM_THREADS" not in os.environ:
         added["OMP_NUM_THREADS"] = str(cores())
@@ -246,7 +243,7 @@ def settings() -> dict[str, str]:
 
 
 class _TorchHook:
-    """A finder of modules that finds nothing itself, but is asked when ``torch`` is imported."""
+    """An import hook that finds no module itself but is called when ``torch`` is imported."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -263,8 +260,7 @@ class _TorchHook:
 
 
 def _set_while_loading(hook: _TorchHook, loader: Any) -> None:
-    """Make `loader` run PyTorch with our settings in the environment; then `hook` has done its
-    work."""
+    """Set our environment while `loader` runs PyTorch's module; then disable `hook`."""
     run = getattr(loader, "exec_module", None)
     if run is None:
         return

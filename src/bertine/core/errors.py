@@ -1,15 +1,15 @@
-"""Find out whether optional packages are installed, without importing them."""
+"""Define the error for users' mistakes, and check that optional packages are installed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-# The one exception a user is meant to see.
+# Errors for users: the only exception that a user should see.
 
 
 class BertineError(Exception):
-    """A mistake that the user can mend.
+    """A mistake that the user can correct.
 
     The message is one line that names the file, row or key and says what to do. The command
     line prints it after ``bertine: error:`` and ends with exit status 2; it never shows a
@@ -17,20 +17,20 @@ class BertineError(Exception):
     """
 
 
-#: Modules of packages with another name.
+#: Module → package to install, where the names differ.
 _INSTALLED_BY = {"faiss": "faiss-cpu"}
 
 
 def require_packages(work: str, modules: Sequence[str], otherwise: str = "") -> None:
-    """Refuse to begin a piece of work whose packages are missing.
+    """Raise an error if packages needed for a piece of work are missing.
 
     Args:
-        work: what needs them, as the message begins: "serving".
-        modules: the names they are imported by.
-        otherwise: what to do without them, as the message ends.
+        work: the work, as the message begins: "serving".
+        modules: the import names of the packages.
+        otherwise: the alternative without them, as the message ends.
 
     Raises:
-        BertineError: names the packages that are missing and the way to install them.
+        BertineError: a package is missing; names the packages and how to install them.
     """
     missing = [name for name in modules if find_spec(name) is None]
     if missing:
@@ -42,5 +42,5 @@ def require_packages(work: str, modules: Sequence[str], otherwise: str = "") -> 
 
 
 def _to_install(module: str) -> str:
-    """Return the name that a module's package is installed by."""
+    """Return the name under which a module's package is installed."""
     return _INSTALLED_BY.get(module, module.replace("_", "-"))

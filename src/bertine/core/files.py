@@ -1,4 +1,6 @@
-"""Writing so that a crash leaves the old or the new, never half; and reading with clear errors.
+"""Write files atomically, lock them, and read them with clear errors.
+
+A crash leaves the old file or the new one, never a part.
 
 Every file or folder that Bertine writes goes through :func:`atomic_file` or :func:`atomic_dir`.
 """
@@ -22,7 +24,7 @@ from typing import Any
 from bertine.core.errors import BertineError
 from bertine.core.strict_json import MAX_BYTES, parse_json
 
-#: How Rust's standard library ends the text of an error of the operating system.
+#: The end of an operating system error's text in Rust's standard library.
 _RUST_OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
@@ -30,8 +32,8 @@ _RUST_OS_ERROR = re.compile(r"\(os error (\d+)\)")
 def os_errors(path: str | Path, doing: str) -> Iterator[None]:
     """Turn an :class:`OSError` on `path` into a :class:`BertineError` of one line.
 
-    So are the errors of libraries written in Rust (`safetensors`, `tokenizers`), which are no
-    :class:`OSError` but say "(os error 28)" at their end.
+    Errors of Rust libraries (`safetensors`, `tokenizers`) are converted, too: they are not
+    :class:`OSError` but end with "(os error 28)".
     """
     try:
         yield
@@ -53,18 +55,18 @@ def os_errors(path: str | Path, doing: str) -> Iterator[None]:
 
 
 def _real(path: str | Path) -> Path:
-    """Return `path` with symbolic links followed, so that what a link names is replaced and not the
-    link, on the disk where it is; ``.`` gets its name."""
+    """Resolve symbolic links in `path`, so that the target is replaced, on its own disk, and not
+    the link; ``.`` gets its real name."""
     return Path(os.path.realpath(path))
 
 
 @contextlib.contextmanager
 def _held(path: Path, *, folder: bool, kind: str = "tmp") -> Iterator[Path]:
-    """Make a temporary file or folder beside `path`, locked as long as this process uses it, and
-    remove it in the end if it is still there.
+    """Create a temporary file or folder next to `path`, locked while this process uses it, and
+    remove it at the end if it still exists.
 
-    A process that is killed leaves one, but no lock: so the next one that writes `path` knows that
-    nobody uses it and removes it, here.
+    A killed process leaves its temporary file, but no lock. The next process that writes `path`
+    thus recognizes it as abandoned and removes it, here.
     """
     remove_abandoned(path, kind)
     temporary = path.with_name(f".{path.name}.{kind}-{uuid.uuid4().hex[:8]}")
@@ -75,7 +77,7 @@ def _held(path: Path, *, folder: bool, kind: str = "tmp") -> Iterator[Path]:
         else:
             handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         _lock(handle)
-        # Another process may have taken it for abandoned before it was locked.
+        # Another process may have removed it as abandoned before it was locked.
         if _is_same(handle, temporary):
             break
         os.close(handle)
@@ -90,13 +92,13 @@ def _held(path: Path, *, folder: bool, kind: str = "tmp") -> Iterator[Path]:
 
 
 def remove_abandoned(path: Path, kind: str = "tmp") -> None:
-    """Remove the temporary files and folders beside `path` that a killed process has left. Those
-    that a process still holds stay, and all of them where the file system has no locks.
+    """Remove temporary files and folders next to `path` that a killed process has left. Those that
+    a running process has locked stay; all stay if the file system has no locks.
 
     Args:
-        path: what was being written.
-        kind: "tmp", what was to become `path`; "scratch", what was needed on the way; or "old",
-            what `path` was before: to be removed only when the new one is there.
+        path: the path that was written.
+        kind: "tmp", the future `path`; "scratch", a folder for intermediate files; or "old", the
+            previous `path`: remove it only when the new one exists.
     """
     prefix = f".{path.name}.{kind}-"
     try:
@@ -123,8 +125,8 @@ def _lock(handle: int) -> bool | None:
     """Lock an open file or folder until it is closed.
 
     Returns:
-        Whether it is locked now; False where another process has locked it, None where there are
-        no locks: on other systems, and on some network file systems.
+        True if it is now locked; False if another process has locked it; None if there are no
+        locks: on other systems, and on some network file systems.
     """
     try:
         import fcntl
@@ -138,7 +140,7 @@ def _lock(handle: int) -> bool | None:
 
 
 def _is_same(handle: int, path: Path) -> bool:
-    """Return whether the open file `handle` is what `path` names."""
+    """Return whether the open file `handle` is the file at `path`."""
     try:
         return os.path.samestat(os.fstat(handle), os.stat(path))
     except OSError:
@@ -146,25 +148,25 @@ def _is_same(handle: int, path: Path) -> bool:
 
 
 def _umask() -> int:
-    """Return the process's mask of permissions, which can only be read by setting it."""
+    """Return the process's permission mask, which can be read only by setting it."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
 
 
-#: Read once, while there is one thread.
+#: Read once, while there is only one thread.
 _MASK = _umask()
 
 
 def _readable(path: Path) -> None:
-    """Give a file that a library has made private (safetensors writes 0600) the permissions of any
-    new file."""
+    """Give a file the permissions of a normal new file, if a library has made it private
+    (safetensors: 0600)."""
     if stat.S_IMODE(path.stat().st_mode) == 0o600:
         path.chmod(0o666 & ~_MASK)
 
 
 def sync_path(path: Path) -> None:
-    """Make a file durable, or what was created or renamed in a folder."""
+    """Sync a file, or the entries of a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -174,9 +176,10 @@ def sync_path(path: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_file(path: str | Path) -> Iterator[Path]:
-    """Yield a path beside `path` to write to; on success it is synced and renamed to `path`.
+    """Yield a temporary path next to `path` to write to; on success sync it and rename it to
+    `path`.
 
-    On any exception the temporary file is removed and `path` is what it was before.
+    On any exception the temporary file is removed and `path` is unchanged.
     """
     shown, path = path, _real(path)
     with os_errors(shown, "writing it"):
@@ -193,13 +196,14 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def atomic_dir(path: str | Path) -> Iterator[Path]:
-    """Yield an empty folder beside `path`; on success it is synced and becomes `path`.
+    """Yield an empty folder next to `path`; on success sync it and rename it to `path`.
 
-    An existing `path` is replaced as a whole (moved aside, then removed): ask
-    :func:`check_replaceable` first. On any exception `path` is what it was before, and nothing
-    of the new folder is left. A process killed between the two renames leaves the old and the
-    new, whole, under hidden names beside `path`: ``.NAME.old-…`` and ``.NAME.tmp-…``. The next one
-    that writes `path` removes the latter first, and the former when it has succeeded.
+    An existing `path` is replaced as a whole (moved away, then removed): call
+    :func:`check_replaceable` first. On any exception `path` is unchanged, and nothing of the new
+    folder is left. A process killed between the two renames leaves both the old and the new folder,
+    complete, under hidden names next to `path`: ``.NAME.old-…`` and ``.NAME.tmp-…``. The next
+    process that writes `path` removes the latter at its start, and the former when it has
+    succeeded.
     """
     shown, path = path, _real(path)
     with os_errors(shown, "writing it"):
@@ -216,7 +220,7 @@ def atomic_dir(path: str | Path) -> Iterator[Path]:
             sync_path(temporary)
             if path.exists():
                 _replace_folder(path, temporary)
-                remove_abandoned(path, "old")  # of a process that ended between two renames
+                remove_abandoned(path, "old")  # left by a process killed between two renames
             else:
                 os.replace(temporary, path)
             sync_path(path.parent)
@@ -224,8 +228,8 @@ def atomic_dir(path: str | Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def scratch_dir(path: str | Path) -> Iterator[Path]:
-    """Yield an empty folder beside `path` for what is needed while `path` is made. It is removed in
-    the end; that of a process that was killed, by the next one that asks."""
+    """Yield an empty folder next to `path` for intermediate files while `path` is made. It is
+    removed at the end, or, if the process is killed, by the next call."""
     shown, path = path, _real(path)
     with os_errors(shown, "writing beside it"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -234,7 +238,7 @@ def scratch_dir(path: str | Path) -> Iterator[Path]:
 
 
 def _replace_folder(path: Path, new: Path) -> None:
-    """Put the folder `new` into the place of `path`, which is removed."""
+    """Replace the folder `path` with the folder `new`."""
     old = path.with_name(f".{path.name}.old-{uuid.uuid4().hex[:8]}")
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -252,17 +256,17 @@ def _replace_folder(path: Path, new: Path) -> None:
 
 @contextlib.contextmanager
 def lock_folder(path: str | Path, otherwise: str, *, patience: float = 0.0) -> Iterator[None]:
-    """Keep every other process that asks out of the folder `path`, until the end or until this
-    process and those forked from it end, in whatever way. Where the file system has no locks,
-    nobody is kept out.
+    """Lock the folder `path` against other processes that call this, until the end of the block or
+    until this process and its forks end in any way. If the file system has no locks, nothing is
+    locked.
 
     Args:
         path: the folder.
-        otherwise: what it means that another process has it.
-        patience: seconds to wait for that one to end.
+        otherwise: the message if another process has locked it.
+        patience: seconds to wait for the other process.
 
     Raises:
-        BertineError: another process has it.
+        BertineError: another process has locked it.
     """
     with os_errors(path, "looking at it"):
         handle = os.open(path, os.O_RDONLY)
@@ -288,12 +292,12 @@ def lock_handle(handle: int, otherwise: str) -> None:
 
 
 def check_replaceable(path: str | Path, what: str, ours: Callable[[Path], bool]) -> None:
-    """Refuse to write a folder over one that holds something else.
+    """Refuse to replace a folder that holds something else.
 
     Args:
         path: where the folder is to be written.
-        what: is written there, for the message: "token store".
-        ours: whether a folder that is not empty is one of these, and so may be replaced.
+        what: the kind of folder that is written, for the message: "token store".
+        ours: returns whether a non-empty folder is of this kind and may be replaced.
 
     Raises:
         BertineError: `path` is a folder with something else in it.
@@ -317,23 +321,23 @@ def write_json(path: str | Path, value: Any) -> None:
     text = json.dumps(value, indent=2, ensure_ascii=False)
     try:
         text.encode("utf-8")
-    except UnicodeEncodeError:  # half a character, which JSON has an escape for
+    except UnicodeEncodeError:  # a lone surrogate, for which JSON has an escape
         text = json.dumps(value, indent=2)
     write_text(path, text + "\n")
 
 
 def read_json(path: str | Path, *, lenient: bool = False) -> Any:
-    """Read a JSON file, as strictly as :func:`bertine.core.strict_json.parse_json` says; `lenient`
-    is its argument.
+    """Read a JSON file with the checks of :func:`bertine.core.strict_json.parse_json`, to which
+    `lenient` is passed.
 
     Raises:
-        BertineError: the file is missing, unreadable, no regular file, or no JSON that is taken.
+        BertineError: the file is missing, unreadable, not a regular file, or not accepted as JSON.
     """
     return parse_json(read_bounded(path, MAX_BYTES), path, lenient=lenient)
 
 
 def read_json_object(path: str | Path, *, lenient: bool = False) -> dict[str, Any]:
-    """Read a JSON file that must hold an object; otherwise as :func:`read_json`."""
+    """Read a JSON file that must hold an object; see :func:`read_json`."""
     value = read_json(path, lenient=lenient)
     if not isinstance(value, dict):
         raise BertineError(f"{path}: must hold a JSON object")
@@ -345,18 +349,18 @@ def read_bounded(path: str | Path, limit: int, *, pipes: bool = False) -> bytes:
 
     Args:
         path: the file.
-        limit: bytes; one more is read of a longer file, for the caller to refuse.
-        pipes: take pipes that are named on purpose, as :func:`check_regular` does.
+        limit: most bytes; one more byte is read from a longer file, for the caller to refuse.
+        pipes: accept pipes named on purpose, as :func:`check_regular` does.
 
     Raises:
-        BertineError: the file is missing, unreadable or no regular file.
+        BertineError: the file is missing, unreadable or not a regular file.
     """
     check_regular(path, pipes=pipes)
     with os_errors(path, "reading it"), open(path, "rb") as handle:
         return handle.read(limit + 1)
 
 
-#: Names of standard input and of the pipes that a shell makes for ``<(command)``.
+#: Names of standard input and of a shell's pipes for ``<(command)``.
 _ON_PURPOSE = re.compile(r"/dev/stdin|/dev/fd/\d+|/proc/(self|\d+)/fd/\d+")
 _KINDS = (
     (stat.S_ISFIFO, "a pipe"),
@@ -366,22 +370,21 @@ _KINDS = (
 )
 
 
-#: What a pointer of Git LFS begins with, which stands in a clone in the place of a large file that
-#: was not fetched; and its most bytes.
+#: The first bytes of a Git LFS pointer, which replaces a large file that was not fetched in a
+#: clone; and the most bytes of a pointer.
 _POINTER, _MOST_OF_POINTER = b"version https://git-lfs.github.com/spec/", 1024
 
 
 def check_regular(path: str | Path, *, pipes: bool = False) -> None:
-    """Refuse what would be waited for, or read, without end: pipes, devices and sockets; and a
-    pointer of Git LFS, which is not the file that it is called like. What is missing and what is a
-    folder is left to whoever opens it.
+    """Refuse pipes, devices and sockets, which could block or never end, and Git LFS pointers,
+    which are not the named file. Missing files and folders are left to the code that opens them.
 
     Args:
-        path: of what is to be opened for reading; links are followed.
-        pipes: let pass what is named on purpose, ``/dev/stdin`` and ``/dev/fd/63``.
+        path: the path to be read; links are followed.
+        pipes: accept what is named on purpose, ``/dev/stdin`` and ``/dev/fd/63``.
 
     Raises:
-        BertineError: it is no regular file, or a pointer.
+        BertineError: it is not a regular file, or is a pointer.
     """
     if pipes and _ON_PURPOSE.fullmatch(str(path)):
         return
@@ -396,7 +399,8 @@ def check_regular(path: str | Path, *, pipes: bool = False) -> None:
 
 
 def _special_kind(path: str | Path) -> str | None:
-    """Return what `path` is that is neither a file nor a folder; None for these and for nothing."""
+    """Return the kind of `path` if it is neither a file nor a folder; None for these and if it is
+    missing."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
@@ -405,7 +409,7 @@ def _special_kind(path: str | Path) -> str | None:
 
 
 def _is_pointer(path: str | Path) -> bool:
-    """Return whether a file is a pointer of Git LFS."""
+    """Return whether a file is a Git LFS pointer."""
     try:
         if os.stat(path).st_size > _MOST_OF_POINTER:
             return False
@@ -416,7 +420,7 @@ def _is_pointer(path: str | Path) -> bool:
 
 
 def sha256_file(path: str | Path) -> str:
-    """Return the SHA-256 of a file's bytes, as 64 hex digits, read in blocks."""
+    """Compute the SHA-256 of a file as 64 hex digits; it is read in blocks."""
     digest = hashlib.sha256()
     check_regular(path)
     with os_errors(path, "reading it"), open(path, "rb") as handle:

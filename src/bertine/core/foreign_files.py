@@ -1,6 +1,7 @@
-"""Read files of other programs with the libraries that know them.
+"""Read binary files of other programs, and turn every reading error into one line.
 
-A library raises whatever it likes at a damaged file; here it becomes one line with the file's name.
+Libraries raise all kinds of errors on damaged files; here each becomes one line with the file's
+name.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from bertine.core.errors import BertineError
 from bertine.core.files import check_regular, os_errors
 from bertine.core.process import out_of_memory
 
-# Read numbers and messages as protocol buffers write them (protobuf.dev, "Encoding"): the indexes
-# of TensorFlow's checkpoints, the files of sentencepiece.
+# Protocol buffers: read numbers and messages (protobuf.dev, "Encoding"), as in the indexes of
+# TensorFlow's checkpoints and the files of sentencepiece.
 
-#: A number has at most 64 bits, seven in a byte.
+#: A number has at most 64 bits, seven per byte.
 _NUMBER_BYTES = 10
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """Read the number at `at`, and where it ends.
+    """Read the number at `at`; return it and the position after it.
 
     Raises:
-        ValueError: `data` ends before it, or it has more than 64 bits.
+        ValueError: `data` ends inside it, or it has more than 64 bits.
     """
     value = 0
     for index, byte in enumerate(data[at : at + _NUMBER_BYTES]):
@@ -43,15 +44,15 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def signed(value: int) -> int:
-    """Return the number of 64 bits that a field of the type int64 means by `value`."""
+    """Convert `value` of an int64 field to a signed number of 64 bits."""
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the fields of a message: number, and value as a number or as bytes.
+    """Yield the fields of a message: field number, and value as a number or as bytes.
 
     Raises:
-        ValueError: it is no message, or is cut short.
+        ValueError: it is not a message, or is truncated.
     """
     at = 0
     while at < len(data):
@@ -76,10 +77,10 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         yield number, piece if kind == _BYTES else int.from_bytes(piece, "little")
 
 
-#: Numbers of errors that a system gives for a place that is not in the file.
+#: Error numbers for a position that is not in the file.
 _NO_PLACE = (None, errno.EINVAL, errno.EFAULT, errno.EOVERFLOW)
-#: The header of a ``.npy``: its size in bytes at the most, and what it may say. NumPy reads it as
-#: Python, which a deep or long one harms.
+#: The header of a ``.npy``: its most bytes and its allowed contents. NumPy parses it as Python,
+#: which a deep or long header could abuse.
 _MAX_HEADER = 4096
 _FACT = (
     rb"""['"](?:descr['"]\s*:\s*['"][<>|=]?\w{1,12}['"]"""
@@ -91,14 +92,14 @@ _HEADER = re.compile(rb"\s*\{\s*(?:" + _FACT + rb"\s*,?\s*){3}\}\s*")
 
 @contextlib.contextmanager
 def reading_outside(path: str | Path, advice: str = "copy it again") -> Iterator[None]:
-    """Turn whatever is raised while a library reads `path` into an error of one line.
+    """Turn any exception while a library reads `path` into an error of one line.
 
     Args:
         path: the file; it must be a regular one.
-        advice: what to do about a damaged one.
+        advice: what to do about a damaged file.
 
     Raises:
-        BertineError: in the place of every other error; one of the body itself stays as it is.
+        BertineError: replaces every other exception; a BertineError of the body is not changed.
     """
     check_regular(path)
     with os_errors(path, "reading it"):
@@ -109,7 +110,7 @@ def reading_outside(path: str | Path, advice: str = "copy it again") -> Iterator
         except Exception as error:
             if isinstance(error, OSError) and error.errno not in _NO_PLACE:
                 raise
-            if "(os error " in str(error):  # of a library in Rust
+            if "(os error " in str(error):  # from a Rust library
                 raise
             kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
             reason = " ".join(f"{kind}{error}".split())[:200].removesuffix(":")
@@ -127,12 +128,12 @@ def open_tensors(
     path: str | Path, framework: Literal["pt", "np"], advice: str = "copy it again"
 ) -> Iterator[Any]:
     """Open a safetensors file: ``keys()``, ``get_tensor(name)``, ``get_slice(name)`` and
-    ``metadata()``. The body is part of the reading, as in :func:`reading_outside`.
+    ``metadata()``. Errors in the body are handled as in :func:`reading_outside`.
 
     Args:
         path: the file.
-        framework: whose tensors it gives.
-        advice: what to do about a damaged one.
+        framework: the library whose tensors are returned.
+        advice: what to do about a damaged file.
     """
     from safetensors import safe_open
 
@@ -141,11 +142,11 @@ def open_tensors(
 
 
 def open_array(path: str | Path, advice: str = "copy it again") -> np.ndarray:
-    """Open the array of a ``.npy``, on disk: no more memory is taken than the file has, whatever it
-    says.
+    """Map the array of a ``.npy`` from disk: it takes no more memory than the file has bytes, even
+    if its header is wrong.
 
     Raises:
-        BertineError: it is missing, damaged, or of anything but numbers or texts.
+        BertineError: it is missing, damaged, or holds anything but numbers or texts.
     """
     with reading_outside(path, advice):
         _check_header(path)
@@ -153,7 +154,7 @@ def open_array(path: str | Path, advice: str = "copy it again") -> np.ndarray:
 
 
 def _check_header(path: str | Path) -> None:
-    """Refuse a header that says more than a type, an order and a shape."""
+    """Refuse a header with anything but a type, an order and a shape."""
     with open(path, "rb") as handle:
         version = np.lib.format.read_magic(handle)
         size = int.from_bytes(handle.read(2 if version[0] == 1 else 4), "little")

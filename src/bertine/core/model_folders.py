@@ -1,5 +1,8 @@
-"""Find the folder of a model in what a user names: a model that comes with the package, a folder of
-the Hugging Face cache, the folder that a ``Trainer`` of transformers has put its checkpoints in."""
+"""Find the folder of a model from its name or path.
+
+The model may be bundled with the package, in a folder of the Hugging Face cache, or in the folder
+of a ``Trainer`` of transformers, with its checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,16 @@ from bertine.core.errors import BertineError
 from bertine.core.files import os_errors, read_json_object
 from bertine.core.names import PRESETS
 
-# The models that come with the package: ``bertine-en`` or ``bertine-zh`` in place of a folder's
-# name.
+# Bundled models: ``bertine-en`` or ``bertine-zh`` in place of a folder's name.
 
-#: Names of the models in the package; each is a model directory with its card, ``README.md``.
+#: Names of the bundled models; each is a model directory with its card, ``README.md``.
 BUNDLED = ("bertine-en", "bertine-zh")
 
 _FOLDER = Path(__file__).parents[1] / "weights"
 
 
 def bundled_folder(name: str) -> Path:
-    """Find the folder of the bundled model `name`, whatever is in the current directory."""
+    """Find the folder of the bundled model `name`, regardless of the current directory."""
     return _FOLDER / name
 
 
@@ -31,15 +33,15 @@ _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
 
 def locate(model: Path | str) -> Path:
-    """Find a model: the folder of the bundled model that `model` names; in a run's folder its
-    model; in a folder of the Hugging Face cache the snapshot of its main branch; in a Trainer's
-    folder its best checkpoint, or its only one (a note says which); else `model`.
+    """Find a model's folder: that of the bundled model named `model`; a run's model; the snapshot
+    of the main branch in a Hugging Face cache folder; the best or only checkpoint in a Trainer's
+    folder (a note names it); else `model` itself.
 
-    What is called like a bundled model in the current directory goes first: a folder of one's own
-    is never hidden.
+    A file or folder of that name in the current directory takes precedence over a bundled model.
 
     Raises:
-        BertineError: there are several snapshots or checkpoints, and nothing says which.
+        BertineError: there are several snapshots or checkpoints, and it is unclear which one to
+        use.
     """
     path = Path(model)
     if str(model) in BUNDLED and not path.exists():
@@ -53,7 +55,7 @@ def locate(model: Path | str) -> Path:
 
 
 def _snapshot(folder: Path) -> Path | None:
-    """Return the snapshot of a model in its folder of the cache; None: it is no such folder."""
+    """Return the model's snapshot in its folder of the cache; None if it is not such a folder."""
     place, main = folder / "snapshots", folder / "refs" / "main"
     held = [child for child in place.iterdir() if child.is_dir()] if place.is_dir() else []
     if main.is_file():
@@ -66,7 +68,7 @@ def _snapshot(folder: Path) -> Path | None:
 
 
 def _checkpoint(folder: Path) -> Path | None:
-    """Return the checkpoint to be read in a ``Trainer``'s folder; None: it is no such folder."""
+    """Choose the checkpoint in a ``Trainer``'s folder; None if it is not such a folder."""
     steps = {
         int(match[1]): child
         for child in folder.iterdir()
@@ -92,10 +94,10 @@ def _checkpoint(folder: Path) -> Path | None:
 
 
 def refuse_word_vectors(folder: Path) -> None:
-    """Refuse a folder of vectors of words where a model directory is wanted.
+    """Refuse a folder of word vectors where a model directory is needed.
 
     Raises:
-        BertineError: it is one.
+        BertineError: it is such a folder.
     """
     if (folder / "word2vec.json").is_file():
         raise BertineError(
@@ -106,16 +108,16 @@ def refuse_word_vectors(folder: Path) -> None:
 
 @cache
 def _say_once(line: str) -> None:
-    """Say a line once, however often a folder is looked for."""
+    """Log a line once, however often a folder is looked up."""
     logger.info(line)
 
 
-# Say how a published model is had, for a user who names one where a folder is expected.
+# Published models: say how to get one that a user names in place of a folder.
 
-#: The files of a model directory that are needed, besides those of the vocabulary.
+#: The files that a model directory needs, in addition to those of the vocabulary.
 _NEEDED = "config.json model.safetensors tokenizer.json tokenizer_config.json"
-#: Beginnings of the names of models → their organizations on the Hugging Face hub, and the files
-#: of their vocabularies ("": they are in tokenizer.json; None: by what the name says besides).
+#: Prefix of model names → their organization on the Hugging Face hub, and their vocabulary files
+#: ("": in tokenizer.json; None: depends on the rest of the name).
 _PUBLISHED: dict[str, tuple[str, str | None]] = {
     "bert-": ("google-bert", "vocab.txt"),
     "roberta-": ("FacebookAI", "vocab.json merges.txt"),
@@ -134,7 +136,7 @@ _PUBLISHED: dict[str, tuple[str, str | None]] = {
     "paraphrase-": ("sentence-transformers", None),
     "multi-qa-": ("sentence-transformers", None),
 }
-#: Of these the repositories have neither model.safetensors nor tokenizer.json.
+#: Prefixes whose repositories have neither model.safetensors nor tokenizer.json.
 _WITH_OLD_FILES = frozenset({"deberta-v3-"})
 _OLD = "config.json pytorch_model.bin tokenizer_config.json"
 #: Presets that are also the names of published models.
@@ -144,8 +146,8 @@ _BOTH = re.compile(
 
 
 def how_to_get(name: str) -> str | None:
-    """Return how to get a model that is named in place of a folder, as one line; None where `name`
-    does not look like the name of a published model."""
+    """Describe in one line how to get a model named in place of a folder; None if `name` does not
+    look like the name of a published model."""
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", name):
         return None
     if name in PRESETS and not _BOTH.match(name):

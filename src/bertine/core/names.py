@@ -1,8 +1,8 @@
-"""The names that arguments take, as types, so that an editor completes them.
+"""Define the names that arguments accept, the names of models, and how messages name options.
 
-Declared here once, without PyTorch: the functions have them in their signatures, and the command
-line offers the same ones (:func:`typing.get_args`). The rooms that give the names their meaning
-keep them in tables of their own; a test holds the two equal.
+The types let an editor complete the names. They are declared once, without PyTorch: functions use
+them in their signatures, and the command line offers the same names (:func:`typing.get_args`). The
+packages that implement the names have tables of their own; a test compares them with these.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ TaskName = Literal[
     "squad",
     "swag",
 ]
-#: What is learned from few labels.
+#: The tasks of few-shot learning.
 FewShotTask = Literal["text", "multi-label"]
-#: The weights that contrastive training changes, where labels are few.
+#: The weights that few-shot contrastive training changes.
 FewShotWeights = Literal["biases", "all"]
-#: How the labels of a learning curve are learned from.
+#: The methods compared in a learning curve.
 CurveWay = Literal["tf-idf", "frozen", "few-shot", "finetune"]
-#: What is learned from the states of a frozen model.
+#: The tasks that can be learned from the states of a frozen model.
 FeatureTask = Literal["tagging", "text", "regression", "multi-label", "glue"]
-#: What else is masked with a piece whose likelihood is asked
+#: The pieces masked together with the one that is scored
 #: (:mod:`bertine.inference.minimal_pairs.scoring`).
 MaskedPieces = Literal["one", "rest-of-word"]
 #: How a text becomes words, for models of words: at spaces, or with punctuation apart.
@@ -48,21 +48,21 @@ ScheduleName = Literal["linear", "constant", "cosine", "one-cycle"]
 Precision = Literal["auto", "bf16", "fp32"]
 #: The number type of answering.
 AnswerPrecision = Literal["auto", "bf16", "fp32", "int8"]
-#: How the states of a text's tokens become its vector (:mod:`bertine.models.losses`).
+#: How the states of a text's tokens are pooled into its vector (:mod:`bertine.models.losses`).
 PoolingName = Literal["mean", "cls", "max", "mean-last-4", "tokens"]
-#: The same for one vector a text, as an exported graph gives it.
+#: The same with one vector per text, as an exported graph returns it.
 VectorPooling = Literal["mean", "cls", "max", "mean-last-4"]
-#: The same where vectors are trained: of the last layer.
+#: The same for training vectors, from the last layer.
 TrainedPooling = Literal["mean", "cls", "max"]
-#: The numbers of a file of vectors.
+#: The number type in a file of vectors.
 VectorType = Literal["fp32", "fp16"]
-#: Numbers of a table of static vectors, in its file.
+#: The number type in the file of a table of static vectors.
 StaticPrecision = Literal["fp32", "fp16", "int8"]
-#: What pieces of a table of static vectors are weighted by.
+#: How the pieces in a table of static vectors are weighted.
 StaticWeights = Literal["counts", "rank", "none"]
-#: How much each class counts in the loss.
+#: How the classes are weighted in the loss.
 ClassWeights = Literal["balanced"]
-#: What is read of a text longer than the model (:mod:`bertine.tasks.base`).
+#: The part of a text that is read if it is longer than the model (:mod:`bertine.tasks.base`).
 LongText = Literal["head", "tail", "head-tail", "windows"]
 #: What pre-training minimizes (:mod:`bertine.objectives`).
 ObjectiveName = Literal[
@@ -71,11 +71,11 @@ ObjectiveName = Literal[
 #: Which tokens of pre-training have soft targets
 #: (:mod:`bertine.objectives.distillation`).
 SoftTokens = Literal["all", "masked"]
-#: How hidden maps and attention maps are compared (:mod:`bertine.objectives.distillation`).
+#: How hidden states and attention maps are compared (:mod:`bertine.objectives.distillation`).
 MapKind = Literal["tinybert", "mobilebert"]
-#: The task of another model whose answers are a file, in place of a teacher.
+#: The task of another model whose answers are in a file and replace a teacher.
 TeacherTask = Literal["text", "multi-label", "regression"]
-#: What becomes of a teacher's token types in a student that has none.
+#: How a teacher's token types are handled in a student without them.
 TokenTypesOfTeacher = Literal["fold", "drop"]
 #: What a pre-training sequence is made of (:mod:`bertine.corpora.formats`).
 InputFormat = Literal[
@@ -87,34 +87,35 @@ InputFormat = Literal[
     "neighbours",
     "running-text",
 ]
-#: Whether masks are chosen anew at every step.
+#: Whether masks are chosen again at every step.
 Masking = Literal["dynamic", "static"]
-#: How new weights begin.
+#: How new weights are initialized.
 Initialization = Literal["normal", "mimetic"]
 #: The format of a table of labelled examples.
 LabelledFormat = Literal["csv", "tsv", "jsonl", "columns"]
-#: The format of a file of texts to answer.
+#: The format of a file of texts to process.
 TextFormat = Literal["csv", "tsv", "jsonl", "columns", "text"]
 #: The format of a table of single texts.
 PlainFormat = Literal["csv", "tsv", "jsonl", "text"]
-#: What vectors of pairs of texts are trained to (:mod:`bertine.training.similarity.objective`).
+#: The loss of vectors of text pairs (:mod:`bertine.training.similarity.objective`).
 PairLossName = Literal["ranking", "cosent", "cosine"]
-#: What the rows of a file say of vectors (:mod:`bertine.training.similarity.reading`).
+#: What the rows of a file of pairs hold (:mod:`bertine.training.similarity.reading`).
 PairKind = Literal["pairs", "scores", "labels", "texts", "sentences"]
 #: How tags mark entities (:mod:`bertine.data.entities`).
 TagScheme = Literal["IOB1", "IOB2", "IOBES", "plain"]
-#: What the next token of a task's inputs is compared with (:mod:`bertine.objectives.losses`).
-#: How the two texts of a pair are read: as one input, or each by itself, to be compared.
+#: How the two texts of a pair are read: as one input, or separately, to be compared.
 PairReading = Literal["joined", "apart"]
+#: What the next token is compared with in a task's language model loss
+#: (:mod:`bertine.objectives.losses`).
 LmSoftmax = Literal["tokens", "tokens-and-positions"]
-#: What becomes of documents that are nearly the same as an earlier one.
+#: How documents that nearly duplicate an earlier one are handled.
 NearDuplicates = Literal["ignore", "count", "drop"]
 #: Kinds of tokenizers (:mod:`bertine.tokenization.tokenizer`).
 TokenizerKind = Literal["wordpiece", "byte-bpe", "unigram", "word-bpe"]
-#: What finds the words of text without spaces (:mod:`bertine.tokenization.sentences`).
+#: The word segmenter for text without spaces (:mod:`bertine.tokenization.sentences`).
 SegmenterName = Literal["jieba"]
-#: Whose names the special tokens of a new vocabulary of byte-level BPE or of Unigram have, and
-#: where they stand.
+#: The style of the special tokens (names and positions) in a new vocabulary of byte-level BPE or
+#: Unigram.
 SpecialStyle = Literal["roberta", "bert", "albert", "xlnet"]
 #: Activations of the layers (:mod:`bertine.models.layers`).
 ActivationName = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"]
@@ -126,8 +127,8 @@ ExportFormat = Literal["onnx", "torch"]
 ExplanationMethod = Literal["leave-one-out", "integrated-gradients"]
 
 
-# Names of what there is, and where it is. Imports nothing heavy, so that the command line can
-# list the names.
+# Registries: names and where they are implemented. They import nothing heavy, so that the command
+# line can list the names.
 
 #: Model type → module:constant of its :class:`bertine.models.family.Family`.
 FAMILIES = {
@@ -147,8 +148,8 @@ FAMILIES = {
     "xlnet": "bertine.families.xlnet:FAMILY",
 }
 
-#: Models of words, which are no encoders of pieces: model type → module:class of what turns texts
-#: into vectors with one (a subclass of :class:`bertine.Embedder`).
+#: Word models, which are not encoders of pieces: model type → module:class that turns texts into
+#: vectors (a subclass of :class:`bertine.Embedder`).
 WORD_MODELS = {
     "elmo": "bertine.inference.embedding.other_embedders:ElmoEmbedder",
     "model2vec": "bertine.inference.static_vectors:StaticEmbedder",
@@ -204,8 +205,8 @@ PRESETS = {
     "xlnet-small": "xlnet",
 }
 
-#: Names of the configurations of Google's programs → the model types that they may be of: the first
-#: that has a key of its own there, else the last (:mod:`bertine.hub.tensorflow`).
+#: Names of configuration classes in Google's programs → the possible model types: the first one
+#: with a key of its own there, else the last (:mod:`bertine.hub.tensorflow`).
 TENSORFLOW_CONFIGS = {
     "bert_config.json": ("mobilebert", "bert"),
     "albert_config.json": ("albert",),
@@ -225,24 +226,24 @@ OBJECTIVES = {
 }
 
 
-# The version of the package, for whoever writes it down.
+# Version of the package.
 
 __version__ = "0.1.0"
 
 
-# Name options in messages: ``--resume`` on the command line, ``resume=True`` in Python.
+# Option names in messages: ``--resume`` on the command line, ``resume=True`` in Python.
 #
-# A message that tells the user to change an option is read in both places. It names the option by
-# :func:`option`, and :mod:`bertine.cli` says that the command line is what the user sees.
+# A message that advises changing an option is read in both places. It names the option by
+# :func:`option`; :mod:`bertine.cli` switches to the command line's form.
 
-#: There while a command runs. In the environment, so that its threads and worker processes speak
-#: alike.
+#: Set while a command runs; an environment variable, so that threads and worker processes use the
+#: same form.
 _VARIABLE = "BERTINE_COMMAND_LINE"
 
 
 @contextmanager
 def on_the_command_line() -> Iterator[None]:
-    """Name options as the command line writes them, until the end of the block."""
+    """Write option names in the command line's form until the end of the block."""
     before = os.environ.get(_VARIABLE)
     os.environ[_VARIABLE] = "1"
     try:
@@ -253,12 +254,12 @@ def on_the_command_line() -> Iterator[None]:
 
 
 def option(name: str, value: object = None) -> str:
-    """Return what a message calls an option.
+    """Return the name of an option for a message.
 
     Args:
-        name: of the parameter, such as ``"keep_models"``.
-        value: that it should have; a text, a number, or True or False for a switch. None: the
-            name alone.
+        name: the parameter's name, such as ``"keep_models"``.
+        value: the value to name with it; a text, a number, or True or False for a switch. None:
+            only the name.
 
     Returns:
         On the command line ``"--keep-models"``, ``"--no-quotes"``, ``"--precision fp32"``; in
@@ -273,15 +274,15 @@ def option(name: str, value: object = None) -> str:
 
 
 def text_option(columns: int = 1) -> str:
-    """Return the option that names the columns of the texts, for a message about so many of them:
-    on the command line ``"--text-column"`` of one and ``"--text-columns"`` of several (both are
-    taken), in Python ``"text_columns"``."""
+    """Return the option that names the text columns, for a message about `columns` of them: on the
+    command line ``"--text-column"`` for one and ``"--text-columns"`` for several (both are
+    accepted), in Python ``"text_columns"``."""
     return _written("text_columns", columns) if _VARIABLE in os.environ else "text_columns"
 
 
 def shell_option(name: str, value: object) -> str:
-    """Return an option of a command that is printed, of which `value` is the parameter `name`:
-    ``"--learning-rate"``; ``"--text-column"`` or, of several, ``"--text-columns"``."""
+    """Return the command line option whose parameter `name` has this `value`:
+    ``"--learning-rate"``; ``"--text-column"`` or, for several, ``"--text-columns"``."""
     return _written(name, len(value) if isinstance(value, list | tuple) else 1)
 
 
@@ -290,12 +291,11 @@ def _written(name: str, values: int) -> str:
     return "--text-column" if single else "--" + name.replace("_", "-")
 
 
-# How a mask is written in a text, by kind of vocabulary. Imports nothing, so that ``--help`` may
-# say it.
+# Masks in texts, by kind of vocabulary. Imports nothing, so that ``--help`` can name them.
 
 #: In WordPiece vocabularies (BERT).
 WORDPIECE_MASK = "[MASK]"
 #: In vocabularies of byte-level BPE (RoBERTa, BART).
 BYTE_BPE_MASK = "<mask>"
-#: For people.
+#: Both, for people.
 MASKS = f"{WORDPIECE_MASK} of BERT, {BYTE_BPE_MASK} of RoBERTa"

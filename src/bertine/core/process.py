@@ -1,4 +1,4 @@
-"""The process that a command runs in: its standard streams, signals and address space."""
+"""Prepare the process of a command: memory limits, streams, signals and address space."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from bertine.core.console import ESCAPED, printable
 from bertine.core.cpu import limiting_groups
 from bertine.core.errors import BertineError
 
-# How much memory there is for this process, whether what is asked for fits into it, and what the
-# libraries below keep of it: freed blocks, kernels of oneDNN.
+# Memory: how much this process may use, and how much its libraries keep (freed blocks, oneDNN
+# kernels).
 
 #: cgroup v1 writes "no limit" as a number near 2 to the power of 63.
 _NO_LIMIT = 2**60
@@ -30,9 +30,8 @@ _M_ARENA_MAX = -8
 
 
 def memory_limit() -> int | None:
-    """Return the bytes that this process can have at most: the machine's memory and swap, or less
-    where its container (cgroup v1 and v2) or ``ulimit -v`` allows less. None where nothing says
-    it."""
+    """Return the most bytes that this process can use: the machine's memory and swap, or less if
+    its container (cgroup v1 and v2) or ``ulimit -v`` allows less. None if unknown."""
     limits = [
         limit for limit in (_of_machine(), _of_cgroup(), address_space_limit()) if limit is not None
     ]
@@ -40,8 +39,8 @@ def memory_limit() -> int | None:
 
 
 def address_space_limit() -> int | None:
-    """Return what ``ulimit -v`` allows, in bytes; None: no limit, or no such thing on this
-    system."""
+    """Return the limit of ``ulimit -v`` in bytes; None if there is no limit or the system has no
+    such limit."""
     try:
         import resource
     except ImportError:
@@ -51,10 +50,10 @@ def address_space_limit() -> int | None:
 
 
 def check_memory(what: str, needed: int) -> None:
-    """Refuse what can never fit into the memory.
+    """Refuse work that can never fit into memory.
 
     Args:
-        what: needs it, with the file that says so, for the message: "config.json: the model".
+        what: what needs the memory, with its file, for the message: "config.json: the model".
         needed: bytes.
 
     Raises:
@@ -81,7 +80,7 @@ def _of_machine() -> int | None:
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """Return the numbers of a file of /proc, by the word before them."""
+    """Read the numbers in a file of /proc, keyed by the word before them."""
     try:
         lines = path.read_text(encoding="ascii").splitlines()
     except (OSError, ValueError):
@@ -91,8 +90,8 @@ def _fields(path: Path) -> dict[str, int]:
 
 
 def _of_cgroup() -> int | None:
-    """Return the smallest limit of this process's control group and of those around it."""
-    files = ("memory.max", "memory.limit_in_bytes")  # of version 2, of version 1
+    """Return the smallest limit of this process's control group and its parents."""
+    files = ("memory.max", "memory.limit_in_bytes")  # version 2, version 1
     limits = [_number(group / file) for group in limiting_groups("memory") for file in files]
     return min((limit for limit in limits if limit is not None), default=None)
 
@@ -106,21 +105,20 @@ def _number(path: Path) -> int | None:
 
 
 def keep_freed_memory() -> bool:
-    """Tell glibc to serve large blocks from the heap and never to trim it.
+    """Make glibc serve large blocks from the heap and never trim it.
 
     A training step, or a batch that is encoded, allocates and frees the same large tensors each
-    time. By default glibc maps and unmaps those from the kernel, which clears every page again:
-    about a third of a training step of a small model, a tenth of encoding. Peak memory is
-    unchanged; it is just not returned between steps. Threads share one heap from then on: those
-    that draw dropout's bits would otherwise each keep one of their own, tens of megabytes that
-    nobody else can use.
+    time. By default glibc maps and unmaps them, so that the kernel clears every page again: about
+    a third of a training step of a small model, a tenth of encoding. Peak memory is unchanged; it
+    is just not returned between steps. All threads then share one heap: otherwise each thread that
+    draws dropout's bits would keep its own heap, tens of megabytes that no other thread can use.
 
     Returns:
-        Whether it took effect (False where the C library is not glibc).
+        Whether it took effect (False if the C library is not glibc).
     """
     if not sys.platform.startswith("linux"):
         return False
-    import ctypes  # a millisecond, which ``--help`` need not spend
+    import ctypes  # a millisecond, which ``--help`` should not take
 
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL("libc.so.6").mallopt
@@ -130,36 +128,36 @@ def keep_freed_memory() -> bool:
     return False
 
 
-#: Kernels that each of the caches of oneDNN and of PyTorch's layer above it keeps; both keep 1024
-#: by themselves.
+#: Most kernels in each cache, that of oneDNN and that of PyTorch's layer above it; the default of
+#: both is 1024.
 _KERNELS = 256
 
 
 def bound_kernels() -> None:
-    """Let oneDNN keep few kernels, for a process that meets ever new shapes.
+    """Limit oneDNN's kernel caches, for a process that keeps meeting new shapes.
 
-    A kernel is compiled for the very sizes of a product. A batch of B texts of T tokens needs about
-    fifteen, of a third of a megabyte to two thirds each, and texts of all lengths come together in
-    thousands of ways: by default a process grows by hundreds of megabytes until the caches are
-    full. To compile those of a batch again takes some milliseconds. Settings of the user's
-    (``ONEDNN_PRIMITIVE_CACHE_CAPACITY``, ``LRU_CACHE_CAPACITY``) stay. To be called before anything
-    is computed: the sizes are read once.
+    A kernel is compiled for the exact sizes of a product. A batch of B texts of T tokens needs
+    about fifteen kernels of a third to two thirds of a megabyte each, and texts of all lengths
+    combine in thousands of ways: by default a process grows by hundreds of megabytes until the
+    caches are full. Compiling the kernels of a batch again takes some milliseconds. The user's
+    settings (``ONEDNN_PRIMITIVE_CACHE_CAPACITY``, ``LRU_CACHE_CAPACITY``) are kept. Call this
+    before anything is computed: the sizes are read once.
     """
     for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
         os.environ.setdefault(name, str(_KERNELS))
 
 
-#: What importing PyTorch takes of the address space, and a small model (measured: 0.64 GB; with
-#: less than 0.9 GB an import or a thread fails, sometimes by a signal).
+#: Address space that importing PyTorch and a small model take (measured: 0.64 GB; with less than
+#: 0.9 GB an import or a thread fails, sometimes by a signal).
 _ADDRESS_SPACE = 10**9
 
 
 class Terminated(KeyboardInterrupt):
-    """The exception that SIGTERM and SIGHUP raise. Treated as Ctrl-C is: whatever is half done is
+    """The exception raised on SIGTERM and SIGHUP. It is handled like Ctrl-C: unfinished output is
     removed.
 
     Attributes:
-        number: the signal.
+        number: the signal number.
     """
 
     def __init__(self, number: int) -> None:
@@ -168,30 +166,30 @@ class Terminated(KeyboardInterrupt):
 
     @property
     def status(self) -> int:
-        """The exit status, as shells count it: 143 for SIGTERM, 129 for SIGHUP."""
+        """The exit status by shell convention: 143 for SIGTERM, 129 for SIGHUP."""
         return 128 + self.number
 
 
 def raise_terminated(number: int, frame: FrameType | None) -> None:
     """Handle SIGTERM and SIGHUP while a command runs."""
     for handled in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(handled, signal.SIG_IGN)  # a second one must not interrupt the tidying up
+        signal.signal(handled, signal.SIG_IGN)  # a second signal must not interrupt the cleanup
     raise Terminated(number)
 
 
 @contextlib.contextmanager
 def prepared_process() -> Iterator[None]:
-    """Make the streams and signals of this process safe while a command runs.
+    """Make this process's streams and signals safe while a command runs.
 
-    - A standard stream that was closed (``<&-``) is empty, a closed output is an error as soon as
-      a result is written to it, and no file that is opened later gets its number, where a library
-      would print into it.
-    - What is printed to a terminal has its control characters shown; to a file or a pipe it goes
-      as it is. What the encoding of stdout lacks (a console in cp1252, half a character of a file
-      name) is escaped.
+    - A closed standard input (``<&-``) is empty; a closed output raises an error as soon as a
+      result is written to it. No file opened later gets their numbers, where a library would print
+      into it.
+    - Control characters are escaped in output to a terminal; output to a file or a pipe is not
+      changed. Characters that stdout's encoding lacks (a cp1252 console, surrogates in a file name)
+      are escaped.
     - SIGTERM and SIGHUP raise :class:`Terminated`, unless they are ignored (``nohup``) or handled.
-    - Matplotlib is not asked for the backend of a notebook from which the command was started: it
-      may be a package that this Python has not, and a command only writes its plots to files.
+    - Matplotlib does not use the backend of a notebook that started the command: its package may be
+      missing here, and a command only writes plots to files.
     """
     before = sys.stdin, sys.stdout, sys.stderr
     backend = os.environ.pop("MPLBACKEND", None)
@@ -218,10 +216,10 @@ def prepared_process() -> Iterator[None]:
 
 
 def check_address_space() -> None:
-    """Refuse to import PyTorch into less address space (``ulimit -v``) than it takes.
+    """Refuse to import PyTorch if the address space (``ulimit -v``) is too small.
 
     Raises:
-        BertineError: there is less.
+        BertineError: it is too small.
     """
     limit = address_space_limit()
     if limit is not None and limit < _ADDRESS_SPACE:
@@ -234,8 +232,7 @@ def check_address_space() -> None:
 
 
 def out_of_memory(error: BaseException) -> str | None:
-    """Return one line for an error that says that memory has run out; None for every other
-    error."""
+    """Describe an out-of-memory error in one line; None for every other error."""
     if isinstance(error, MemoryError):
         detail = " ".join(str(error).split())
         what = f" ({detail})" if detail else ""
@@ -256,17 +253,17 @@ def out_of_memory(error: BaseException) -> str | None:
 
 
 def _fill_closed_numbers() -> None:
-    """Open the null device as 0, 1 and 2 where these are closed."""
+    """Open the null device as 0, 1 and 2 if these are closed."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            # The lowest number that is free, so this one.
+            # The lowest free number, so this one.
             os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)
 
 
 def _handle_signals() -> dict[int, Any]:
-    """Install :func:`raise_terminated`; what handled these signals before."""
+    """Install :func:`raise_terminated`; return the previous handlers."""
     before: dict[int, Any] = {}
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGHUP"):
         return before
@@ -277,7 +274,7 @@ def _handle_signals() -> dict[int, Any]:
 
 
 class _ClosedOutput(TextIOBase):
-    """Standard output where there is none (``>&-``)."""
+    """A replacement for a closed standard output (``>&-``)."""
 
     encoding = "utf-8"
 
@@ -288,8 +285,8 @@ class _ClosedOutput(TextIOBase):
 
 
 class _TerminalOutput(TextIOBase):
-    """Standard output that is a terminal: results hold texts from outside, and a file name or a
-    label must not move the cursor or turn the direction of writing."""
+    """A standard output that is a terminal: escapes outside text in results, since a file name or a
+    label must not move the cursor or reverse the writing direction."""
 
     def __init__(self, terminal: TextIO) -> None:
         self._terminal = terminal
@@ -319,14 +316,14 @@ class _TerminalOutput(TextIOBase):
         self._terminal.flush()
 
 
-# The end of a program that is no command of ``bertine``, such as a recipe.
+# Programs outside the command ``bertine``, such as recipes.
 
 
 def run_program(work: Callable[[Sequence[str]], None]) -> int:
-    """Call `work` with the arguments of the command line.
+    """Call `work` with the command line arguments.
 
     Returns:
-        The exit status: 0; 2 after a mistake, which is told in one line on stderr; 130 after
+        The exit status: 0; 2 after a user's mistake, reported in one line on stderr; 130 after
         Ctrl-C.
     """
     try:

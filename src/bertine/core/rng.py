@@ -1,9 +1,9 @@
-"""Counter-based random numbers: what is drawn depends on where one is, not on how one got there.
+"""Create counter-based random generators that depend on a position, not on earlier draws.
 
-A batch is a pure function of (data, seed, step). Everything random in Bertine therefore asks for
-a generator by name and position, ``generator(seed, "masking", step)``, and never carries the
-state of a stream from one step to the next. Exact resume, any number of loader workers and
-static masking follow from that.
+A batch is a pure function of (data, seed, step). So all random code in Bertine requests a
+generator by name and position, ``generator(seed, "masking", step)``, and never carries a stream's
+state from one step to the next. This gives exact resume, any number of loader workers, and static
+masking.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 
 def key(seed: int, *where: int | str) -> int:
-    """Return a 128-bit key for the position `where` under `seed`: the same for the same arguments,
-    on every machine; independent for different ones (BLAKE2b of their text)."""
+    """Return a 128-bit key for the position `where` under `seed`: equal for equal arguments on
+    every machine, independent for different ones (BLAKE2b of their text)."""
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in (seed, *where))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
 

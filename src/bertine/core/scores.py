@@ -1,4 +1,4 @@
-"""How far a score on a sample may be from the score on everything."""
+"""Format and rank scores, and compute their confidence intervals."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike
 
 from bertine.core.terms import TERMS
 
-# Write scores and rates as people read them, and order what has scores, highest first.
+# Format: write scores and rates for people, and rank items by score, highest first.
 
-#: How the names of scores end that are no shares of 1: losses, and correlations, which may be
+#: Suffixes of the names of scores that are not shares of 1: losses, and correlations, which may be
 #: negative.
 _NOT_SHARES = (
     "loss",
@@ -29,15 +29,15 @@ _NOT_SHARES = (
     "size",
 )
 
-#: Scores that lie closer together, as a share of the larger one or of 1, differ by rounding only:
-#: eight times fp32's machine epsilon. Each number of a vector is off by the root of the length of
-#: its sums (about 30) times epsilon, and a cosine averages over hundreds of them; cosines of a text
-#: in different batches are up to 2.4e-7 apart with bertine-en, 4.2e-7 in the size of bert-base.
+#: Scores that differ by at most this share of the larger one or of 1 differ only by rounding: eight
+#: times fp32's machine epsilon. Each number of a vector is off by epsilon times the root of the
+#: length of its sums (about 30), and a cosine averages over hundreds of them; cosines of a text in
+#: different batches differ by up to 2.4e-7 with bertine-en, 4.2e-7 in the size of bert-base.
 ROUNDING = 2.0**-20
-#: The same where numbers are computed in bf16 or 8 bits, or kept in fp16: bf16's epsilon is 65,536
-#: times as large, but seldom is a number rounded to another one (with bertine-en up to 2e-5).
+#: The same for numbers computed in bf16 or 8 bits, or stored in fp16: bf16's epsilon is 65,536
+#: times as large, but few numbers round differently (with bertine-en up to 2e-5).
 COARSE_ROUNDING = 2.0**-14
-#: Scores that are linked over more than so many tolerances differ by more than rounding.
+#: A chain of equal scores that is wider than this many tolerances is more than rounding.
 _WIDEST = 8
 
 
@@ -50,9 +50,9 @@ def score_name(name: str, beside: Collection[str] = ()) -> str:
     """Name a score for people: "mlm_loss" → "MLM loss".
 
     Args:
-        name: of the metric.
-        beside: the other metrics of the same report: beside a micro F1, of many labels, accuracy
-            is the share of the examples all of whose labels are right.
+        name: the metric's name.
+        beside: the other metrics of the same report: in a report with a multi-label micro F1,
+            accuracy is the share of the examples whose labels are all right.
     """
     if name == "accuracy" and "micro_f1" in beside:
         return "all labels right"
@@ -61,8 +61,8 @@ def score_name(name: str, beside: Collection[str] = ()) -> str:
 
 
 def score_text(name: str, value: float | None) -> str:
-    """Write a score: a share in percent, a perplexity with two decimals, others with four, if they
-    are not large; ``-`` for None."""
+    """Format a score: a share in percent, a perplexity with two decimals, others with four unless
+    they are large; ``-`` for None."""
     if value is None:
         return "-"
     if name.endswith("perplexity"):
@@ -73,18 +73,18 @@ def score_text(name: str, value: float | None) -> str:
 
 
 def hundredfold(value: float | None) -> str:
-    """Write a score times 100, as the paper's tables have it; ``-`` for None."""
+    """Format a score times 100, as tables in papers do; ``-`` for None."""
     return "-" if value is None else f"{100 * value:.2f}"
 
 
 def exact_rate(rate: float) -> str:
-    """Write a learning rate as papers do, ``3e-5``, with all its digits: another rate, another
-    text."""
+    """Format a learning rate as papers do, ``3e-5``, with all its digits, so that different rates
+    give different texts."""
     return f"{Decimal(repr(rate)):e}" if 0 < rate < 0.01 else repr(rate)
 
 
 def rate_text(rate: float) -> str:
-    """Write a learning rate with at most two significant digits: ``"3e-5"``, ``"2.4e-5"``."""
+    """Format a learning rate with at most two significant digits: ``"3e-5"``, ``"2.4e-5"``."""
     mantissa, exponent = f"{rate:.1e}".split("e")
     return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
 
@@ -92,37 +92,38 @@ def rate_text(rate: float) -> str:
 def ranking(
     scores: ArrayLike, top: int | None = None, *, tolerance: float = ROUNDING
 ) -> np.ndarray:
-    """Order scores, the highest first, and those that differ by rounding only by their index.
+    """Order scores, highest first; order those that differ only by rounding by their index.
 
-    A model gives the same text other last bits in another batch, so that a plain sort orders equal
-    texts by chance. Here a score is equal to the next lower one when they differ by at most
-    `tolerance` times the larger size of 1 and the score, and to all that such steps lead to; so two
-    scores of one text are always in the same group, whatever stands between them. Where steps lead
-    further than eight times the tolerance, the scores are too dense to be told apart from rounding,
-    and are ordered as they are; so no two scores that differ by more change places.
+    A model's output for the same text differs in the last bits between batches, so a plain sort
+    would order equal texts by chance. Here a score equals the next lower one if they differ by at
+    most `tolerance` times max(1, the score's size), and it equals all scores that a chain of such
+    steps reaches; so two scores of one text are always in the same group, regardless of scores
+    between them. If a chain is wider than eight times the tolerance, the scores are too dense to
+    separate from rounding, and are ordered as they are; so two scores that differ by more never
+    swap.
 
     Args:
         scores: [N], NaN last.
-        top: how many are wanted, the first of the whole order; None: all.
+        top: number of indices wanted, from the start of the order; None: all.
         tolerance: :data:`ROUNDING`, or :data:`COARSE_ROUNDING` for numbers coarser than fp32.
 
     Returns:
         Indices int64 [N], or [top] where that is fewer.
     """
     values = np.asarray(scores)
-    if top is None or not 0 < 8 * top < len(values):  # it is as quick to sort them all
+    if top is None or not 0 < 8 * top < len(values):  # sorting all is as fast
         among = np.arange(len(values))
     else:
         lowered = -values
         lowered.partition(top - 1)
         least = -float(lowered[top - 1])
-        # All that may be in the group of the last one; NaN, for which nothing is less, too.
+        # All scores that may be in the last one's group; also NaN, which compares false.
         reach = 2 * (_WIDEST + 1) * tolerance * max(1.0, abs(least))
         among = np.flatnonzero(~(values < least - reach))
     values = values[among].astype(np.float64)
     order = np.argsort(-values, kind="stable")
     values = values[order]
-    with np.errstate(invalid="ignore"):  # infinity less infinity
+    with np.errstate(invalid="ignore"):  # infinity minus infinity
         allowed = tolerance * np.maximum(1.0, np.abs(values))
         steps = values[:-1] - values[1:]
         equal = (steps <= allowed[:-1]) & (steps < np.inf)
@@ -138,31 +139,31 @@ def ranking(
     return among[order[:top]]
 
 
-#: Of the normal distribution, for 95%.
+#: Quantile of the normal distribution for 95%.
 _Z = 1.959963984540054
-#: A share is higher by more than one standard error by chance in 16 of 100 cases. Where this many
-#: of the same examples are right in place of wrong, and none the other way round, chance does that
-#: in 1 of 2^3 cases; two examples in 1 of 4, one in 1 of 2. That is the sign test, or McNemar's for
-#: two shares of the same examples (Psychometrika 12, 1947, 153-157). A standard error alone is too
+#: A share is higher by more than one standard error by chance in 16 of 100 cases. If this many of
+#: the same examples change from wrong to right, and none the other way, the probability of chance
+#: is 1 in 2^3; for two examples 1 in 4, for one 1 in 2. That is the sign test, or McNemar's for two
+#: shares of the same examples (Psychometrika 12, 1947, 153-157). The standard error alone is too
 #: small here: for a share of 0 or 1 it is 0.
 _FEWEST_EXAMPLES = 3
-#: How the names of scores end that are correlations; others are shares of 1.
+#: Suffixes of the names of correlations; other scores are shares of 1.
 _CORRELATIONS = ("pearson", "spearman", "correlation", "matthews")
-#: Of Student's distribution with 19 degrees of freedom, for 95%.
+#: Quantile of Student's distribution with 19 degrees of freedom for 95%.
 _T_19 = 2.093024054408263
 
 
 def wilson_interval(correct: int, total: int) -> tuple[float, float]:
-    """Return the 95% interval of a share, `correct` of `total` (Wilson 1927): never outside 0 to 1,
-    and sound for few examples and for shares near the ends. (0, 1) when `total` is 0."""
+    """Compute the 95% interval of the share `correct` / `total` (Wilson 1927): within 0 to 1, and
+    valid for few examples and for shares near the ends. (0, 1) when `total` is 0."""
     if not 0 <= correct <= total:
         raise ValueError(f"{correct} of {total} is not a share")
     return share_interval(correct / total if total else 0.0, total)
 
 
 def share_interval(share: float, total: int) -> tuple[float, float]:
-    """Return Wilson's 95% interval of a share of `total` that need not be a whole number of them,
-    such as a mean of shares. (0, 1) when `total` is 0."""
+    """Compute Wilson's 95% interval of a share of `total` that need not be a whole number of
+    examples, such as a mean of shares. (0, 1) when `total` is 0."""
     if total == 0:
         return 0.0, 1.0
     z = _Z
@@ -174,14 +175,14 @@ def share_interval(share: float, total: int) -> tuple[float, float]:
 
 
 def enough_examples(difference: float, count: int) -> bool:
-    """Return whether two shares of the same `count` examples differ by so many of them that it is
-    hardly chance, even if all those examples speak for the same one of the two."""
+    """Return whether two shares of the same `count` examples differ by enough examples that chance
+    is unlikely, even if all of those examples favour the same one."""
     return round(difference * count, 6) >= _FEWEST_EXAMPLES
 
 
 def beyond_error(metric: str, better: float, than: float, count: int) -> bool:
-    """Tell whether a score is higher than another, which was measured on `count` examples, by more
-    than the standard error of the latter as a share (or as a correlation)."""
+    """Return whether a score exceeds another one, measured on `count` examples, by more than the
+    standard error of the latter as a share (or as a correlation)."""
     if metric.endswith(_CORRELATIONS):
         error = (1 - than * than) / math.sqrt(max(1, count - 1))
     else:
@@ -190,16 +191,16 @@ def beyond_error(metric: str, better: float, than: float, count: int) -> bool:
 
 
 def clearly_better(metric: str, best: float, last: float, count: int) -> bool:
-    """Tell whether a score is better than another on the same `count` examples by more than chance:
-    by more than a standard error, and by so many examples that it cannot be one or two lucky ones.
+    """Return whether a score beats another on the same `count` examples by more than chance: by
+    more than a standard error, and by more than one or two lucky examples.
 
-    Of many epochs some score best by luck. On 30 held-out examples the epoch with the best score
-    was on mean three points worse on further examples than the last one, whose rate had come down
+    Among many epochs some score best by luck. On 30 held-out examples the epoch with the best score
+    was on average three points worse on further examples than the last one, whose rate had decayed
     (``docs/results.md``).
     """
     if not beyond_error(metric, best, last, count):
         return False
-    if metric.endswith("matthews"):  # of two balanced classes: twice the accuracy, less 1
+    if metric.endswith("matthews"):  # for two balanced classes: twice the accuracy minus 1
         return enough_examples((best - last) / 2, count)
     if metric.endswith(_CORRELATIONS):
         # Fisher's z of a correlation has the variance 1 / (n - 3) (Metron 1, 1921, 3-32).
@@ -213,16 +214,17 @@ def better_baseline(
     baselines: Sequence[Mapping[str, Any]],
     count: int,
 ) -> str | None:
-    """Name the best of the baselines where it is better than a model by more than chance
+    """Return the name of the best baseline if it beats a model by more than chance
     (:func:`clearly_better`).
 
     Args:
-        metrics: of the model.
+        metrics: those of the model.
         judged: the metrics whose mean decides.
-        baselines: with ``name`` and ``metrics``, as ``scores.json`` has them. One with a false
-            ``may_win`` does not: the model has seen what both were judged on; or it is the head
-            alone, which was compared with the model on more examples and is no better.
-        count: of the examples that all were judged on, where the baselines do not say it.
+        baselines: with ``name`` and ``metrics``, as in ``scores.json``. A baseline with a false
+            ``may_win`` is not considered: either the model has seen the examples on which both were
+            judged, or it is the head alone, which was compared with the model on more examples
+            and is no better.
+        count: the number of examples that all were judged on, if the baselines do not give it.
     """
     if not judged or not set(judged) <= set(metrics):
         return None
@@ -251,19 +253,19 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def correlation_interval(value: float, count: int) -> tuple[float, float]:
-    """Compute the 95% interval of a correlation, within (-1, 1), of more than 3 pairs of numbers
-    (Fisher 1921: its inverse hyperbolic tangent is nearly normal); of ranks it is a little too
-    narrow."""
+    """Compute the 95% interval of a correlation within (-1, 1) of more than 3 pairs of numbers
+    (Fisher 1921: its inverse hyperbolic tangent is nearly normal); for rank correlations it is a
+    little too narrow."""
     middle, half = math.atanh(value), _Z / math.sqrt(count - 3)
     return math.tanh(middle - half), math.tanh(middle + half)
 
 
 def jackknife_interval(value: float, without: Sequence[float]) -> tuple[float, float]:
-    """Compute the 95% interval of a score of any kind, or of a difference of two (jackknife).
+    """Compute the 95% interval of any score, or of a difference of two scores (jackknife).
 
     Args:
         value: the score on all examples.
-        without: the 20 scores on the examples without each of 20 parts of one size.
+        without: the 20 scores, each without one of 20 equal parts of the examples.
     """
     if len(without) != 20:
         raise ValueError(f"{len(without)} scores are given, but 20 are needed")

@@ -1,14 +1,14 @@
-"""Let OpenMP's threads wait more shortly for each other while other programs use the cores.
+"""Shorten the wait of OpenMP's threads while other programs use the cores.
 
-How long they wait actively is read when the library is loaded (:mod:`bertine.core.cpu`). But
-GCC's library (libgomp) waits for 100 turns only as soon as it manages more threads than there are
-cores, in all of its teams together. So while other programs use the cores, an idle team is kept
-beside the one that computes; its threads sleep, and cost nothing. When the others have gone, the
-team is ended. What is computed, and with how many threads, stays the same, so results do to the
-last bit.
+The time that threads poll for work is set when the library is loaded (:mod:`bertine.core.cpu`). But
+GCC's library (libgomp) polls for only 100 turns as soon as it manages more threads than there are
+cores, in all of its teams together. So while other programs use the cores, an idle team is kept in
+addition to the one that computes; its threads sleep and cost nothing. When the other programs are
+done, that team is ended. The computation and its number of threads do not change, so results are
+equal to the last bit.
 
 Source: ``do_spin`` and ``gomp_managed_threads`` in libgomp's ``config/linux/wait.h`` and
-``team.c``. The libraries of LLVM and Intel have no such rule, and nothing is done with them.
+``team.c``. The libraries of LLVM and Intel have no such rule and are left alone.
 """
 
 from __future__ import annotations
@@ -27,25 +27,24 @@ import torch
 from bertine.core import cpu
 from bertine.core.cpu import allowed_cores, cores
 
-# Whether other programs use the cores that this process computes with.
+# Contention: measure whether other programs use the cores of this process.
 
-#: Cores that others must take from this process, at least, to matter.
+#: The fewest cores taken by other programs that count as contention.
 _WORTH = 0.3
-#: A process that uses a smaller share of one core rests.
+#: A process that uses less than this share of one core is idle.
 _RESTED = 0.1
-#: Seconds that are looked at together, at least; the system counts in hundredths.
+#: Shortest measured period in seconds; the system counts in hundredths.
 _LEAST = 1.0
 
 
 class CpuContention:
-    """A watch on other programs by what the system counts (Linux's ``/proc/stat``) while this
-    process computes.
+    """A monitor of other programs' CPU use while this process computes (Linux's ``/proc/stat``).
 
     Args:
-        least: seconds between two looks, at least; in between the last answer stays.
-        most: seconds between two looks, at most, if this process rested in between: after a longer
-            rest the last answer stays, too, since what others did meanwhile is no longer of
-            interest. A step that takes as long because others slow it down is no rest.
+        least: fewest seconds between two measurements; in between the last result is returned.
+        most: most seconds between two measurements if this process was idle in between: after a
+            longer idle time the last result is kept, too, because the load in that time no longer
+            matters. A step that takes long because others slow it down is not idle time.
     """
 
     def __init__(self, least: float = _LEAST, most: float = math.inf) -> None:
@@ -55,8 +54,8 @@ class CpuContention:
         self._used: float | None = None
 
     def cores_used(self) -> float | None:
-        """Return how many cores other programs have used since the last look, if they take some
-        from this process; None: they do not, or it is not known."""
+        """Return the number of cores that other programs have used since the last measurement, if
+        they took some from this process; None if they did not, or if it is unknown."""
         now = time.monotonic()
         if now - self._at < self._least:
             return self._used
@@ -74,13 +73,13 @@ class CpuContention:
         return self._used
 
     def line(self) -> str | None:
-        """Return :meth:`cores_used` for a person, such as "1.0 of 2 cores"."""
+        """Format :meth:`cores_used` for people, such as "1.0 of 2 cores"."""
         used = self.cores_used()
         return None if used is None else f"{used:.1f} of {cores()} cores"
 
 
 def busy_seconds() -> float | None:
-    """Return how long the cores that this process may use have worked, all programs together."""
+    """Return the busy seconds of the cores that this process may use, over all programs."""
     if not hasattr(os, "sched_getaffinity"):
         return None
     allowed = {f"cpu{number}" for number in os.sched_getaffinity(0)}
@@ -95,29 +94,29 @@ def busy_seconds() -> float | None:
     return None
 
 
-#: Seconds between two looks at what other programs do, at least and at most.
+#: Fewest and most seconds between two measurements of other programs.
 _SHORT_WAITS_LEAST, _MOST = 0.5, 1.0
-#: Threads of an idle team, at most. More would be needed where a process computes with a few of
-#: very many cores; others hardly come in its way there.
+#: Most threads of an idle team. Only a process that computes with a few of very many cores would
+#: need more; others seldom take its cores.
 _MOST_THREADS = 32
 
 
 class IdleTeam:
-    """A thread that has opened a team of OpenMP and sleeps, and its team with it, until the end.
+    """A thread that opens an OpenMP team and sleeps with it until the end.
 
     Args:
         library: GCC's OpenMP library.
-        threads: of the team.
+        threads: size of the team.
 
     Raises:
-        RuntimeError: no thread can be started.
+        RuntimeError: the thread cannot be started.
     """
 
     def __init__(self, library: ctypes.CDLL, threads: int) -> None:
         self._ended, opened = threading.Event(), threading.Event()
 
         def sleep() -> None:
-            # Each thread of the team calls a function that does nothing but return a number.
+            # Each thread of the team calls a function that only returns a number.
             nothing = ctypes.cast(library.omp_get_thread_num, ctypes.c_void_p)
             library.GOMP_parallel(nothing, None, ctypes.c_uint(threads), ctypes.c_uint(0))
             opened.set()
@@ -128,7 +127,7 @@ class IdleTeam:
         opened.wait()
 
     def end(self) -> None:
-        """End the thread; the library ends its team with it."""
+        """End the thread; the library then ends its team."""
         self._ended.set()
         self._thread.join()
 
@@ -143,14 +142,14 @@ class ShortWaits:
 
     @property
     def on(self) -> bool:
-        """Whether the threads wait shortly because of other programs."""
+        """Whether the wait is short now because of other programs."""
         return self._team is not None
 
     def adapt(self) -> None:
-        """Look whether other programs use the cores, and keep a team or none accordingly. Costs
-        nothing but twice a second; to be called by the thread that computes."""
+        """Measure whether other programs use the cores, and open or end the idle team. It measures
+        at most twice a second; call it from the thread that computes."""
         if not self._changing.acquire(blocking=False):
-            return  # another thread is at it
+            return  # another thread is doing it
         try:
             crowded = self._others.cores_used() is not None
             if crowded and self._team is None:
@@ -163,8 +162,8 @@ class ShortWaits:
 
 
 def _idle_team(computing: int) -> IdleTeam | None:
-    """Return a team that brings the library's threads to more than there are cores; None: of no
-    use."""
+    """Open a team that brings the library's threads above the number of cores; None if that has no
+    effect."""
     library = _libgomp()
     # The first thread of a second team is not counted.
     threads = max(2, allowed_cores() - computing + 2)
@@ -177,13 +176,13 @@ def _idle_team(computing: int) -> IdleTeam | None:
 
 @functools.cache
 def _libgomp() -> ctypes.CDLL | None:
-    """Return GCC's OpenMP library, through PyTorch's own that is linked with it; None: it is
-    another."""
+    """Return GCC's OpenMP library through the copy that PyTorch is linked with; None if PyTorch
+    uses another library."""
     try:
         library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
     except OSError:
         return None
-    # LLVM's has the entry points of GCC's beside its own.
+    # LLVM's library has GCC's entry points in addition to its own.
     is_gcc = hasattr(library, "GOMP_parallel") and not hasattr(library, "__kmpc_fork_call")
     return library if is_gcc else None
 

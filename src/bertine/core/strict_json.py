@@ -1,8 +1,9 @@
-"""Parse JSON that may be damaged or hostile: the one place for every JSON file that is read whole.
+"""Parse JSON that may be damaged or hostile, and check the types of its values.
 
-Python's own parser takes more than JSON is (NaN, half a surrogate pair, the same key twice) and
-lets a file choose how deep the interpreter recurses. What :func:`parse_json` returns is bounded
-in size and depth, has every key once, and can be written again as UTF-8.
+All JSON files that are read whole are parsed here. Python's parser accepts more than JSON (NaN,
+lone surrogates, duplicate keys), and a file can make it recurse too deeply. The result of
+:func:`parse_json` is bounded in size and depth, has no duplicate keys, and can be written again as
+UTF-8.
 """
 
 from __future__ import annotations
@@ -16,39 +17,38 @@ from typing import Any
 from bertine.core.console import briefly
 from bertine.core.errors import BertineError
 
-#: Bytes of a file. The largest that Bertine reads are tokenizers: 30 MB with a million pieces.
+#: Most bytes of a file. The largest that Bertine reads are tokenizers: 30 MB with a million pieces.
 MAX_BYTES = 64 * 2**20
-#: Lists and objects in each other. The deepest that Bertine reads have six.
+#: Deepest nesting of lists and objects. The deepest files that Bertine reads have six levels.
 MAX_DEPTH = 64
-#: No size, count or seed needs more digits. transformers writes 10 to the power of 30 where a
-#: tokenizer has no longest input.
+#: Most digits of a number. No size, count or seed needs more; transformers writes 10 to the power
+#: of 30 if a tokenizer has no longest input.
 MAX_DIGITS = 40
 
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
-#: Every digit to 0, every other byte to none: a run of digits is then found by comparing bytes, in
-#: a tenth of the time that a regular expression takes over a large file.
+#: Maps every digit to 0 and removes every other byte: a run of digits is then found by comparing
+#: bytes, in a tenth of the time that a regular expression needs for a large file.
 _AS_DIGITS = bytes(0x30 if 0x30 <= byte <= 0x39 else 0 for byte in range(256))
 _LONG_NUMBER = b"0" * (MAX_DIGITS + 1)
 _SHOWN = 60
 
 
 class _Refused(ValueError):
-    """JSON by its grammar, but not taken; the message says why."""
+    """Valid JSON that is not accepted; the message says why."""
 
 
 def parse_json(raw: bytes, source: object, *, lenient: bool = False) -> Any:
     """Parse the UTF-8 bytes of a whole JSON file.
 
     Args:
-        raw: the bytes.
-        source: the file, for messages.
-        lenient: take NaN, Infinity and half a surrogate pair, for files in which Bertine itself
-            writes scores that may be undefined, and texts from outside.
+        raw: the file's contents.
+        source: the file's name, for messages.
+        lenient: accept NaN, Infinity and lone surrogates, for files in which Bertine itself writes
+            scores that may be undefined, and outside texts.
 
     Raises:
-        BertineError: it is no JSON, is larger than `MAX_BYTES`, nested deeper than `MAX_DEPTH`,
-            has a key twice in one object, half a surrogate pair or a number of more than
-            `MAX_DIGITS` digits.
+        BertineError: it is not JSON, is larger than `MAX_BYTES` or nested deeper than `MAX_DEPTH`,
+            has a duplicate key, a lone surrogate, or a number of more than `MAX_DIGITS` digits.
     """
     if len(raw) > MAX_BYTES:
         raise BertineError(f"{source}: is larger than {MAX_BYTES >> 20} MiB, too large for JSON")
@@ -59,7 +59,7 @@ def parse_json(raw: bytes, source: object, *, lenient: bool = False) -> Any:
             object_pairs_hook=_object_of_pairs,
             parse_constant=None if lenient else _refuse_constant,
             parse_float=None if lenient else _finite_float,
-            # A call for every number, so only where a long one is somewhere in the text.
+            # Checks every number, so it is used only if the text has a long one.
             parse_int=_short_int if _LONG_NUMBER in raw.translate(_AS_DIGITS) else None,
         )
         if text.count("[") + text.count("{") > MAX_DEPTH:
@@ -138,7 +138,7 @@ def _check_surrogates(value: Any) -> None:
                 raise _Refused(f"has half a character ({code}) in a text; correct it") from None
 
 
-#: Kinds of values for :func:`check_shape`, and what a message calls them.
+#: Kinds of values for :func:`check_shape`, and their names in messages.
 COUNT, NUMBER, TEXT, FLAG, ANYTHING = "count", "number", "text", "flag", "anything"
 _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     COUNT: ("a whole number of at least 0", lambda value: type(value) is int and value >= 0),
@@ -147,22 +147,22 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     FLAG: ("true or false", lambda value: type(value) is bool),
     ANYTHING: ("", lambda value: True),
 }
-#: A kind; a list of alike values as ``[shape]``; an object as ``{key: shape}``, where ``"key?"``
-#: may be missing or null, and ``"*?"`` stands for every key.
+#: A kind; a list of equal shapes as ``[shape]``; an object as ``{key: shape}``, where ``"key?"``
+#: may be missing or null, and ``"*?"`` matches every key.
 Shape = str | list[Any] | dict[str, Any]
 
 
 def check_shape(value: Any, shape: Shape, source: object, place: str = "") -> None:
-    """Check the types of what was read from a file.
+    """Check the types in a value that was read from a file.
 
     Args:
-        value: of JSON.
-        shape: what it must be. Keys of which it says nothing are not looked at.
+        value: the JSON value.
+        shape: its required shape. Keys that it does not name are not checked.
         source: the file, for messages.
-        place: of `value` in it, for messages.
+        place: the position of `value` in it, for messages.
 
     Raises:
-        BertineError: a value is of another type, or a key is missing; names the key.
+        BertineError: a value has another type, or a key is missing; names the key.
     """
     if isinstance(shape, str):
         name, fits = _KINDS[shape]

@@ -1,4 +1,4 @@
-"""TaskInfo: what a model was trained to do, as ``bertine.json`` in its directory says it."""
+"""Read and write ``bertine.json``, which records what a model was trained to do."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from bertine.core.console import briefly
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object
 
-#: Version of the layout of ``bertine.json``; a reader refuses another one.
+#: Version of the format of ``bertine.json``; other versions are refused.
 TASK_FORMAT = 1
-#: A piece between two special tokens.
+#: One piece between two special tokens.
 _SHORTEST_INPUT = 3
 
 Value = TypeVar("Value", bool, int, float, str)
@@ -24,20 +24,20 @@ _KINDS = {bool: "a truth value", int: "a whole number", float: "a number", str: 
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """What a model was trained to do: the contents of ``bertine.json``.
+    """The contents of ``bertine.json``: what a model was trained to do.
 
     Attributes:
         name: the task as the command line calls it, e.g. "text" or "pretraining".
         labels: the classes in the order of the classifier's outputs; empty when there are none.
         text_columns: the one or two columns that the texts came from.
         label_column: the column that the labels came from.
-        max_length: longest input in tokens that the model was trained on; None: not known.
-        metrics: the metrics by which the task is judged, the mean of which is its one score.
+        max_length: longest input in tokens in training; None: unknown.
+        metrics: the metrics that judge the task; their mean is its single score.
         dataset: the public data set the model was trained on, e.g. "glue/CoLA".
-        settings: what else the task answers by, by name: the null threshold of spans, the
-            threshold of many labels.
+        settings: further settings of prediction by name: the null threshold of spans, the threshold
+            of many labels.
         training: facts of the training (seed, steps, rates, scores, ...), for the reader, and for
-            what must go on as in training (the format of sequences).
+            what prediction must repeat (the format of sequences).
     """
 
     name: str
@@ -51,20 +51,20 @@ class TaskInfo:
     training: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object that ``bertine.json`` holds."""
+        """Return the JSON object for ``bertine.json``."""
         return {"format": TASK_FORMAT} | dataclasses.asdict(self)
 
     def input_length(self, positions: int, default: int | None = None) -> int:
-        """Return the longest input for a model of so many `positions`: as long as in training;
-        where that is not known, `default`, or as long as the model takes."""
+        """Return the longest input of a model with `positions` positions: as in training; if that
+        is unknown, `default` or the most that the model accepts."""
         return min(self.max_length or default or positions, positions)
 
     def setting(self, name: str, default: Value) -> Value:
-        """Return what `settings` has under `name`, of the kind of `default`; that, where it has
-        nothing.
+        """Return the value of `name` in `settings`, which must have the type of `default`;
+        `default` if there is none.
 
         Raises:
-            BertineError: it is of another kind, or a number that is not finite.
+            BertineError: it has another type, or is a number that is not finite.
         """
         value: Any = self.settings.get(name, default)
         if isinstance(default, float) and type(value) is int:
@@ -82,9 +82,10 @@ class TaskInfo:
         """Read a ``bertine.json``.
 
         Raises:
-            BertineError: missing, not JSON, of a newer format, an unknown key, a wrong type.
+            BertineError: the file is missing, not JSON, of a newer format, has an unknown key or a
+                value of a wrong type.
         """
-        # Scores of the training may be undefined, and are written as NaN.
+        # Scores of the training may be undefined and are written as NaN.
         values = read_json_object(path, lenient=True)
         written = values.pop("format", None)
         if written != TASK_FORMAT:

@@ -1,7 +1,7 @@
-"""Say what the terms of the losses of pre-training are called and mean, for logs, pages and checks.
+"""Define the names and meanings of the loss terms of pre-training, for logs, pages and checks.
 
-A term's loss stands in a log as ``mlm_loss``, its accuracy as ``mlm_accuracy``; of a loss of one
-term as ``loss`` and ``accuracy``. Imports nothing heavy.
+A log names a term's loss ``mlm_loss`` and its accuracy ``mlm_accuracy``; if the loss has one term,
+``loss`` and ``accuracy``. Imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -13,22 +13,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TermTexts:
-    """Name one term of a loss, and say what its numbers mean.
+    """The texts that describe one term of a loss and its numbers.
 
     Attributes:
         title: its name for people, e.g. "MLM".
-        loss: what its loss is, as a sentence.
-        accuracy: what its accuracy is the share of, as a sentence.
+        loss: what its loss measures, as a sentence.
+        accuracy: what its accuracy is a share of, as a sentence.
         right: the same in a few words.
-        targets: what is counted, in the plural.
-        words: whether the targets are words, so that the entropy of their frequencies is the line
-            to beat, and e to the loss a perplexity.
-        copied: whether some of the words are left in place, to be copied (``mask_split``).
-        choices: among how many answers each target is one; None: as many as there are words.
-        rarer: where there are two answers of which one is rarer, its name: logs have the share of
-            the targets that have it (``rtd_replaced``) and of those that have it and get it
-            (``rtd_detected``). A model that guesses gives all targets the other answer.
-        head: the head that computes it, where that has another name.
+        targets: the name of the targets, in the plural.
+        words: whether the targets are words: then the baseline is the entropy of their frequencies,
+            and e to the loss is a perplexity.
+        copied: whether some of the words stay in the input and are to be copied (``mask_split``).
+        choices: number of possible answers of each target; None: the size of the vocabulary.
+        rarer: if there are two answers and one is rarer, its name: logs have the share of targets
+        with
+            it (``rtd_replaced``), and the share of those for which it is predicted
+            (``rtd_detected``). A model that guesses predicts the other answer for all targets.
+        head: the head that computes it, if its name differs.
     """
 
     title: str
@@ -43,8 +44,8 @@ class TermTexts:
     head: str | None = None
 
 
-#: Every term of the objectives in :data:`bertine.core.names.OBJECTIVES`, and, behind them, those
-#: that a teacher adds (:mod:`bertine.objectives.distillation`).
+#: Every term of the objectives in :data:`bertine.core.names.OBJECTIVES`, followed by those that a
+#: teacher adds (:mod:`bertine.objectives.distillation`).
 TERMS = {
     "mlm": TermTexts(
         title="MLM",
@@ -168,9 +169,9 @@ TERMS = {
         targets="scores of attention",
     ),
 }
-#: Those of them that a teacher adds.
+#: The terms that a teacher adds.
 OF_TEACHERS = ("soft", "cosine", "hidden", "hidden_mean", "hidden_variance", "attention")
-#: The terms of each objective, that by which the model is judged first.
+#: The terms of each objective; the first one judges the model.
 OBJECTIVE_TERMS = {
     "mlm-nsp": ("mlm", "nsp"),
     "mlm": ("mlm",),
@@ -181,22 +182,22 @@ OBJECTIVE_TERMS = {
     "denoising": ("denoising",),
     "plm": ("plm",),
 }
-#: The score by which models are chosen, where it is not the loss of the first term. A detector's
-#: own loss falls when its generator gets worse, and the generator's says nothing of the detector;
-#: their weighted sum is what is minimized.
+#: The score that chooses models, if it is not the loss of the first term. A detector's own loss
+#: falls when its generator gets worse, and the generator's loss says nothing about the detector;
+#: training minimizes their weighted sum.
 _CHOOSING = {"rtd": "loss"}
 
 
 def main_term(objective: object) -> str:
-    """Return the term by which runs of an objective are judged; "mlm" where the name of the
-    objective is not known, as in old runs."""
+    """Return the term that judges runs of an objective; "mlm" if the objective's name is unknown,
+    as in old runs."""
     return _terms(objective)[0]
 
 
 def word_term(objective: object) -> str:
-    """Return the term of an objective whose loss is watched while it trains: the first one whose
-    targets are words, since the entropy of their frequencies says what its loss means; the main
-    term where no words are guessed."""
+    """Return the term of an objective whose loss is watched in training: the first one whose
+    targets are words, because the entropy of their frequencies is a baseline for its loss; the main
+    term if no targets are words."""
     words = (name for name in _terms(objective) if TERMS[name].words)
     return next(words, main_term(objective))
 
@@ -206,16 +207,16 @@ def _terms(objective: object) -> tuple[str, ...]:
 
 
 def choosing_score(objective: object) -> str:
-    """Return the held-out score by which models of an objective are chosen: the lowest is best."""
+    """Return the held-out score that chooses models of an objective: the lowest is best."""
     return _CHOOSING.get(str(objective), f"{main_term(objective)}_loss")
 
 
 def guessing(term: TermTexts, rarer: float | None = None) -> tuple[float, float] | None:
-    """Return the loss in nats and the accuracy of a model that guesses by frequencies alone; None
-    where the term does not say, as of words.
+    """Return the loss in nats and the accuracy of guessing by frequencies alone; None if the term
+    does not define them, as for words.
 
     Args:
-        term: with few answers.
+        term: a term with few possible answers.
         rarer: the share of the targets that have the rarer answer (:attr:`TermTexts.rarer`).
     """
     if term.choices is not None:
@@ -227,8 +228,8 @@ def guessing(term: TermTexts, rarer: float | None = None) -> tuple[float, float]
 
 
 def rarer_answers(name: str, scores: Mapping[str, float]) -> tuple[float, float, float] | None:
-    """Return of a term with a rarer answer the share of the targets that have it, which share of
-    these was detected, and the accuracy of guessing; None where the `scores` do not say."""
+    """Return, for a term with a rarer answer, the share of targets that have it, the share of these
+    that was detected, and the accuracy of guessing; None if the `scores` lack them."""
     share = scores.get(f"{name}_{TERMS[name].rarer}")
     by_frequency = guessing(TERMS[name], share)
     if share is None or by_frequency is None:
@@ -237,6 +238,5 @@ def rarer_answers(name: str, scores: Mapping[str, float]) -> tuple[float, float,
 
 
 def terms_among(keys: Collection[str]) -> list[str]:
-    """List the terms of objectives that have a loss among the keys of a log or the names of
-    scores."""
+    """List the terms that have a loss among the keys of a log or the names of scores."""
     return [name for name in TERMS if f"{name}_loss" in keys and name not in OF_TEACHERS]

@@ -1,13 +1,12 @@
-"""Work that is shared out: to processes of this machine, or over a Ray cluster.
+"""Distribute jobs to processes of this machine or over a Ray cluster.
 
-A job is a line of JSON, and what is said of it are JSON objects: ``done`` with what came out,
-``error`` with what is wrong, ``lost`` where nobody is left to say it, and whatever else a worker
-tells on the way. The jobs themselves (parts of a token store, runs of a search) are the business
-of those that share them out.
+A job is a line of JSON; its messages are JSON objects: ``done`` with the result, ``error`` with
+the reason, ``lost`` if the worker is gone, and any progress messages in between. What the jobs are
+(parts of a token store, runs of a search) is up to the callers.
 
-Workers are plain subprocesses that end with their stdin, so with the process that asked, however
-that ended. (Not `multiprocessing`: it would run the user's own program again in each process, and
-leaves its processes behind when the first is killed.)
+Workers are plain subprocesses that end with their stdin, and so with the process that started
+them, however that ended. (Not `multiprocessing`: it would run the user's own program again in each
+process, and leaves its processes behind when the first is killed.)
 """
 
 from __future__ import annotations
@@ -28,22 +27,23 @@ from bertine.core.errors import BertineError
 from bertine.core.files import os_errors
 from bertine.core.names import option
 
-#: Called with the number of a job and what is said of it.
+#: Called with a job's number and each of its messages.
 OnMessage = Callable[[int, dict[str, Any]], None]
-#: What a worker says of its job, as keywords.
+#: Sends a message about a job, given as keywords.
 Say = Callable[..., None]
-#: Does the job of a line, and says in the end ``done=…`` or ``error=…``.
+#: Does the job of a line, and finally sends ``done=…`` or ``error=…``.
 Work = Callable[[str, Say], None]
 
-#: The messages that are the last of a job.
+#: The keys of a job's last message.
 _ENDS = ("done", "error")
 
 
 def environment(threads: int) -> dict[str, str]:
-    """Return the environment of a process that uses so many threads and finds this Bertine."""
+    """Return the environment of a process that uses `threads` threads and can import this
+    Bertine."""
     home = str(Path(__file__).parents[2])
     paths = [home, *filter(None, [os.environ.get("PYTHONPATH")])]
-    # `tokenizers` and `rensa` share out their work by the former.
+    # `tokenizers` and `rensa` parallelize by the former.
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(paths),
@@ -53,13 +53,13 @@ def environment(threads: int) -> dict[str, str]:
 
 
 def serve(start: Callable[[], Work]) -> None:
-    """Do the jobs that come in on stdin, a line each, as a worker until stdin ends, in the midst of
-    a job if need be.
+    """Do the jobs that arrive on stdin, one per line, until stdin ends, even in the middle of a
+    job.
 
     Args:
-        start: makes what does the jobs, once.
+        start: creates the function that does the jobs; called once.
     """
-    # Only what is meant for it goes to the process that asked: prints go to stderr.
+    # Only messages go to the parent process; prints go to stderr.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -85,7 +85,7 @@ def serve(start: Callable[[], Work]) -> None:
 
 @contextlib.contextmanager
 def stderr_to(path: Path) -> Iterator[None]:
-    """Append all that this process writes to stderr to the file `path`."""
+    """Append everything that this process writes to stderr to the file `path`."""
     with os_errors(path, "writing it"):
         path.parent.mkdir(parents=True, exist_ok=True)
         log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
@@ -102,7 +102,7 @@ def stderr_to(path: Path) -> Iterator[None]:
 
 
 class _Pool:
-    """The processes that were started, all of which end with :meth:`stop`."""
+    """The started processes, all of which end with :meth:`stop`."""
 
     def __init__(self, program: Sequence[str]) -> None:
         self._command = [sys.executable, "-m", *program]
@@ -123,7 +123,7 @@ class _Pool:
                 stdout=subprocess.PIPE,
                 encoding="utf-8",
                 env=environment,
-                # Ctrl-C is for this process, which then ends the others.
+                # Ctrl-C goes to this process, which then ends the others.
                 process_group=0,
             )
             self._workers.append(worker)
@@ -154,22 +154,22 @@ def run_processes(
     order: Sequence[int] | None = None,
     more: Callable[[int], dict[str, str]] = lambda _: {},
 ) -> None:
-    """Have `jobs` done by so many processes, which divide the cores among them.
+    """Run `jobs` in this many processes, which share the cores.
 
     Args:
-        jobs: a line of JSON each.
-        program: the module that does them by :func:`serve`, and its arguments.
+        jobs: one line of JSON each.
+        program: the module that does them with :func:`serve`, and its arguments.
         receive: called with every message of a job, from several threads, never two at a time. The
-            last message has ``done``, ``error`` or ``lost``: its process has ended, how is said
-            in words; another takes its place. What `receive` raises ends the whole, after the jobs
-            that others are at.
-        processes: how many; each takes the next job when it has done one.
-        order: the numbers of the jobs as they are to be begun; None: as they are given.
-        more: (the number of a process) → what its environment has besides.
+            last message has ``done``, ``error`` or ``lost``: its process has ended, and the text
+            says how; another process replaces it. An exception in `receive` ends the whole run
+            after the jobs in progress.
+        processes: number of processes; each takes the next job when it is free.
+        order: the job numbers in the order in which they start; None: as given.
+        more: (a process's number) → further variables for its environment.
 
     Raises:
-        BertineError: a process cannot be started. And what `receive` raised, of the first job of
-            which it raised something.
+        BertineError: a process cannot be started. Also the exception of `receive` for the first
+            job for which it raised one.
     """
     waiting = list(reversed(range(len(jobs)) if order is None else order))
     threads = max(cores() // processes, 1)
@@ -206,7 +206,7 @@ def run_processes(
             hand.start()
         try:
             for hand in hands:
-                # With a limit, because a wait without one cannot be interrupted everywhere.
+                # With a timeout, because a wait without one cannot be interrupted on every system.
                 while hand.is_alive():
                     hand.join(0.5)
         except BaseException:
@@ -230,10 +230,10 @@ def _ask(
     lock: threading.Lock,
     pool: _Pool,
 ) -> bool:
-    """Have `worker` do the job; whether it is there for another."""
+    """Run the job in `worker`; return whether the worker can take another job."""
     assert worker.stdin is not None
     assert worker.stdout is not None
-    with contextlib.suppress(OSError):  # a worker that is gone says nothing below
+    with contextlib.suppress(OSError):  # a dead worker sends nothing below
         worker.stdin.write(job + "\n")
         worker.stdin.flush()
     for line in worker.stdout:
@@ -266,26 +266,26 @@ def run_ray(
     order: Sequence[int] | None = None,
     resources: Callable[[Any], dict[str, float]] = lambda _: {"num_cpus": 1},
 ) -> None:
-    """Have `jobs` done as tasks of a Ray cluster.
+    """Run `jobs` as tasks of a Ray cluster.
 
     Args:
-        jobs: a line of JSON each.
+        jobs: one line of JSON each.
         work: (a job, `given`) → its last message; a function of a module.
         receive: called with the last message of each job, which has ``done``, ``error`` or
-            ``lost``. What it raises ends the whole, at once.
-        address: of the cluster (``auto``, ``host:6379``), or ``local``: one is started here.
-        given: what else `work` gets.
-        order: the numbers of the jobs as they are to be begun; None: as they are given.
-        resources: (the module `ray`) → what a task needs, as options of a Ray task.
+            ``lost``. An exception in it ends the whole run at once.
+        address: the cluster's address (``auto``, ``host:6379``), or ``local``: one is started here.
+        given: further argument of `work`.
+        order: the job numbers in the order in which they start; None: as given.
+        resources: (the module `ray`) → the needs of a task, as options of a Ray task.
 
     Raises:
-        BertineError: Ray is not installed, is in use already, or not there. And what `receive`
-            raised.
+        BertineError: Ray is not installed, is already in use, or cannot be reached. Also the
+            exception of `receive`.
     """
     with _ray(address) as ray:
         task = ray.remote(max_retries=3, **resources(ray))(work)
         waiting: dict[Any, int] = {}
-        # A few more than there is room for at a time: a million parts are not sent at once.
+        # A few more than can run at a time: a million parts are not submitted at once.
         room = 2 * max(int(ray.cluster_resources().get("CPU", 1)), 1)
         upcoming = iter(range(len(jobs)) if order is None else order)
         while True:
@@ -317,7 +317,7 @@ def _ray(address: str) -> Iterator[Any]:
     options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
     try:
         if address == "local":
-            # Only names go through its object store, for which it would set memory aside.
+            # Only names go through its object store, so it need not reserve memory for it.
             options |= {"include_dashboard": False, "object_store_memory": 100 << 20}
             ray.init(address="local", num_cpus=cores(), **options)
         else:
