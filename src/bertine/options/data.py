@@ -1,4 +1,4 @@
-"""Options of how labelled data and tables of texts are read."""
+"""Define the options for reading tables of labelled data, texts and corpora."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bertine.options.declare import MOST_SEED, OptionGroup, declare, like
 
 
 class GlueChoice(OptionGroup):
-    """Options that say which task of GLUE."""
+    """The choice of a GLUE task."""
 
     title = "GLUE"
 
@@ -34,7 +34,7 @@ class GlueChoice(OptionGroup):
 
 
 class TableColumns(OptionGroup):
-    """Options that say where the texts and the labels of a table are."""
+    """The columns of the texts and the labels in a table."""
 
     title = "columns"
 
@@ -50,7 +50,7 @@ class TableColumns(OptionGroup):
 
 
 class Cleaning(OptionGroup):
-    """Options that say what is done with quotes, and with what is damaged."""
+    """The handling of quotes and of damaged text."""
 
     title = "reading"
 
@@ -67,7 +67,7 @@ class Cleaning(OptionGroup):
 
 
 class TableReading(Cleaning):
-    """Options that say how a table with labels is read."""
+    """Options for reading a table with labels."""
 
     title = "reading"
 
@@ -79,7 +79,7 @@ class TableReading(Cleaning):
 
 
 class TaggedColumns(OptionGroup):
-    """Options that say where words and tags are in a column file, and what the tags mean."""
+    """The columns of words and tags in a column file, and the scheme of the tags."""
 
     title = "tagging"
 
@@ -101,7 +101,7 @@ class TaggedColumns(OptionGroup):
 
 
 class DocumentContext(OptionGroup):
-    """Options that say what is read around a tagged sentence."""
+    """The context that is read around a tagged sentence."""
 
     title = "tagging"
 
@@ -113,7 +113,7 @@ class DocumentContext(OptionGroup):
 
 
 class OwnTable(OptionGroup):
-    """Options that say how one's own table is read, and how it is learned from."""
+    """Options for reading and learning from the user's own table."""
 
     title = "own data"
 
@@ -201,7 +201,7 @@ class OwnTable(OptionGroup):
 
 
 class SpanReading(OptionGroup):
-    """Options that say how questions and contexts are read."""
+    """Options for reading questions and contexts."""
 
     title = "spans"
 
@@ -217,7 +217,7 @@ class SpanReading(OptionGroup):
 
 
 class SplitSeed(OptionGroup):
-    """Options that say which validation examples are held out."""
+    """The seed that selects the held-out validation examples."""
 
     title = "recipe"
 
@@ -233,11 +233,11 @@ class SplitSeed(OptionGroup):
     )
 
 
-# Options of reading a corpus, training a vocabulary on it and making a token store of it.
+# Corpora: read them, train a vocabulary on them, and prepare a token store.
 
 
 class CorpusReading(Cleaning):
-    """Options that say how a corpus is read (:class:`bertine.tokenization.corpus.Corpus`)."""
+    """Options for reading a corpus (:class:`bertine.tokenization.corpus.Corpus`)."""
 
     title = "reading"
 
@@ -264,7 +264,7 @@ class CorpusReading(Cleaning):
 
 
 class Vocabulary(OptionGroup):
-    """Options that say what a vocabulary has."""
+    """The contents of a vocabulary."""
 
     title = "vocabulary"
 
@@ -324,11 +324,11 @@ class Vocabulary(OptionGroup):
 
 
 class VocabOptions(Vocabulary, CorpusReading):
-    """All options of ``train_vocab`` that the command has."""
+    """All options of the command ``train_vocab``."""
 
 
 class StoreContent(OptionGroup):
-    """Options that say what becomes of the documents of a corpus, and who works on them."""
+    """The treatment of a corpus's documents, and the processes that prepare them."""
 
     language: str = declare(
         "en",
@@ -379,4 +379,4 @@ class StoreContent(OptionGroup):
 
 
 class PrepareOptions(StoreContent, CorpusReading):
-    """All options of ``prepare`` that the command has."""
+    """All options of the command ``prepare``."""

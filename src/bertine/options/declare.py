@@ -1,10 +1,10 @@
-"""Options of verbs, each said once: as a field of a dataclass, made by :func:`declare`.
+"""Declare the options of verbs: each option once, as a field of a dataclass.
 
-From the field come the keyword argument of the verb with its type and default, its entry in the
-verb's documentation, the argument of the command with its help, the checks of type and range, the
-key of configuration files, and whether it may change when a run is resumed. A group of options is
-a dataclass that inherits from :class:`OptionGroup`; what a verb takes is a class that inherits
-from several groups, so that what wants one group takes the whole.
+:func:`declare` makes the field. From it come the verb's keyword argument with its type and default,
+its entry in the verb's documentation, the command's argument with its help, the checks of type and
+range, the key in configuration files, and whether it may change when a run is resumed. A group of
+options is a dataclass that inherits from :class:`OptionGroup`. The options of a verb are a class
+that inherits from several groups, so that code which needs one group can take the whole object.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from bertine.core.console import briefly, logger
 from bertine.core.errors import BertineError
 
 _KEY = "option"
-#: Where an option may change when one goes on: in the folder of a run, in that of a search.
+#: Where an option may change on resuming: in the folder of a run, or in that of a search.
 Free = Literal["run", "search"]
-#: The largest value of an option that names no upper bound, and the smallest of one that must be
-#: above 0; others make runs endless or numbers overflow.
+#: The largest value of an option without an upper bound, and the smallest of one that must be above
+#: 0; other values make runs endless or numbers overflow.
 MOST, LEAST = 10**9, 1e-9
 #: The highest seed.
 MOST_SEED = 2**64 - 1
-#: What is said of a name that an option does not take.
+#: The message for a name that an option does not accept.
 MUST_BE = "{name} is {value!r}, but must be {must}"
 NOT_KNOWN = "{name} {value!r} is not known; choose {known}"
 
@@ -60,25 +60,25 @@ FORMER = {
 
 
 class Option(NamedTuple):
-    """All that is said of an option beside its name, its type and its default.
+    """The declaration of an option, without its name, type and default.
 
     Attributes:
-        help: what it is, for ``--help`` and the documentation; other options stand in single
-            backticks under their names, code stands in double ones.
-        otherwise: what is done where it is None.
-        more: what the documentation says beyond that.
-        metavar: what stands for its value in ``--help``; None: by its type.
-        flags: its options on the command line, without their two dashes; none: its name.
+        help: its description, for ``--help`` and the documentation; names of other options are in
+            single backticks, code in double ones.
+        otherwise: what is done if it is None.
+        more: further text, for the documentation only.
+        metavar: the placeholder of its value in ``--help``; None: by its type.
+        flags: its options on the command line, without the two dashes; empty: its name.
         values: how many values a list must have.
-        least, most: bounds of a number that may be reached.
-        above, below: bounds that may not.
-        free: whether it may change when one goes on: with a run and a search, or with one of them.
+        least, most: inclusive bounds of a number.
+        above, below: exclusive bounds.
+        free: whether it may change on resuming: of a run and a search, or of one of them.
         each_process: whether the processes of a run may have different values.
-        recorded: whether a run's settings name it where it is not the default.
-        not_in: the commands that take over the options of this group, but not this one.
-        title: of its part of ``--help``; None: that of the group.
-        unknown: what is said of a name that it does not take.
-        no: of a switch, the option that says no; "": ``no-`` and its name.
+        recorded: whether a run's settings include it if it is not the default.
+        not_in: the commands that take over this group without this option.
+        title: the title of its section of ``--help``; None: that of the group.
+        unknown: the message for a name that it does not accept.
+        no: the option that negates a switch; "": ``no-`` and its name.
     """
 
     help: str
@@ -101,7 +101,7 @@ class Option(NamedTuple):
 
 
 class Declared(NamedTuple):
-    """An option with its name, its type and its default; ``MISSING``: it must be given."""
+    """An option with its name, type and default; ``MISSING`` means it is required."""
 
     name: str
     hint: Any
@@ -111,21 +111,21 @@ class Declared(NamedTuple):
 
     @property
     def kinds(self) -> tuple[Any, ...]:
-        """The types that a value may have, None left out."""
+        """The types of its values, without None."""
         hint = self.hint
         inner = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
         return tuple(entry for entry in inner if entry is not type(None))
 
     @property
     def choices(self) -> tuple[Any, ...]:
-        """The names that it takes; () where it takes others."""
+        """The names that it accepts; () if it accepts other values."""
         return tuple(
             name for entry in self.kinds if get_origin(entry) is Literal for name in get_args(entry)
         )
 
     @property
     def metavar(self) -> str:
-        """What stands for its value in help."""
+        """The placeholder of its value in help."""
         option = self.option
         if option.metavar is not None:
             return option.metavar
@@ -139,7 +139,7 @@ class Declared(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What its documentation says."""
+        """Its text in the documentation."""
         words = self.option.help.rstrip(".")
         if self.option.otherwise:
             words += f"; None: {self.option.otherwise}"
@@ -170,14 +170,14 @@ def declare(default: Any, help: str, **words: Any) -> Any:
     """Declare an option: a field of an :class:`OptionGroup`.
 
     Args:
-        default: its value where nobody gives one; ``MISSING``: it must be given.
-        help, words: as the attributes of :class:`Option`.
+        default: its default value; ``MISSING``: it is required.
+        help, words: see the attributes of :class:`Option`.
     """
     return field(default=default, metadata={_KEY: Option(help, **words)})
 
 
 def like(group: type[OptionGroup], name: str, **changes: Any) -> Any:
-    """Declare the option `name` of `group` again, with another ``default`` or other words."""
+    """Declare the option `name` of `group` again, with another ``default`` or other attributes."""
     before = next(entry for entry in fields(group) if entry.name == name)
     default = changes.pop("default", before.default)
     return field(default=default, metadata={_KEY: before.metadata[_KEY]._replace(**changes)})
@@ -186,15 +186,15 @@ def like(group: type[OptionGroup], name: str, **changes: Any) -> Any:
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 @dataclass(frozen=True, kw_only=True)
 class OptionGroup:
-    """Options that belong together; their ranges are checked when they are given. Classes that
-    inherit from this one are frozen dataclasses, without a decorator.
+    """Options that belong together; their ranges are checked on creation. Subclasses are frozen
+    dataclasses, without a decorator.
 
     Attributes:
-        title: of their part of ``--help``.
-        alternatives: those that say the same in different ways, so that one replaces another.
+        title: the title of their section of ``--help``.
+        alternatives: sets of options with the same purpose, of which one replaces another.
 
     Raises:
-        BertineError: a value is out of range, or a name that is not known.
+        BertineError: a value is out of range, or a name is unknown.
     """
 
     title: ClassVar[str] = ""
@@ -209,10 +209,11 @@ class OptionGroup:
 
     @classmethod
     def of(cls, *sources: object, **others: Any) -> Self:
-        """Take every option from the first of `sources` that has it; `others` go before them.
+        """Take every option from the first of `sources` that has it; `others` take precedence.
 
         Raises:
-            TypeError: one is in none of them: nothing becomes the default by being forgotten.
+            TypeError: no source has an option: a forgotten option must not silently become its
+            default.
         """
         for entry in fields(cls):
             if entry.name not in others:
@@ -223,11 +224,11 @@ class OptionGroup:
         return cls(**others)
 
     def values(self) -> dict[str, Any]:
-        """Return their values by name."""
+        """Return the values by name."""
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}
 
     def changed(self) -> dict[str, Any]:
-        """Return the values that are not the defaults."""
+        """Return the values that differ from the defaults."""
         return {
             entry.name: getattr(self, entry.name)
             for entry in fields(self)
@@ -235,15 +236,15 @@ class OptionGroup:
         }
 
     def recorded(self) -> dict[str, Any]:
-        """Return the values that the settings of a run name where they are not the defaults."""
+        """Return the values that a run's settings record if they differ from the defaults."""
         names = {entry.name for entry in declared(type(self)) if entry.option.recorded}
         return {name: value for name, value in self.changed().items() if name in names}
 
 
 def declared(group: type[OptionGroup]) -> tuple[Declared, ...]:
-    """Return the options of `group`: its own, then those of its bases in the order they are named
-    in."""
-    known: Any = group  # mypy takes a class of dataclasses for one without a hash
+    """Return the options of `group`: its own, then those of its bases in the order in which these
+    are named."""
+    known: Any = group  # mypy assumes that a class of dataclasses has no hash
     return _declared(known)
 
 
@@ -252,7 +253,7 @@ def _declared(group: Any) -> tuple[Declared, ...]:
     hints = get_type_hints(group)
     known: dict[str, Field[Any]] = {field.name: field for field in fields(group)}
     own, *bases = group.__mro__
-    # A declaration with other words stays where the option first stands.
+    # A repeated declaration keeps the position of the first one.
     titles: dict[str, str] = {}
     for base in (*bases, own):
         for name in vars(base).get("__annotations__", {}):
@@ -279,10 +280,10 @@ def names_of(group: type[OptionGroup], *, not_in: str) -> frozenset[str]:
 
 
 def check_value(entry: Declared, value: Any) -> None:
-    """Refuse a value that is out of range or a name that is not known; None may be any.
+    """Refuse a value that is out of range or an unknown name; None is always accepted.
 
     Raises:
-        BertineError: it is.
+        BertineError: the value is refused.
     """
     name, option = entry.name, entry.option
     if isinstance(value, str) and entry.choices and value not in entry.choices:
@@ -296,10 +297,10 @@ def check_value(entry: Declared, value: Any) -> None:
 
 
 def _check_number(name: str, option: Option, value: float) -> None:
-    """Refuse a number that is out of range, or that says nothing that can be computed with.
+    """Refuse a number that is out of range or not finite.
 
     Raises:
-        BertineError: it is.
+        BertineError: the number is refused.
     """
     inside = value == value and (
         (option.least is None or value >= option.least)
@@ -307,7 +308,7 @@ def _check_number(name: str, option: Option, value: float) -> None:
         and (option.most is None or value <= option.most)
         and (option.below is None or value < option.below)
     )
-    # Compared as it is: a whole number may be too large for a float.
+    # Not converted before the comparison: a whole number may be too large for a float.
     if not inside or value == math.inf:
         shown = value if isinstance(value, int) else f"{value:g}"
         raise BertineError(f"{name} is {shown}, but must be {_range(option, value)}")
@@ -318,7 +319,7 @@ def _check_number(name: str, option: Option, value: float) -> None:
 
 
 def _range(option: Option, value: float) -> str:
-    """Return the numbers that an option takes, in words."""
+    """Describe the range of an option's numbers."""
     least, above, most, below = option.least, option.above, option.most, option.below
     if (least, above, most, below) == (None,) * 4:
         return "finite"
@@ -354,7 +355,7 @@ def own_of_processes(groups: Iterable[type[OptionGroup]]) -> frozenset[str]:
 
 
 def as_flags(text: str, flags: Mapping[str, str]) -> str:
-    """Return the text of an option as ``--help`` writes it: names of other options become their
-    `flags`, and what is marked as code stands by itself."""
+    """Return an option's text as ``--help`` writes it: names of other options become their `flags`,
+    and code loses its backticks."""
     text = text.replace("``", "")
     return re.sub(r"`(\w+)`", lambda match: flags.get(match[1], match[1]), text)

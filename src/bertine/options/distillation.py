@@ -1,4 +1,4 @@
-"""Options of distilling: on a token store, or on the texts of a task."""
+"""Define the options of distillation, on a token store or on the texts of a task."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _STATIC = "static vectors"
 
 
 class TeacherAndStudent(OptionGroup):
-    """Options that say what the teacher and the student are."""
+    """The teacher and the student."""
 
     title = "teacher and student"
 
@@ -104,7 +104,7 @@ class TeacherAndStudent(OptionGroup):
 
 
 class SoftTargets(OptionGroup):
-    """Options that say how the teacher's answers are learned from."""
+    """How the student learns from the teacher's answers."""
 
     title = "soft targets"
 
@@ -114,7 +114,7 @@ class SoftTargets(OptionGroup):
 
 
 class StoreTerms(OptionGroup):
-    """Options of the terms of distilling on a token store (Sanh et al. 2019, section 3)."""
+    """The loss terms of distillation on a token store (Sanh et al. 2019, section 3)."""
 
     title = _STORE
 
@@ -142,7 +142,7 @@ class StoreTerms(OptionGroup):
 
 
 class TaskTerms(OptionGroup):
-    """Options of the terms of distilling on texts of a task."""
+    """The loss terms of distillation on the texts of a task."""
 
     title = _TASK
 
@@ -156,7 +156,7 @@ class TaskTerms(OptionGroup):
 
 
 class MapTerms(OptionGroup):
-    """Options of the terms on hidden maps and attention maps, layer by layer
+    """The loss terms on hidden states and attention maps, layer by layer
     (:mod:`bertine.objectives.distillation`)."""
 
     title = "layer by layer"
@@ -304,16 +304,16 @@ class DistillOptions(
     )
 
 
-#: The options that say something of a table of static vectors alone.
+#: The groups that apply only to a table of static vectors.
 ON_TABLES = (StaticTableOptions,)
-#: Those of others that say something of it too.
+#: The options of other groups that apply to it, too.
 FOR_TABLES_TOO = frozenset(
     {
         *("teacher", "text_columns", "format", "quotes", "strict", "max_length"),
         *("epochs", "batch_size", "learning_rate", "seed", "device", "precision"),
     }
 )
-#: The options that say something on a token store alone, and on texts of a task alone.
+#: The groups that apply only to a token store, and those that apply only to texts of a task.
 ON_STORES = (StoreTerms, Length, InstanceOptions, SecondPhase)
 ON_TASKS = (
     *(TaskTerms, TableColumns, TableReading, TaggedColumns),

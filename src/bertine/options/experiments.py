@@ -1,4 +1,4 @@
-"""Options of learning from the states of a frozen model."""
+"""Define the options of experiments: searches, learning curves, label checks, paper tables."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from bertine.options.declare import MOST_SEED, OptionGroup, declare, like
 from bertine.options.finetuning import FewShotTaskChoice, FinetuneRecipe, InputLength, LabelTables
 from bertine.options.training import Machine, Rate, Resuming, Seed
 
-# Options of searching among runs of fine-tuning, and of finding a learning rate.
+# Searches: over fine-tuning runs, and for a learning rate.
 
 
 class SearchOptions(OptionGroup):
-    """The grid of a search, and who does its runs."""
+    """The grid of a search, and the processes that do its runs."""
 
     title = "grid"
 
@@ -103,7 +103,7 @@ class SearchOptions(OptionGroup):
 
 
 class RisingRates(OptionGroup):
-    """The rates that are tried to find one."""
+    """The rates that are tried to find a learning rate."""
 
     title = "test"
 
@@ -115,11 +115,11 @@ class RisingRates(OptionGroup):
     )
 
 
-# Options of a learning curve.
+# Learning curves.
 
 
 class CurvePoints(OptionGroup):
-    """Options that say what is trained, on how many labels, and how often."""
+    """The models to train, the numbers of labels, and the repetitions."""
 
     title = "curve"
 
@@ -167,7 +167,7 @@ class LearningCurveOptions(
     )
 
 
-# Options of looking for wrong labels.
+# Search for wrong labels.
 
 
 class LabelCheckOptions(
@@ -201,11 +201,11 @@ class LabelCheckOptions(
     )
 
 
-# Options of running a table of a paper.
+# Tables of papers.
 
 
 class PaperScale(OptionGroup):
-    """Options that say at what scale a table is run."""
+    """The scale at which a table is reproduced."""
 
     title = "scale"
 
@@ -244,7 +244,7 @@ class PaperScale(OptionGroup):
 
 
 class GivenWeights(OptionGroup):
-    """Options of the tables that fine-tune weights that are there."""
+    """Options of the tables that fine-tune existing weights."""
 
     title = "tables of given weights (bert-1 to bert-4, distilbert-1, -3)"
 
@@ -262,7 +262,7 @@ class GivenWeights(OptionGroup):
 
 
 class PaperRunning(OptionGroup):
-    """Options that say which part of a table is run, and by whom."""
+    """The part of a table to run, and the processes that run it."""
 
     title = "run"
 
@@ -300,7 +300,7 @@ class PaperOptions(PaperScale, GivenWeights, PaperRunning):
 
 
 class BilstmRecipe(Seed):
-    """Options that say how a BiLSTM is built and trained."""
+    """The architecture and training of a BiLSTM."""
 
     title = "recipe"
 

@@ -1,4 +1,4 @@
-"""Options of fine-tuning; finding a rate and searching take them over."""
+"""Define the options of fine-tuning and few-shot learning, and the papers' recipes."""
 
 from __future__ import annotations
 
@@ -33,25 +33,26 @@ from bertine.options.training import (
     WarmUp,
 )
 
-# How the papers fine-tune: passes, batches, rate and what else they say, by family and task.
+# Recipes of the papers: passes, batches, rate and other settings, by family and task.
 #
-# Where a paper or its published code counts steps, the passes are those that come to so many
-# steps on the official training file. Where it searches among values, the first one here is used
-# and the others are named.
+# If a paper or its published code counts steps, the passes are those that give that many steps on
+# the official training file. If it searches among values, the first one is used here and the
+# others are named.
 
 
 @dataclass(frozen=True)
 class PaperRecipe:
-    """How a paper fine-tunes on a task.
+    """A paper's recipe for fine-tuning on a task.
 
     Attributes:
         epochs: passes over the training examples.
-        batch_size: examples in an update.
-        learning_rate: its highest value.
-        source: where that stands.
-        warmup_ratio: the share of the steps in which the rate rises; None: as the schedule has it.
+        batch_size: examples per update.
+        learning_rate: its peak.
+        source: where the paper or code states it.
+        warmup_ratio: the share of the steps in which the rate rises; None: the schedule's default.
         weight_decay, layer_decay: None: Bertine's defaults, which are those of BERT's paper.
-        others: what else is tried, of which the best on the development set is taken; "": nothing.
+        others: further values that the paper tries; the best on the development set is taken; "":
+            none.
     """
 
     epochs: int
@@ -83,7 +84,7 @@ class PaperRecipe:
 _GLUE = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI")
 _BERT = "Devlin et al. 2018, sections 4 and A.3"
 _BERT_GLUE = PaperRecipe(3, 32, 5e-5, _BERT, others="rates 4e-5, 3e-5 and 2e-5")
-#: Of a task that a paper does not have, or where a family has no paper with one recipe.
+#: The recipe for a task that is not in a paper, or a family without a paper with one recipe.
 _OTHERS = PaperRecipe(3, 32, 5e-5, _BERT, others="batches of 16, rates to 2e-5, 2 and 4 epochs")
 
 _ROBERTA = PaperRecipe(10, 16, 1e-5, "Liu et al. 2019, table 10, and fairseq's README.glue.md")
@@ -119,7 +120,7 @@ def _electra(size: str, rate: float, layer_decay: float) -> dict[str, PaperRecip
     }
 
 
-#: Family → task, or the public data set that it is, → its recipe. "" is for all others.
+#: Family → task, or public data set → its recipe; "" for all others.
 PAPER_RECIPES: Mapping[str, Mapping[str, PaperRecipe]] = {
     "BERT": {
         "": _OTHERS,
@@ -166,7 +167,7 @@ PAPER_RECIPES: Mapping[str, Mapping[str, PaperRecipe]] = {
 
 
 def paper_recipe(family: str, task: str) -> PaperRecipe:
-    """Return how the paper of a `family` fine-tunes on a `task`; as BERT's where it does not say.
+    """Return the recipe of the `family`'s paper for a `task`; that of BERT if the paper has none.
 
     Args:
         family: a key of :data:`PAPER_RECIPES`, or the name of a family without one.
@@ -178,7 +179,7 @@ def paper_recipe(family: str, task: str) -> PaperRecipe:
 
 
 def recipe_lines() -> list[str]:
-    """Return the table: a line for each family, with its recipes and the tasks that have each."""
+    """Format the recipes as a table: one line per family, with its recipes and their tasks."""
     lines = []
     for family, recipes in PAPER_RECIPES.items():
         tasks: dict[PaperRecipe, list[str]] = {}
@@ -191,7 +192,7 @@ def recipe_lines() -> list[str]:
 
 
 class FreshWeights(OptionGroup):
-    """Options that say whether training begins with the model's weights."""
+    """Whether training begins with the model's weights."""
 
     fresh_weights: bool = declare(
         False,
@@ -229,7 +230,7 @@ class FinetuneRecipe(OptionGroup):
 
 
 class InputLength(OptionGroup):
-    """Options that say how much of a text is read."""
+    """How much of a text is read."""
 
     title = "recipe"
 
@@ -243,7 +244,7 @@ class InputLength(OptionGroup):
 
 
 class Layers(OptionGroup):
-    """Options that say which layers are trained."""
+    """The layers that are trained."""
 
     title = "schedule and layers"
 
@@ -278,7 +279,7 @@ class Layers(OptionGroup):
 
 
 class AuxiliaryLMOptions(OptionGroup):
-    """Options that say how much a language model counts beside a task."""
+    """The weight of a language model loss in addition to a task's loss."""
 
     title = "next tokens beside the task"
 
@@ -301,7 +302,7 @@ class AuxiliaryLMOptions(OptionGroup):
 
 
 class ValidationOptions(OptionGroup):
-    """Options that say what the score is put beside."""
+    """The baselines that the score is compared with."""
 
     title = "score"
 
@@ -315,7 +316,7 @@ class ValidationOptions(OptionGroup):
 
 
 class FinetuneLoading(Loading):
-    """Options that say who makes the batches of fine-tuning, and whether the model is compiled."""
+    """The processes that make the batches, and the compilation of the model."""
 
     title = "run"
 
@@ -329,7 +330,7 @@ class FinetuneLoading(Loading):
 
 
 class Calibrating(OptionGroup):
-    """Options that say what the probabilities of answers are made to mean."""
+    """The calibration of the answers' probabilities."""
 
     title = "probabilities"
 
@@ -346,8 +347,8 @@ class Calibrating(OptionGroup):
     )
 
 
-#: The options that say how weights are trained, and nothing of a head that is fitted alone. What a
-#: run writes about itself changes neither.
+#: The options that control the training of weights, which do not apply if only a head is fitted.
+#: What a run writes about itself affects neither.
 OF_TRAINING = frozenset(
     entry.name
     for group in (
@@ -391,11 +392,11 @@ class FinetuneOptions(
     """All options of ``finetune``."""
 
 
-# Options of learning from few labels.
+# Few-shot learning.
 
 
 class FewShotTaskChoice(OptionGroup):
-    """Options that say what is learned."""
+    """The task to learn."""
 
     title = "recipe"
 
@@ -405,7 +406,7 @@ class FewShotTaskChoice(OptionGroup):
 
 
 class ContrastiveTraining(OptionGroup):
-    """Options that say how the encoder is trained before its head is fitted."""
+    """The training of the encoder before its head is fitted."""
 
     title = "recipe"
 
@@ -416,7 +417,7 @@ class ContrastiveTraining(OptionGroup):
         None,
         "texts in a batch, of which every two are a pair to learn from",
         otherwise="32",
-        least=5,  # labels are met two texts at a time, and one twice where a round of them ends
+        least=5,  # two texts of a label at a time, and one label twice at the end of a round
     )
     trained_weights: FewShotWeights | None = declare(
         None,
@@ -426,7 +427,7 @@ class ContrastiveTraining(OptionGroup):
 
 
 class LabelTables(OptionGroup):
-    """Options that say how labels are read and weighed."""
+    """The reading and weighting of labels."""
 
     title = "own data"
 

@@ -1,4 +1,4 @@
-"""Options of scoring, answering, explaining, embedding and exporting."""
+"""Define the options of scoring, predicting, explaining, embedding, exporting and serving."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _DETECTED = "detected from the name of the file and its first line"
 
 
 class KnownTexts(Cleaning):
-    """Options that say how texts are read for a model that knows its columns."""
+    """Options for reading texts for a model that knows its columns."""
 
     text_columns: Sequence[str] | str | None = like(
         TableColumns, "text_columns", otherwise=_AS_TRAINED, more="", title="columns"
@@ -45,7 +45,7 @@ class KnownTexts(Cleaning):
 
 
 class KnownExamples(TaggedColumns, KnownTexts):
-    """Options that say how labelled examples are read for a model that knows its columns."""
+    """Options for reading labelled examples for a model that knows its columns."""
 
     label_column: str | None = like(
         TableColumns, "label_column", otherwise=_AS_TRAINED, title="columns"
@@ -59,7 +59,7 @@ class KnownExamples(TaggedColumns, KnownTexts):
 
 
 class DecisionOptions(OptionGroup):
-    """Options that say how a label is chosen by its probability."""
+    """How a label is chosen by its probability."""
 
     title = "probabilities"
 
@@ -139,7 +139,7 @@ class BlimpOptions(Device):
 
 
 class Abstaining(OptionGroup):
-    """Options that say which answers are left open."""
+    """When a model gives no answer."""
 
     abstain_below: float | None = declare(
         None,
@@ -154,7 +154,7 @@ class Abstaining(OptionGroup):
 
 
 class BatchInvariance(OptionGroup):
-    """Options that say whether an answer may depend on the texts beside it."""
+    """Whether an answer may depend on the other texts in its batch."""
 
     batch_invariant: bool = declare(
         False,
@@ -167,7 +167,7 @@ class BatchInvariance(OptionGroup):
 
 
 class NearExamples(OptionGroup):
-    """Options that say which labelled examples are shown beside an explanation."""
+    """The labelled examples shown with an explanation."""
 
     title = "explanations"
 
@@ -191,7 +191,7 @@ class NearExamples(OptionGroup):
 class PredictOptions(
     KnownTexts, Abstaining, DecisionOptions, NearExamples, BatchInvariance, AnsweringMachine
 ):
-    """Options of ``predict`` that say how it reads and where it computes."""
+    """The options of ``predict`` for reading and computing."""
 
     format: TextFormat | None = like(TableReading, "format", title="reading")
     word_column: int | None = like(
@@ -200,13 +200,13 @@ class PredictOptions(
 
 
 class ExplainOptions(KnownTexts, NearExamples, AnsweringMachine):
-    """Options of ``explain`` that say how it reads and where it computes."""
+    """The options of ``explain`` for reading and computing."""
 
     format: PlainFormat | None = declare(None, "of the input", otherwise=_DETECTED, title="reading")
 
 
 class PlainTexts(Cleaning):
-    """Options that say how a table of single texts is read."""
+    """Options for reading a table of single texts."""
 
     title = "reading"
 
@@ -223,7 +223,7 @@ class EmbedOptions(VectorOptions, PlainTexts, BatchInvariance, VectorMachine):
 
 
 class SimilarOptions(TextVectors, Shortening, Prompt, PlainTexts, VectorMachine):
-    """Options of ``similar`` that say how it reads and what it compares."""
+    """The options of ``similar`` for reading and comparing."""
 
     prompt: str | None = like(
         Prompt,
@@ -247,16 +247,16 @@ class SimilarOptions(TextVectors, Shortening, Prompt, PlainTexts, VectorMachine)
 
 
 class ExportOptions(KnownExamples, AnyVectors, Normalizing):
-    """Options of ``export`` that say how it reads and what a vector is."""
+    """The options of ``export`` for reading, and for the form of a vector."""
 
     data_format: LabelledFormat | None = like(TableReading, "format", title="reading")
 
 
-# Options of writing texts.
+# Text generation.
 
 
 class DecodingOptions(OptionGroup):
-    """Options that say how tokens are chosen, one after the other."""
+    """How the tokens are chosen, one after the other."""
 
     title = "choosing"
 
@@ -328,15 +328,15 @@ class GenerateOptions(DecodingOptions, PlainTexts, Device):
     )
 
 
-# Options of ``serve``: where it listens, who may ask, and how much.
+# Server: ``serve``'s address, permissions and limits.
 
-#: Seconds that a request, or a batch, may be let wait at most: longer than a day is as good as for
-#: ever, and somewhere above it the clocks of the system end.
+#: The most seconds that a request, or a batch, may wait: more than a day is as good as no limit,
+#: and much larger values overflow the system's clocks.
 _DAY = 86_400
 
 
 class Address(OptionGroup):
-    """Options that say where a server listens, and to whom."""
+    """The address of a server, and who may connect."""
 
     host: str = declare(
         "127.0.0.1",
@@ -359,10 +359,10 @@ class Address(OptionGroup):
 
 
 class Bounds(OptionGroup):
-    """Options that say how much may be asked of a server.
+    """The limits on requests to a server.
 
     Raises:
-        BertineError: a value is out of range, or the queue has no room for the texts of one
+        BertineError: a value is out of range, or the queue is too small for the texts of one
             request.
     """
 

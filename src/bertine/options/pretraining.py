@@ -1,4 +1,4 @@
-"""Options of how pre-training sequences are made of a token store."""
+"""Define the options of pre-training: its sequences, objectives, length and models."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from bertine.options.training import (
 
 
 class InstanceForm(OptionGroup):
-    """Options that say what a sequence is, and which of its tokens may be hidden together."""
+    """The form of a sequence, and which of its tokens may be masked together."""
 
     title = "instances (the paper's: --config paper)"
 
@@ -69,8 +69,7 @@ class InstanceForm(OptionGroup):
 
 
 class InstanceOptions(InstanceForm, Seed):
-    """Options that say how batches of sequences are made, with what the model decides still
-    open."""
+    """How batches of sequences are made; values that depend on the model may still be open."""
 
     title = "instances (the paper's: --config paper)"
 
@@ -116,7 +115,7 @@ class InstanceOptions(InstanceForm, Seed):
 
 
 class InstanceSettings(InstanceOptions):
-    """Options that say how batches of sequences are made, all that they depend on but store and
+    """How batches of sequences are made: everything that they depend on except store and
     tokenizer."""
 
     input_format: InputFormat = like(
@@ -128,16 +127,16 @@ class InstanceSettings(InstanceOptions):
 
     @property
     def shares(self) -> tuple[float, float, float]:
-        """Of the predicted tokens, those masked, replaced at random, kept."""
+        """The shares of the predicted tokens that are masked, replaced at random, and kept."""
         masked, random, kept = self.mask_split
         return (masked, random, kept)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values, for the settings of a run; what does nothing is None."""
+        """Return JSON values for the settings of a run; options without effect are None."""
         values = self.values() | {"mask_split": list(self.mask_split)}
         if self.input_format not in ("segment-pair", "sentence-order"):
             values["short_seq_prob"] = None
-        if self.ngrams == 1:  # as runs were recorded before there was the option
+        if self.ngrams == 1:  # as runs were recorded before the option existed
             del values["ngrams"]
         if self.masking != "static":
             values["dupe_factor"] = None
@@ -145,7 +144,7 @@ class InstanceSettings(InstanceOptions):
 
 
 class InspectionOptions(InstanceForm):
-    """Options that say which instances of a store are shown."""
+    """The instances of a store that are shown."""
 
     title = "of a store"
 
@@ -166,11 +165,11 @@ class InspectionOptions(InstanceForm):
     )
 
 
-# Options of single objectives of pre-training.
+# Objectives: options of single objectives of pre-training.
 
 
 class DenoisingOptions(OptionGroup):
-    """Options of the objective denoising: what is done to a text that the model is to restore
+    """Options of the objective denoising: how a text is corrupted that the model restores
     (:mod:`bertine.corpora.corruption`)."""
 
     title = "corrupted texts (objective denoising)"
@@ -205,7 +204,7 @@ class DenoisingOptions(OptionGroup):
 
 
 class PermutationOptions(OptionGroup):
-    """Options of the objective plm: tokens are guessed in any order
+    """Options of the objective plm: tokens are predicted in any order
     (:mod:`bertine.objectives.losses`)."""
 
     title = "guessing in any order (objective plm)"
@@ -243,7 +242,7 @@ class PermutationOptions(OptionGroup):
 
 
 class NeighbourOptions(OptionGroup):
-    """Options of the objective mlm-neighbours: texts are recognized as neighbours
+    """Options of the objective mlm-neighbours: neighbouring texts are recognized
     (:mod:`bertine.objectives.losses`)."""
 
     title = "neighbouring texts (objective mlm-neighbours)"
@@ -257,8 +256,8 @@ class NeighbourOptions(OptionGroup):
 
 
 class ReplacementOptions(OptionGroup):
-    """Options of the objective rtd: a generator replaces tokens, and the model detects
-    them (:mod:`bertine.objectives.rtd`)."""
+    """Options of the objective rtd: a generator replaces tokens, and the model detects them
+    (:mod:`bertine.objectives.rtd`)."""
 
     title = "replaced tokens (objective rtd)"
 
@@ -299,7 +298,7 @@ class ObjectiveOptions(NeighbourOptions, ReplacementOptions, DenoisingOptions, P
     """Options of single objectives."""
 
 
-#: The options of each objective that has any.
+#: The options of each objective that has some.
 OPTIONS_OF: Mapping[str, type[OptionGroup]] = {
     "mlm-neighbours": NeighbourOptions,
     "rtd": ReplacementOptions,
@@ -308,11 +307,11 @@ OPTIONS_OF: Mapping[str, type[OptionGroup]] = {
 }
 
 
-# Options of pre-training.
+# Pre-training runs.
 
 
 class Length(OptionGroup):
-    """Options that say how long to train."""
+    """The length of the training."""
 
     title = "how long (one of them, or the most steps in the hours)"
     alternatives: ClassVar[tuple[str, ...]] = ("steps", "tokens", "hours")
@@ -337,7 +336,7 @@ class Length(OptionGroup):
 
 
 class Learning(OptionGroup):
-    """Options that say what is learnt, by which model, and what it is evaluated on."""
+    """The objective, the model, and the evaluation data."""
 
     title = "what is learnt, on what"
 
@@ -442,7 +441,7 @@ class PretrainOptions(
     )
 
 
-# Options of training ELMo.
+# ELMo.
 
 
 class ElmoOptions(CorpusReading, Machine, Seed, RunOutput, Resuming):

@@ -1,4 +1,4 @@
-"""Options of how the loss is minimized."""
+"""Define the options of all training: runs, devices, learning rate and updates."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import ClassVar
 from bertine.core.names import AnswerPrecision, OptimizerName, Precision, ScheduleName
 from bertine.options.declare import MOST_SEED, NOT_KNOWN, OptionGroup, declare, like
 
-# Options of a training run: seed, checkpoints, logs, batches made ahead.
+# Training runs: seed, checkpoints, logs, and batches made ahead.
 
 
 class Seed(OptionGroup):
-    """Options that say where random numbers come from."""
+    """The seed of random numbers."""
 
     title = "run"
 
@@ -20,7 +20,7 @@ class Seed(OptionGroup):
 
 
 class Saving(OptionGroup):
-    """Options that say which weights are saved."""
+    """The weights that are saved."""
 
     title = "run"
 
@@ -38,7 +38,7 @@ class Saving(OptionGroup):
 
 
 class RunOutput(OptionGroup):
-    """Options that say what a run writes, and how often."""
+    """The output of a run, and how often it is written."""
 
     title = "run"
 
@@ -77,7 +77,7 @@ class RunOutput(OptionGroup):
 
 
 class Notes(OptionGroup):
-    """Options that say what a run prints."""
+    """What a run prints."""
 
     title = "run"
 
@@ -91,7 +91,7 @@ class Notes(OptionGroup):
 
 
 class Loading(OptionGroup):
-    """Options that say who makes the batches, and whether the model is compiled."""
+    """The processes that make the batches, and the compilation of the model."""
 
     title = "run"
 
@@ -115,7 +115,7 @@ class Loading(OptionGroup):
 
 
 class Resuming(OptionGroup):
-    """Options that say whether to go on."""
+    """Whether to resume."""
 
     title = "run"
 
@@ -126,11 +126,11 @@ class Resuming(OptionGroup):
     )
 
 
-# Options of where, and in what numbers, to compute.
+# Devices and number types.
 
 
 class Device(OptionGroup):
-    """Options that say where to compute."""
+    """The device to compute on."""
 
     title = "run"
 
@@ -140,7 +140,7 @@ class Device(OptionGroup):
 
 
 class Machine(Device):
-    """Options that say where, and in what numbers, to train."""
+    """The device and the number type of training."""
 
     title = "run"
 
@@ -152,7 +152,7 @@ class Machine(Device):
 
 
 class AnsweringMachine(Device):
-    """Options that say where, and in what numbers, to answer."""
+    """The device and the number type of predicting."""
 
     precision: AnswerPrecision = declare(
         "auto",
@@ -163,7 +163,7 @@ class AnsweringMachine(Device):
 
 
 class ScoringMachine(Device):
-    """Options that say where, and in what numbers, to score."""
+    """The device and the number type of scoring."""
 
     precision: AnswerPrecision = declare(
         "auto",
@@ -173,13 +173,13 @@ class ScoringMachine(Device):
 
 
 class TrainedMachine(Device):
-    """Options that say where to answer, in the numbers of training."""
+    """The device of predicting, with the number type of training."""
 
     precision: Precision = like(ScoringMachine, "precision")
 
 
 class VectorMachine(Device):
-    """Options that say where, and in what numbers, to compute vectors."""
+    """The device and the number type of computing vectors."""
 
     precision: AnswerPrecision = declare(
         "auto",
@@ -190,7 +190,7 @@ class VectorMachine(Device):
 
 
 class Sharding(OptionGroup):
-    """Options that say how several processes divide the model."""
+    """How several processes divide the model."""
 
     title = "run"
 
@@ -202,9 +202,9 @@ class Sharding(OptionGroup):
     )
 
 
-#: The rate that is taken with an optimizer where nobody names one, as a multiple of AdamW's. LAMB's
-#: is the share of its size that a matrix moves by; Muon's updates are as large as those of AdamW in
-#: the long run, whose first ones are larger (docs/guides/learning-rate.md has what was measured).
+#: An optimizer's default rate as a multiple of AdamW's. LAMB's rate is the share of its size by
+#: which a matrix moves. Muon's updates are as large as AdamW's in the long run, but AdamW's first
+#: ones are larger (measurements: docs/guides/learning-rate.md).
 USUAL_RATE: Mapping[OptimizerName, float] = {"adamw": 1.0, "lamb": 10.0, "muon": 3.0}
 
 
@@ -223,7 +223,7 @@ class Rate(OptionGroup):
 
 
 class WarmUp(OptionGroup):
-    """Options that say for how long the learning rate rises."""
+    """The steps in which the learning rate rises."""
 
     title = "optimizer"
     alternatives: ClassVar[tuple[str, ...]] = ("warmup_steps", "warmup_ratio")
@@ -246,7 +246,7 @@ class WarmUp(OptionGroup):
 
 
 class Updates(OptionGroup):
-    """Options that say how the weights are updated: AdamW with decoupled decay, or another."""
+    """How the weights are updated: AdamW with decoupled decay, or another optimizer."""
 
     title = "optimizer"
 
@@ -304,7 +304,7 @@ class DropoutRate(OptionGroup):
 
 
 class Patience(OptionGroup):
-    """Options that say when to stop early."""
+    """When to stop early."""
 
     title = "schedule and layers"
 

@@ -1,4 +1,4 @@
-"""Options of training vectors of texts."""
+"""Define the options of text vectors and their training, and of word2vec."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from bertine.options.training import (
     WarmUp,
 )
 
-# Options of what a text's vector is.
+# The vector of a text.
 
 
 class VectorForm(OptionGroup):
-    """Options that say which states become a vector, and of how much text."""
+    """The states that become a vector, and how much of a text is read."""
 
     title = "vectors"
 
@@ -53,7 +53,7 @@ class VectorForm(OptionGroup):
 
 
 class TextVectors(VectorForm):
-    """Options that say how one vector is made of a text."""
+    """How one vector of a text is made."""
 
     title = "vectors"
 
@@ -65,7 +65,7 @@ class TextVectors(VectorForm):
 
 
 class AnyVectors(VectorForm):
-    """Options that say how one vector is made of a text, or one of each token."""
+    """How one vector of a text, or one of each token, is made."""
 
     title = "vectors"
 
@@ -78,7 +78,7 @@ class AnyVectors(VectorForm):
 
 
 class Normalizing(OptionGroup):
-    """Options that say how long vectors are."""
+    """The length of vectors."""
 
     title = "vectors"
 
@@ -88,7 +88,7 @@ class Normalizing(OptionGroup):
 
 
 class Prompt(OptionGroup):
-    """Options that say what is put before texts."""
+    """The prompt put before texts."""
 
     title = "vectors"
 
@@ -100,7 +100,7 @@ class Prompt(OptionGroup):
 
 
 class Shortening(OptionGroup):
-    """Options that say how many numbers of a vector are kept."""
+    """How many numbers of a vector are kept."""
 
     title = "vectors"
 
@@ -115,7 +115,7 @@ class Shortening(OptionGroup):
 
 
 class VectorOptions(AnyVectors, Normalizing, Shortening, Prompt, Device):
-    """All options that an :class:`~bertine.Embedder` is loaded with, beside its precision."""
+    """All options with which an :class:`~bertine.Embedder` is loaded, except its precision."""
 
 
 class IndexOptions(OptionGroup):
@@ -135,7 +135,7 @@ class IndexOptions(OptionGroup):
 
 
 class PairTables(TableColumns, Cleaning):
-    """Options that say which texts of a table are alike."""
+    """The columns of a table of matching texts."""
 
     text_columns: Sequence[str] | str | None = like(
         TableColumns,
@@ -169,7 +169,7 @@ class PairTables(TableColumns, Cleaning):
 
 
 class PairTraining(OptionGroup):
-    """Options that say what is learned from pairs of texts."""
+    """What is learned from pairs of texts."""
 
     title = "vectors"
 
@@ -215,7 +215,7 @@ class PairTraining(OptionGroup):
 
 
 class PairPasses(OptionGroup):
-    """Options that say how long to train on pairs."""
+    """The length of the training on pairs."""
 
     title = "recipe"
     alternatives: ClassVar[tuple[str, ...]] = ("epochs", "steps")
@@ -290,11 +290,11 @@ class SimilarityOptions(
     )
 
 
-# Options of training word2vec's vectors.
+# Word2vec: train word vectors.
 
 
 class WordVectorRecipe(OptionGroup):
-    """Options that say what word2vec learns."""
+    """What word2vec learns."""
 
     title = "vectors"
 

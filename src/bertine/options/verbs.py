@@ -1,7 +1,7 @@
-"""Arguments of the public functions, compared with their type hints before anything is done.
+"""Check the arguments of public functions, and pass their options in groups.
 
 A value of the wrong type, such as the text ``"5e-5"`` that YAML makes of a learning rate, would
-else end somewhere inside with an error that names no argument.
+otherwise raise an error deep inside that names no argument.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from bertine.options.declare import (
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-#: How messages call the types that most arguments have.
+#: The names of the most frequent types in messages.
 _WORDS: dict[Any, str] = {
     bool: "True or False",
     int: "a whole number",
@@ -45,15 +45,15 @@ _PLURALS = {int: "whole numbers", float: "numbers", str: "texts", Path: "paths"}
 
 
 def check_types(function: Function) -> Function:
-    """Let `function` refuse arguments of other types than its hints name, before it runs.
+    """Make `function` refuse arguments whose types do not match its hints, before it runs.
 
-    Checked are truth values, numbers, texts, paths, names (that they are texts: which ones there
-    are is the function's to say), sequences of these, and instances of classes. Numbers of NumPy
-    count as numbers. A hint that cannot be resolved, or says nothing, is not checked.
+    Truth values, numbers, texts, paths, names (only that they are texts: the function checks which
+    ones exist), sequences of these, and instances of classes are checked. NumPy's numbers count as
+    numbers. A hint that cannot be resolved, or is too general, is not checked.
 
     Raises:
-        BertineError: when called: an argument has another type; the message names it and the type
-            that is expected.
+        BertineError: when called: an argument has another type; the message names it and the
+            expected type.
     """
 
     @functools.wraps(function)
@@ -62,7 +62,7 @@ def check_types(function: Function) -> Function:
         try:
             arguments = signature.bind(*args, **kwargs).arguments
         except TypeError:
-            return function(*args, **kwargs)  # Python's own message: it has the function's name
+            return function(*args, **kwargs)  # Python's own message: it names the function
         for name, value in arguments.items():
             hint = hints.get(name, Any)
             if not _fits(value, hint):
@@ -73,9 +73,9 @@ def check_types(function: Function) -> Function:
 
 
 def resolved_signature(function: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of `function`, with types in place of hints that are written as texts.
+    """Return the signature of `function` with types in place of hints written as texts.
 
-    A hint that needs a module which is imported for type checkers alone becomes ``Any``.
+    A hint that needs a module imported only for type checkers becomes ``Any``.
     """
     names = getattr(inspect.unwrap(function), "__globals__", {})
     signature = inspect.signature(function)
@@ -107,7 +107,7 @@ def _resolved(hint: Any, names: dict[str, Any]) -> Any:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Return whether `value` may stand where `hint` is asked for."""
+    """Return whether `value` matches the type `hint`."""
     if hint is Any:
         return True
     origin = get_origin(hint)
@@ -137,7 +137,7 @@ def _fits_origin(value: Any, origin: type, inner: tuple[Any, ...]) -> bool:
         return isinstance(value, Mapping)
     if not issubclass(origin, Iterable):
         return True
-    # Arrays and columns of data frames are no Sequence, but stand for one.
+    # Arrays and columns of data frames are not a Sequence, but are accepted as one.
     if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
         return False
     if isinstance(value, list | tuple) and inner and all(map(_is_simple, _alternatives(inner[0]))):
@@ -158,9 +158,9 @@ def _alternatives(hint: Any) -> tuple[Any, ...]:
 
 
 def _expected(hint: Any) -> str:
-    """Return the types of a hint in words: ``"a number or None"``."""
+    """Describe the types of a hint: ``"a number or None"``."""
     kinds = _alternatives(hint)
-    if Path in kinds:  # which may be written as a text
+    if Path in kinds:  # also accepted as a text
         kinds = tuple(each for each in kinds if each is not str)
     words = list(dict.fromkeys(map(_word, kinds)))
     return ", ".join(words[:-1]) + " or " + words[-1] if words[1:] else words[0]
@@ -183,7 +183,7 @@ def _word(hint: Any) -> str:
 
 
 def _shown(value: Any, hint: Any) -> str:
-    """Return `value` with its type, and how to write it where that is clear."""
+    """Return `value` with its type, and how to write it correctly if that is clear."""
     shown = f"{briefly(value)} (a {type(value).__name__})" if value is not None else "None"
     kinds = _alternatives(hint)
     if isinstance(value, str) and (float in kinds or int in kinds):
@@ -197,12 +197,12 @@ def _shown(value: Any, hint: Any) -> str:
     return shown
 
 
-# Verbs whose options stand in groups: flat keyword arguments outside, one object inside.
+# Option groups: flat keyword arguments for the caller, one object inside the verb.
 
 Result = TypeVar("Result")
 Verb = Callable[..., Result]
 
-#: The attribute of a verb that has the groups it takes options from.
+#: The attribute of a verb with its option groups.
 GROUPS = "option_groups"
 #: The widest line of a docstring.
 _WIDTH = 100
@@ -211,18 +211,17 @@ _WIDTH = 100
 def takes_options(
     others: type[OptionGroup] | None = None, but: Collection[str] = ()
 ) -> Callable[[Verb[Result]], Verb[Result]]:
-    """Let a verb take the options of a group as keyword arguments.
+    """Make a verb take the options of a group as keyword arguments.
 
-    The verb has a parameter whose type is an :class:`~bertine.options.declare.OptionGroup`; callers
-    give its options one by one, by name, and the verb gets the group, its ranges checked. Its
-    signature shows the options, and its documentation describes them: where its "Args:" have an
-    entry for the parameter, those of the options stand. Types are checked, and with ``quiet`` the
-    verb prints warnings alone.
+    The verb has a parameter whose type is an :class:`~bertine.options.declare.OptionGroup`. Callers
+    give its options one by one, by name; the verb gets the group, with checked ranges. Its
+    signature shows the options, and its documentation describes them: their entries replace that of
+    the parameter in "Args:". Types are checked, and with ``quiet`` the verb prints only warnings.
 
     Args:
-        others: a group of which the verb takes over the options besides, as they were given, in
-            its last parameter, ``**options``.
-        but: the names that it does not take over.
+        others: a group whose options the verb also accepts; it gets them as they were given, in its
+            last parameter, ``**options``.
+        but: names of `others` that it does not accept.
     """
 
     def wrap(verb: Verb[Result]) -> Verb[Result]:
@@ -274,8 +273,8 @@ def takes_options(
 
 @contextlib.contextmanager
 def keeping_generators() -> Iterator[None]:
-    """Leave PyTorch's global generators as they are found, where PyTorch is imported already: they
-    are the caller's, and everything here draws by seeds of its own."""
+    """Restore the state of PyTorch's global generators, if PyTorch is already imported: they belong
+    to the caller, and Bertine draws with seeds of its own."""
     torch: Any = sys.modules.get("torch")
     if torch is None:
         yield
