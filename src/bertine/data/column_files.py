@@ -1,14 +1,14 @@
-"""Column files, as the CoNLL tasks have them: a word a line, its columns, blank lines between.
+"""Read column files as in the CoNLL tasks: one word per line, blank lines between sentences.
 
     -DOCSTART- -X- O O
-                            a blank line ends a sentence; one with only a tab too
+                            a blank line, or one with only a tab, ends a sentence
     EU NNP I-NP I-ORG
     rejects VBZ I-VP O
 
-Columns are separated by tabs, or else by runs of spaces; the first line of a word says by which,
-and how many there are. A line that begins with ``#`` and has another number of columns is a
-comment (CoNLL-U). Of CoNLL-U's ten columns the first numbers the words; lines that it numbers
-``3-4`` (what is written as one and read as two words) or ``8.1`` (what is not written) are no
+Columns are separated by tabs, or else by runs of spaces; the first line with a word determines the
+separator and the number of columns. A line that begins with ``#`` and has another number of columns
+is a comment (CoNLL-U). The first of CoNLL-U's ten columns numbers the words; lines with numbers
+such as ``3-4`` (a token that is read as two words) or ``8.1`` (a word that is not written) are not
 words.
 """
 
@@ -30,24 +30,24 @@ from bertine.data.entities import OUTSIDE, spelling_of, split_tag
 from bertine.data.lines import inner_suffix
 from bertine.data.tables import TableRow
 
-#: The word of the line that begins a document.
+#: The first column of a line that begins a document.
 DOCUMENT = "-DOCSTART-"
 
 _SPACE = " \t\r"
 _SPACES = re.compile(r"[ \t]+")
 _COLUMN = re.compile(r"column (\d+)")
-#: How CoNLL-U numbers lines that are no words, and how many columns it has.
+#: How CoNLL-U numbers lines that are not words, and its number of columns.
 _NO_WORD = re.compile(r"\d+[-.]\d+")
 CONLLU = 10
 _LEFT_OUT = "(numbered 3-4 or 8.1), left out"
-#: Comments and blank lines before the first word, which are held until that is met.
+#: Most comments and blank lines before the first word, which are kept until it is read.
 _LONGEST_HEAD = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a column file: its number from 1 on, its text without the line's end as it was
-    read, and for words the cells. A "range" is a line of CoNLL-U that is no word."""
+    """One line of a column file: its number from 1 on, its text without the line end, and the cells
+    of a word. A "range" is a CoNLL-U line that is not a word."""
 
     number: int
     text: str
@@ -60,18 +60,18 @@ class ColumnLines:
     """The lines of a column file; iterate once.
 
     Args:
-        name: of the file, for messages.
-        rows: of the file as a table of plain text.
+        name: the file's name, for messages.
+        rows: the file as a table of plain text.
 
     Attributes:
         tabs: whether tabs separate the columns; known after the first word.
         width: number of columns; known after the first word, 0 before.
-        comments: lines that were taken for comments, so far.
-        ranges: lines of CoNLL-U that are no words, so far.
-        remarks: what else a user should know.
+        comments: number of comment lines so far.
+        ranges: number of CoNLL-U lines so far that are not words.
+        remarks: further notes for the user.
 
     Raises:
-        BertineError: while iterating: a word with another number of columns than the first.
+        BertineError: while iterating: a word has another number of columns than the first one.
     """
 
     name: str
@@ -85,7 +85,7 @@ class ColumnLines:
     def __iter__(self) -> Iterator[Line]:
         rows = iter(self.rows)
         waiting: list[TableRow] = []
-        # Comments before the first word: only that word tells what they are.
+        # Comments before the first word: only that word shows whether they are comments.
         for row in rows:
             waiting.append(row)
             if len(waiting) > _LONGEST_HEAD:
@@ -128,7 +128,7 @@ class ColumnLines:
         return tuple(_SPACES.split(text.strip(_SPACE)))
 
     def notes(self) -> list[str]:
-        """Say what was taken for something else than words, and the remarks."""
+        """Return notes on the lines that were not read as words, and the remarks."""
         met = [
             (
                 self.comments,
@@ -176,16 +176,16 @@ def column_name(number: int) -> str:
 
 
 def column_number(name: str | None) -> int | None:
-    """Undo :func:`column_name`; None for another name."""
+    """Return the number in a :func:`column_name`; None for another name."""
     match = _COLUMN.fullmatch(name or "")
     return int(match[1]) if match else None
 
 
 def looks_like_columns(head: Iterable[str]) -> bool:
-    """Return whether the first lines of a file are those of a column file, and not of a text.
+    """Return whether the first lines of a file are those of a column file, not of a text.
 
-    They are where the first one begins a document; or where at least two words all have the same
-    number of columns, two or more, and tabs separate them or the last column holds only tags of
+    They are if the first one begins a document; or if at least two words all have the same number
+    of columns, two or more, and the separator is a tab or the last column holds only tags of
     entities.
     """
     lines = list(head)
@@ -203,14 +203,15 @@ def looks_like_columns(head: Iterable[str]) -> bool:
 
 
 def refuse_table(path: str | Path, lines: Sequence[str], how: str) -> None:
-    """Refuse csv and tsv, by the name of the file, that its first `lines` do not show to be column
-    files: csv that does not look like one, tsv of which most rows have a cell with a space in it.
+    """Refuse a csv or tsv file, recognized by its name, if its first `lines` do not show that it is
+    a column file: any csv that does not look like one, and tsv if most rows have a cell with a
+    space.
 
     Args:
-        how: the option by which it can be read all the same, for the message.
+        how: the option that reads it nevertheless, for the message.
 
-    Raises:
-        BertineError: it is one.
+        Raises:
+        BertineError: the file is refused.
     """
     suffix = inner_suffix(path)
     rows = [line.split("\t") for line in lines if "\t" in line]
@@ -225,25 +226,24 @@ def refuse_table(path: str | Path, lines: Sequence[str], how: str) -> None:
         )
 
 
-# The columns of a column file that hold the words and their tags.
+# Columns of words and tags: those that the user names, else the first and the last.
 #
-# Those that a user names; else the first and the last. But a first column of numbers (CoNLL-U,
-# GermEval, UNER) holds no words; last columns in which nothing stands (``_``, ``-``) hold no
-# tags; and of two columns that mark entities of the same types, as those inside of others
-# (GermEval) or predicted ones (conlleval), the first is the one to learn. A note names the
-# columns taken.
+# But a first column of numbers (CoNLL-U, GermEval, UNER) does not hold words, and a last column of
+# empty values (``_``, ``-``) does not hold tags. If two columns mark entities of the same types,
+# such as nested entities (GermEval) or predictions (conlleval), the first one is the one to learn.
+# A note names the chosen columns.
 
-#: Sentences that are looked at.
+#: Number of sentences that are examined.
 LOOKED_AT = 100
 
 _NOTHING = frozenset(("_", "-", ""))
-#: Of the words of a text, more than this share is in no entity.
+#: More than this share of a text's words is outside entities.
 _ENTITIES_OUTSIDE = 0.5
-#: So many tags are not yet more than is usual in a short file.
+#: Up to this number of different tags is normal in a short file.
 _MOST_TAGS = 10
-#: How words are numbered.
+#: The form of word numbers.
 _NUMBER = re.compile(r"([0-9]+)[.):]?")
-#: The types of chunks (CoNLL-2000), which often stand in a column before that of the entities.
+#: The types of chunks (CoNLL-2000), whose column often precedes that of the entities.
 _CHUNKS = frozenset(
     ("NP", "VP", "PP", "ADJP", "ADVP", "SBAR", "PRT", "CONJP", "INTJ", "LST", "UCP")
 )
@@ -260,14 +260,14 @@ def places(
     """Return the indices (from 0) of the columns of words and tags.
 
     Args:
-        lines: of the file, of which the first word is read.
+        lines: the file, whose first word is read.
         head: the lines of the first sentences.
-        word, tag: the numbers of the columns (from 1); None: none is said.
-        named: whether the user has named that of the words.
+        word, tag: the numbers of the columns (from 1); None: not given.
+        named: whether the user has named the column of the words.
 
     Raises:
-        BertineError: the file has no such column, or both are the same; nobody says which columns
-            of a CoNLL-U file are meant, which has several of tags.
+        BertineError: the file has no such column, or both are the same; or the columns of a CoNLL-U
+            file, which has several of tags, are not named.
     """
     word_at = word_place(lines, head, word, named=named)
     conllu = inner_suffix(lines.name) == ".conllu"
@@ -303,11 +303,11 @@ def places(
 def word_place(
     lines: ColumnLines, head: Sequence[Sequence[Line]], said: int | None, *, named: bool
 ) -> int:
-    """Return the index (from 0) of the column of words, and say it where that is another than the
-    one that is `said`, or the first; the arguments are those of :func:`places`.
+    """Return the index (from 0) of the column of words, and note it if it differs from `said` or
+    else from the first; see :func:`places` for the arguments.
 
     Raises:
-        BertineError: the file has no such column, or it holds nothing but numbers.
+        BertineError: the file has no such column, or it holds only numbers.
     """
     at = column_index(lines, _word_number(head, said, named=named), "word")
     cells = _cells(head, at)
@@ -344,8 +344,8 @@ def _tags_first(head: Sequence[Sequence[Line]]) -> bool:
 
 
 def _numbers_words(head: Sequence[Sequence[Line]]) -> bool:
-    """Tell whether the first column counts words, or has the number of the sentence, and words are
-    behind it."""
+    """Return whether the first column counts words or holds the number of the sentence, with the
+    words in a later column."""
     for block in head:
         found = [_NUMBER.fullmatch(line.cells[0]) for line in block]
         numbers = [int(match[1][:9]) for match in found if match]
@@ -357,7 +357,7 @@ def _numbers_words(head: Sequence[Sequence[Line]]) -> bool:
 
 
 def _tag_number(head: Sequence[Sequence[Line]], word_at: int, width: int) -> int:
-    """Return the number of the column of tags where nobody names it."""
+    """Return the number of the column of tags if the user names none."""
     if word_at and _tags_first(head):
         return 1
     columns = [_cells(head, at) for at in range(width)]
@@ -369,19 +369,19 @@ def _tag_number(head: Sequence[Sequence[Line]], word_at: int, width: int) -> int
         if not types or types == {""} or types <= _CHUNKS:
             continue
         outside = columns[at][OUTSIDE] / columns[at].total()
-        # Chunks, which cover most words, are numbered too.
+        # Chunks, which cover most words, are ranked too.
         if not last or types & last or (word_at and outside > _ENTITIES_OUTSIDE):
             tag_at = at
     return tag_at + 1
 
 
 def _cells(head: Sequence[Sequence[Line]], at: int) -> Counter[str]:
-    """Count what stands in a column; nothing where there is none."""
+    """Count the values of a column; empty if there is no such column."""
     return Counter(line.cells[at] for block in head for line in block if at < len(line.cells))
 
 
 def _types(cells: Counter[str]) -> set[str] | None:
-    """Return the types of the entities that a column marks; None where it marks none."""
+    """Return the types of the entities that a column marks; None if it marks none."""
     spelling = spelling_of(cells)
     if spelling is None:
         return None

@@ -1,4 +1,4 @@
-"""Sentences of tagged words: read from column files, JSON lines and Parquet."""
+"""Read sentences of tagged words from column files, JSON lines and Parquet."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from bertine.data.parquet import is_parquet
 from bertine.data.streams import listed, missing_column
 from bertine.data.tables import Table, TableRow
 
-#: Suffixes of column files besides those of tables and texts.
+#: Suffixes of column files, in addition to those of tables and texts.
 SUFFIXES = (".conll", ".conllu", ".iob", ".iob2", ".bio", ".col")
 #: Usual keys of words and of tags in JSON lines and Parquet, tried in this order.
 WORD_KEYS = ("words", "tokens")
 TAG_KEYS = ("tags", "ner_tags", "pos_tags", "labels")
 
-#: Lines that are read ahead, to tell a column file from what is none.
+#: Lines that are read ahead to recognize a column file.
 HEAD = 100
 
-#: What columns are called in a first line that holds no word.
+#: Column names in a header line, which does not hold a word.
 _HEADER = frozenset(
     {
         *("word", "words", "token", "tokens", "text", "lemma", "tag", "tags", "label", "labels"),
@@ -46,11 +46,11 @@ _HEADER = frozenset(
         *("id", "index", "sentence", "sentence_id", "sent_id", "sentence #"),
     }
 )
-#: The language of a word before it, as in WikiAnn; what separates columns elsewhere, behind it.
+#: A language prefix of a word, as in WikiAnn; and separators of columns elsewhere, after a word.
 _PREFIX, _SUFFIX = re.compile(r"^([a-z]{2,3}:)."), re.compile(r".([,;:|])$")
 _OBJECT = re.compile(r'\{\s*"')
 _JSON = (".jsonl", ".ndjson", ".json")
-#: The official names of the CoNLL-2003 files end in these.
+#: The suffixes of the official CoNLL-2003 files.
 _OFFICIAL = {"train": ".train", "validation": ".testa", "test": ".testb"}
 
 
@@ -59,8 +59,8 @@ class WordColumns:
     """The places of words and tags: numbers (from 1) in column files, keys in JSON lines, names in
     Parquet.
 
-    What is None is found: the first column, the last one; the usual keys. `given` are the
-    arguments by which a user has named them, which must suit the file.
+    None means that the place is found: the first and the last column, or the usual keys. `given`
+    are the arguments by which the user named them; they must suit the file.
     """
 
     word_column: int | None = None
@@ -71,7 +71,7 @@ class WordColumns:
 
     @classmethod
     def trained_with(cls, text_columns: Sequence[str], label_column: str | None) -> WordColumns:
-        """Say where they were in the training file that a task remembers."""
+        """Return the places in the training file, which a task records."""
         word = text_columns[0] if text_columns else None
         number, tag = column_number(word), column_number(label_column)
         return cls(
@@ -82,17 +82,17 @@ class WordColumns:
         )
 
     def merged(self, other: WordColumns) -> WordColumns:
-        """Return these, with what is None from `other`."""
+        """Return these places, with each None replaced from `other`."""
         names = ("word_column", "tag_column", "word_key", "tag_key")
         lacking = {name: getattr(other, name) for name in names if not getattr(self, name)}
         return replace(self, **lacking)
 
     def require(self, name: str, kind: str) -> None:
         """Refuse names for a column file ("columns"), numbers for JSON lines and Parquet ("jsonl",
-        "parquet"), both for plain text ("text").
+        "parquet"), and both for plain text ("text").
 
         Raises:
-            BertineError: the user has given such; `name` is the file's.
+            BertineError: the user has given unsuitable ones; `name` is the file's.
         """
         numbers, names = ("word_column", "tag_column"), ("text_columns", "label_column")
         for name_of in self.given:
@@ -113,7 +113,7 @@ class WordColumns:
 
 
 def _option(name: str) -> str:
-    """Write an option as a message names it; there is one column of words."""
+    """Write an option's name for a message; there is one column of words."""
     return text_option() if name == "text_columns" else option(name)
 
 
@@ -123,7 +123,7 @@ def named_columns(
     word_column: int | None,
     tag_column: int | None,
 ) -> WordColumns:
-    """Return the columns that a user has named.
+    """Return the columns that the user has named.
 
     Raises:
         BertineError: several text columns, or a number below 1.
@@ -148,7 +148,7 @@ def named_columns(
 
 
 def file_format(path: str | Path, format: str | None, first: str) -> str:
-    """Return ``"columns"`` or ``"jsonl"``: as said, or by the suffix, or by the first line.
+    """Return ``"columns"`` or ``"jsonl"``: `format`, or by the suffix, or by the first line.
 
     Raises:
         BertineError: another format is asked for.
@@ -179,18 +179,18 @@ def read_sentences(
     Args:
         path: a column file or JSON lines, plain or compressed; or Parquet, by its name; or rows in
             memory.
-        columns: where words and tags are.
-        scheme: of the tags (:data:`~bertine.data.entities.SCHEMES`); None: detected. Entities
-            are turned into IOB2.
+        columns: the places of words and tags.
+        scheme: of the tags (:data:`~bertine.data.entities.SCHEMES`); None: detected. Tags of
+        entities
+            are converted to IOB2.
         format: ``"columns"`` or ``"jsonl"``; None: detected from the suffix and the first line. Not
-        for
-            Parquet.
-        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
+            for Parquet.
+        strict: refuse invalid UTF-8 and NUL bytes instead of repairing and counting them.
 
     Raises:
-        BertineError: what :class:`~bertine.data.tables.Table` raises; it is a table of texts; a
-            column or key is not there; a sentence has more or fewer tags than words; a tag is
-            empty, or none of `scheme`; there is no word.
+        BertineError: an error of :class:`~bertine.data.tables.Table`; it is a table of texts; a
+            column or key is missing; a sentence has more or fewer tags than words; a tag is empty
+            or not in `scheme`; there is no word.
     """
     columns = columns or WordColumns()
     kind = "parquet" if is_parquet(path) or isinstance(path, InMemoryTable) else ""
@@ -222,7 +222,8 @@ def read_sentences(
 
 
 def _unify(examples: Sentences, scheme: str | None) -> None:
-    """Turn tags of entities into IOB2; note that, and what did not keep the rules."""
+    """Convert tags of entities to IOB2; note that, and the tags that broke the rules of the
+    scheme."""
     sequences = [item.tags or () for item in examples.items]
     tags, examples.scheme, wrong = to_iob2(sequences, scheme, examples.source)
     if examples.scheme == "plain":
@@ -234,7 +235,7 @@ def _unify(examples: Sentences, scheme: str | None) -> None:
         for item, new in zip(examples.items, tags, strict=True)
     ]
     spelling = spelling_of({tag for tags in sequences for tag in tags})
-    assert spelling is not None  # plain ones have none
+    assert spelling is not None  # plain tags have none
     name = spelling.letters if spelling.letters != "IOBES" else examples.scheme
     spelled = f" in another spelling ({spelling.unusual})" if spelling.unusual else ""
     if name != "IOB2" or spelled:
@@ -247,8 +248,8 @@ def _unify(examples: Sentences, scheme: str | None) -> None:
 
 
 def _note_mixed(examples: Sentences, given: Sequence[Sequence[str]]) -> None:
-    """Say it where most tags mark entities, but one that does not made all of them plain; and where
-    plain ones may be meant for entities."""
+    """Add a note if most tags mark entities but one that does not made all of them plain, and if
+    plain tags may be meant as entities."""
     counts = Counter(tag for tags in given for tag in tags)
     (outside, most), *others = counts.most_common(2) or [("", 0)]
     if outside.upper() != OUTSIDE or (others and others[0][1] == most):
@@ -325,14 +326,14 @@ def _from_columns(name: str, rows: Iterator[TableRow], columns: WordColumns) -> 
 
 
 def _begins_with_comment(sentence: tuple[list[Line], int | None]) -> bool:
-    """Tell whether the first line of a sentence begins with ``#``, as comments with as many columns
-    as words have (MultiCoNER)."""
+    """Return whether the first line of a sentence begins with ``#``, like comments with as many
+    columns as words have (MultiCoNER)."""
     return sentence[0][0].cells[0] == "#"
 
 
 def blocks(lines: Iterable[Line]) -> Iterator[tuple[list[Line], int | None]]:
-    """Yield the lines of the words of each sentence, and the number of its document, None before
-    the first line that begins one."""
+    """Yield the word lines of each sentence and the number of its document, which is None before
+    the first line that begins a document."""
     block: list[Line] = []
     document: int | None = None
     for line in lines:
@@ -375,7 +376,7 @@ def json_words(name: str, row: TableRow, key: str) -> tuple[str, ...]:
     """Return the list of texts under `key`.
 
     Raises:
-        BertineError: there is no such key, or it holds something else.
+        BertineError: there is no such key, or its value is not a list of texts.
     """
     if key not in row.values:
         raise BertineError(missing_column(f"{name}:{row.line}", list(row.values), key))
@@ -388,7 +389,7 @@ def json_words(name: str, row: TableRow, key: str) -> tuple[str, ...]:
 
 
 def _json_tags(name: str, row: TableRow, key: str, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the tags under `key`: texts, or numbers that stand for `names`."""
+    """Return the tags under `key`: texts, or numbers that are indices of `names`."""
     value = row.values.get(key)
     if isinstance(value, list) and value and all(type(part) is int for part in value):
         if not names:
@@ -417,12 +418,12 @@ def _usual(table: Table, keys: Sequence[str], what: str, name: str) -> str:
 
 
 def find_tagged(data: Data) -> Splits:
-    """Find the files of a data set: one file is training data; a folder as
-    :func:`~bertine.data.examples.find_splits` has it, with the suffixes of column files too, or
-    under the official names of CoNLL-2003 (``eng.train``, ``eng.testa``, ``eng.testb``).
+    """Find the files of a data set: one file is training data; a folder as in
+    :func:`~bertine.data.examples.find_splits`, with the suffixes of column files too, or with the
+    official names of CoNLL-2003 (``eng.train``, ``eng.testa``, ``eng.testb``).
 
     Raises:
-        BertineError: the path is missing, or it is not clear which of its files are meant.
+        BertineError: the path is missing, or it is unclear which of its files are meant.
     """
     if isinstance(data, str | Path) and Path(data).is_dir():
         files_of = {part: sorted(Path(data).glob(f"*{end}")) for part, end in _OFFICIAL.items()}

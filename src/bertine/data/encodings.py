@@ -1,9 +1,8 @@
-"""Tell in which encoding a file is that is not UTF-8 throughout, from all of its bytes.
+"""Detect the encoding of a file that is not UTF-8 throughout, and text that was encoded twice.
 
-A few bytes of a UTF-8 file may be damaged; a file in another encoding is damaged nowhere, though
-none of its letters is UTF-8. Which it is, the whole file tells: its words are priced in every
-encoding (:mod:`bertine.data.encodings`), as UTF-8 with its damage too, and the cheapest one is
-that of the file.
+A UTF-8 file may have a few damaged bytes; a file in another encoding has no damage, but none of its
+letters beyond ASCII is UTF-8. So the whole file is used: its words are priced in every encoding,
+and also as damaged UTF-8, and the cheapest encoding is the file's.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from functools import cached_property
 
 from bertine.core.console import briefly, plural
 
-# Encodings that files of text are in besides UTF-8, and how well their characters fit a word.
+# Encodings other than UTF-8, and how well their characters fit a word.
 #
-# Every encoding gives some text for almost any bytes; the right one gives the letters that its
-# languages use most. So a word's price in an encoding is the number of bits in which Zipf's law
-# writes its characters: few for a frequent letter, many for a rare one, for a sign inside a word
-# or for a capital behind a small letter.
+# Every encoding decodes almost any bytes to some text; the right one gives the letters that its
+# languages use most. So the price of a word in an encoding is the number of bits that its
+# characters take by Zipf's law: few for a frequent letter, many for a rare one, for a sign inside a
+# word, or for a capital after a small letter.
 
-#: Letters of languages in the order of how frequent they are, about: German, French, Spanish,
-#: Portuguese, Italian, those of Scandinavia and Iceland, all of them.
+#: Letters of languages by approximate frequency: German, French, Spanish, Portuguese, Italian,
+#: Scandinavian and Icelandic, all of them.
 _WEST = (
     "äüöß",
     "éèàêçâîôùûïëœ",
@@ -68,35 +67,34 @@ _KOREAN = (
     "장마소드안요면거동조성공오국위계신세연선유었내화데렇습개때러없했문생것분미치영네와중적발재할모음관단진"
     "무추트합학간방양결말입반실강된같못더물품좋은싫빠르배송늦너맛없점질격값샀최악굿짱별불만족감경체험파민호"
 )
-#: Signs that stand in texts of all these languages, the frequent ones first; and those that may
-#: stand between two letters.
+#: Signs in texts of all these languages, the frequent ones first; and those that may be between two
+#: letters.
 _SIGNS = "’“”–‘…—„«»€°£•´\xa0§©®™·№¿¡º½ªµ²³±×¼¾¢¥‚‹›†‡¦¨¬¯¶¸¹÷‰"
 _INSIDE = "’´·\xa0–—…‘"
 _CJK_SIGNS = "，。、！？：；“”（）《》「」…—·・ー～【】『』‘’％　"
 
-#: Bits: for what no text should hold, a letter that a language hardly uses, a capital, one behind a
-#: small letter, two letters beyond ASCII side by side where those are few, a word of nothing else,
-#: letters of two alphabets in a word, a character of East Asia between letters of ASCII.
+#: Bits of: an invalid character, a letter that the language hardly uses, a capital, a capital after
+#: a small letter, two adjacent letters beyond ASCII where those are rare, a word of only such
+#: letters, letters of two alphabets in a word, an East Asian character between ASCII letters.
 _WRONG, _RARE, _CAPITAL, _INNER_CAPITAL = 20.0, 12.0, 2.0, 6.0
 _TWO_ACCENTS, _ALL_ACCENTS, _TWO_SCRIPTS, _INSIDE_A_WORD = 8.0, 10.0, 10.0, 8.0
 
 
-#: Words are cut to so many bytes.
+#: Words are cut to this number of bytes.
 LONGEST_WORD = 60
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """An encoding, and the characters that are usual in texts of one language in it.
+    """An encoding, and the usual characters of texts of one language in it.
 
     Attributes:
         codec: Python's name.
-        name: in messages.
+        name: the name in messages.
         usual: its letters or characters, the most frequent one first.
-        prior: bits that speak against it from the start, so that one odd byte does not make a text
-            of a rare kind.
-        latin: its letters stand among those of ASCII.
-        wide: of East Asia: the codec and the first bytes that its more frequent characters have.
+        prior: bits added against it, so that one odd byte does not make a text of a rare kind.
+        latin: whether its letters are mixed with those of ASCII.
+        wide: for East Asia: the codec and the first bytes of its more frequent characters.
     """
 
     codec: str
@@ -122,18 +120,18 @@ class Encoding:
             if len(letter.upper()) == 1:
                 bits.setdefault(letter.upper(), bits[letter])
         if not self.wide:
-            # The last byte is no letter but in Cyrillic; of damaged files it is a frequent one.
+            # The last byte is a letter only in Cyrillic; in damaged files it is frequent.
             last = b"\xff".decode(self.codec, "replace")
             if self.latin or not last.isalpha():
                 bits[last] = _WRONG
         return bits
 
     def price(self, word: bytes) -> tuple[float, int, int]:
-        """Return the bits of a word, how many characters beyond ASCII it has, and how many of them
-        no text of this kind would hold at their place."""
+        """Return the bits of a word, its number of characters beyond ASCII, and the number of those
+        that no text of this kind would have in that place."""
         text = word.decode(self.codec, "replace")
         if self.wide and text.endswith("\ufffd") and len(word) >= LONGEST_WORD:
-            text = text[:-1]  # cut within a character
+            text = text[:-1]  # cut in the middle of a character
         bits, beyond, wrong = 0.0, 0, 0
         for at, character in enumerate(text):
             if character.isascii():
@@ -150,7 +148,7 @@ class Encoding:
         return bits, beyond, wrong
 
     def _unusual_wide(self, character: str) -> float:
-        """Return the bits of a character that is not among the usual ones."""
+        """Return the bits of a character that is not one of the usual ones."""
         if not self.wide or character == "\ufffd" or "\ue000" <= character <= "\uf8ff":
             return _WRONG
         if self.usual is _JAPANESE and "\u3040" <= character <= "\u30ff":
@@ -164,12 +162,12 @@ class Encoding:
 
     @staticmethod
     def _between(text: str, at: int) -> float:
-        """Return the bits for ASCII's letters on both sides of a character of East Asia."""
+        """Return the bits for ASCII letters on both sides of an East Asian character."""
         beside = text[max(0, at - 1) : at], text[at + 1 : at + 2]
         return _INSIDE_A_WORD * all(other.isascii() and other.isalpha() for other in beside)
 
     def _neighbours(self, text: str, at: int) -> float:
-        """Return the bits for what a character stands between."""
+        """Return the bits for the neighbours of a character."""
         character = text[at]
         before, after = text[at - 1 : at] if at else "", text[at + 1 : at + 2]
         if not _is_letter(character):
@@ -185,7 +183,7 @@ class Encoding:
 
 
 def _unusual(character: str) -> float:
-    """Return the bits of a character of an alphabet that is not among the usual ones."""
+    """Return the bits of a letter that is not one of the usual ones."""
     return _RARE if character != "\ufffd" and _is_letter(character) else _WRONG
 
 
@@ -242,49 +240,49 @@ ENCODINGS: Sequence[Encoding] = (
 
 
 _REPLACEMENT = "\ufffd"
-#: How encodings of East Asia in bytes of ASCII begin other characters (ISO-2022), and the names of
-#: those by what follows.
+#: The escape sequence of East Asian encodings in ASCII bytes (ISO-2022), and their names by the
+#: bytes after it.
 ESCAPE = b"\x1b$"
 _ESCAPED = {b"B": "ISO-2022-JP", b"@": "ISO-2022-JP", b")C": "ISO-2022-KR", b")A": "ISO-2022-CN"}
-#: Words are what stands between characters that are a part of no other one in any encoding: space,
+#: Words are the bytes between characters that are not part of another one in any encoding: space,
 #: digits, quotes, commas.
 _WORDS = re.compile(rb"[\x40-\xff]+")
-#: Of words in UTF-8, and of others, so many bytes of different ones are kept, among so many.
+#: Bytes of different words that are kept, for words in UTF-8 and for others; bytes examined.
 _KEPT, _LOOKED_AT = 1 << 14, 1 << 17
-#: The beginning of a file, which tells UTF-16.
+#: The beginning of a file, which is enough to detect UTF-16.
 _HEAD = 1 << 13
-#: Bits for a byte that is not UTF-8, and for characters of two to four bytes that are.
+#: Bits for a byte that is not UTF-8, and for valid characters of two to four bytes.
 _DAMAGE, _VALID = 20.0, {2: 5.0, 3: 9.0, 4: 12.0}
-#: The share of a text's characters in UTF-16 that is usual in some language; of a short one's; and
-#: of one's in UTF-32 that can be printed.
+#: Least share of a text's characters in UTF-16 that must be usual in some language; that of a short
+#: text; and the share of printable characters in UTF-32.
 _KNOWN, _KNOWN_FEW, _KNOWN_ALL = 0.4, 0.75, 0.9
-#: Bits that speak against an encoding of East Asia without a single usual character.
+#: Bits against an East Asian encoding without a single usual character.
 _NONE_USUAL = 20.0
-#: Of the characters of a text so many may be none that its encoding would have there.
+#: Most characters of a text, as a share, that may be wrong in its encoding.
 _WRONG_SHARE = 1 / 15
-#: Another encoding is named besides, where it is worse by so many bits, or that share of them.
+#: A second encoding is named, too, if it is worse by at most these bits, or this share of them.
 _CLOSE, _CLOSE_SHARE = 8.0, 0.05
-#: So many damaged characters are few in a text of so many times as many, whatever they are.
+#: Most damaged characters that count as few, and their largest share of the text.
 _FEW, _FEW_OF_TEXT = 3, 1 / 1000
-#: If no other encoding gives a better text, damaged characters are few, too, up to this share of
-#: those beyond ASCII; where there are no others, of all.
+#: If no other encoding gives a better text, damaged characters count as few up to this share of
+#: those beyond ASCII; if there are no others, of all characters.
 _FEW_BEYOND, _FEW_OF_ALL = 0.25, 0.12
-#: So many are needed to say what they look like, where others are UTF-8.
+#: Fewest damaged characters needed to name their encoding if others are UTF-8.
 _TELLING = 10
-#: What old databases and Java write in UTF-8's place for an emoji: its two surrogates, each as if
-#: it were a character. They are damaged UTF-8, and nothing else.
+#: CESU-8, which old databases and Java write for an emoji: its two surrogates, each encoded as a
+#: character. It is damaged UTF-8, not another encoding.
 _SURROGATES = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a file is that is not UTF-8.
+    """The encoding of a file that is not UTF-8.
 
     Attributes:
-        encodings: that fit, the best one first; none, where none of those known here does.
-        mixed: UTF-8 in some places and not in others; `encodings` fit the others.
-        damaged, beyond: how many characters are not UTF-8, and how many are not ASCII.
-        example: a word by which the encodings differ.
+        encodings: those that fit, the best one first; empty if no known encoding fits.
+        mixed: UTF-8 in some places only; `encodings` fit the others.
+        damaged, beyond: number of characters that are not UTF-8, and of those that are not ASCII.
+        example: a word that the encodings decode differently.
     """
 
     encodings: tuple[Encoding, ...]
@@ -305,7 +303,7 @@ class Finding:
 
 @dataclass
 class _Evidence:
-    """What the bytes of a file tell: counts of all of it, and some of its words."""
+    """The evidence in a file's bytes: counts over all of it, and some of its words."""
 
     characters: int = 0
     beyond: int = 0
@@ -323,7 +321,7 @@ class _Evidence:
         return bool(self.escaped) or (self._room[1] <= 0 and self.damaged > self.beyond / 2)
 
     def add(self, block: bytes) -> None:
-        """Count a part of the file that ends where a line does."""
+        """Count a block of the file that ends at a line end."""
         if len(self.head) < _HEAD:
             self.head += block[: _HEAD - len(self.head)]
         if block.isascii():
@@ -344,7 +342,7 @@ class _Evidence:
                     self._keep(word)
 
     def _keep(self, word: bytes) -> None:
-        # A longer one is cut, perhaps within its last character.
+        # A longer word is cut, perhaps in the middle of a character.
         end = 3 if len(word) == LONGEST_WORD else 0
         try:
             word.decode("utf-8")
@@ -361,10 +359,10 @@ class _Evidence:
 
 
 def other_encoding(blocks: Iterable[bytes]) -> Finding | None:
-    """Tell in which encoding a file is; None: in UTF-8, and at most a few bytes are damaged.
+    """Detect the encoding of a file; None if it is UTF-8 with at most a few damaged bytes.
 
     Args:
-        blocks: all of its bytes, in parts that end where lines do.
+        blocks: all of its bytes, in blocks that end at line ends.
     """
     evidence = _Evidence()
     for block in blocks:
@@ -379,7 +377,7 @@ def other_encoding(blocks: Iterable[bytes]) -> Finding | None:
     if evidence.damaged <= _FEW and evidence.damaged <= evidence.characters * _FEW_OF_TEXT:
         return None
     if not evidence.other_words:
-        return None  # nothing but surrogates
+        return None  # only surrogates
     words = [*evidence.valid_words, *evidence.other_words]
     fitting, example = _fitting(words)
     if fitting:
@@ -398,7 +396,7 @@ def other_encoding(blocks: Iterable[bytes]) -> Finding | None:
 
 def _fitting(words: list[bytes]) -> tuple[tuple[Encoding, ...], bytes]:
     """Find the encodings that give a better text than UTF-8 with damaged bytes, the best one first,
-    and a word that they read differently."""
+    and a word that they decode differently."""
     most = sum(map(_price_in_utf8, words))
     prices: list[tuple[float, Encoding]] = []
     for encoding in ENCODINGS:
@@ -428,7 +426,7 @@ def _fitting(words: list[bytes]) -> tuple[tuple[Encoding, ...], bytes]:
 
 
 def _has_usual(encoding: Encoding, words: Sequence[bytes]) -> bool:
-    """Return whether a character of some word is usual in an encoding."""
+    """Return whether some word has a usual character of an encoding."""
     usual = {*encoding.usual}
     return any(not usual.isdisjoint(word.decode(encoding.codec, "replace")) for word in words)
 
@@ -444,8 +442,8 @@ def _price_in_utf8(word: bytes) -> float:
 
 
 def _of_two_bytes(head: bytes) -> Encoding | None:
-    """Tell UTF-16 or UTF-32 without a mark by the beginning of a file: it has NULs, and read so
-    nearly all is usual."""
+    """Detect UTF-16 or UTF-32 without a mark from the beginning of a file: it has NULs, and decoded
+    that way nearly all characters are usual."""
     if b"\0" not in head:
         return None
     usual = {character for encoding in ENCODINGS for character in encoding.usual}
@@ -469,29 +467,29 @@ def _of_two_bytes(head: bytes) -> Encoding | None:
     return None
 
 
-# Find text that was encoded twice: UTF-8 that a program read in another encoding and wrote as
-# UTF-8 again, ``GrÃ¼ÃŸe`` for ``Grüße``.
+# Text encoded twice: UTF-8 that a program decoded in another encoding and wrote as UTF-8 again,
+# ``GrÃ¼ÃŸe`` for ``Grüße``.
 #
-# Every byte is valid, so no decoder objects. A word counts if undoing the second encoding gives
-# letters that some language uses.
+# Every byte is valid, so no decoder reports an error. A word counts if undoing the second encoding
+# gives letters that some language uses.
 
-#: The encodings that UTF-8 was read in.
+#: The encodings in which UTF-8 was decoded by mistake.
 _CODECS = ("cp1252", "cp1250", "cp1251", "mac-roman")
-#: Signs that stand behind a capital or a root: one such pair in a word says nothing.
+#: Signs after a capital or a root: one such pair in a word proves nothing.
 _BEHIND = "…”’“‘»«›‹•≤≥®"
-#: What stands in formulas, and would be ù in Mac Roman.
+#: Characters of formulas, which would decode to ù in Mac Roman.
 _FORMULA = "√π"
-#: First bytes of the characters beyond ASCII, and those that go on with them.
+#: First bytes of the characters beyond ASCII, and their continuation bytes.
 _FIRST, _FURTHER = range(0xC2, 0xF5), range(0x80, 0xC0)
-#: So many places of a text are tried: of one that was encoded twice, the first are such words.
+#: Places of a text that are tried: in a text encoded twice, the first ones are such words.
 _TRIED = 1000
-#: Characters of a word that are looked at, before and behind.
+#: Characters of a word that are examined before and after a place.
 _LONGEST = 100
 _WORD = re.compile(r"[^\x00-\x20]+")
 
 
 def _bytes_of(codec: str) -> Mapping[str, int]:
-    """Return the bytes of the characters of an encoding; those that it lacks are kept as they are,
+    """Return the bytes of the characters of an encoding; bytes that it lacks are kept as they are,
     as programs do."""
     shown = ((byte, bytes([byte]).decode(codec, "ignore")) for byte in range(256))
     latin = {chr(byte): byte for byte in range(0x80, 0xA0)} if codec == "cp1252" else {}
@@ -514,8 +512,8 @@ _LETTERS = {c for encoding in ENCODINGS for c in encoding.usual + encoding.usual
 
 
 def twice_encoded(text: str) -> tuple[str, str] | None:
-    """Return the first word of a text that was encoded twice, and what it was before; None: there
-    is none."""
+    """Return the first word of a text that was encoded twice, and its original; None if there is
+    none."""
     if text.isascii():
         return None
     at = 0
@@ -523,7 +521,7 @@ def twice_encoded(text: str) -> tuple[str, str] | None:
         suspect = _SUSPECT.search(text, at)
         if suspect is None:
             break
-        # The word may begin before the two characters, of which none is a blank.
+        # The word may begin before the two characters, neither of which is a blank.
         start = max(0, suspect.start() - _LONGEST)
         words = _WORD.finditer(text, start, suspect.end() + _LONGEST)
         word = next(word for word in words if word.end() > suspect.start())
@@ -534,13 +532,13 @@ def twice_encoded(text: str) -> tuple[str, str] | None:
 
 
 def _may_be_meant(pair: re.Match[str]) -> bool:
-    """Tell whether two characters are a letter or a root, and a sign behind it that ends a word."""
+    """Return whether two characters are a letter or a root and a sign that ends a word."""
     inside = pair.string[pair.start() - 1 : pair.start()], pair.string[pair.end() : pair.end() + 1]
     return pair[0][1] in _BEHIND and not all(map(str.isalpha, inside))
 
 
 def _undone(word: str) -> str | None:
-    """Return a word as it was before; None: it was not encoded twice."""
+    """Undo the second encoding of a word; None if it was not encoded twice."""
     pairs = [*_SUSPECT.finditer(word.replace(_FORMULA, ""))]
     if not pairs or (len(pairs) == 1 and _may_be_meant(pairs[0])):
         return None
@@ -550,14 +548,14 @@ def _undone(word: str) -> str | None:
         except (KeyError, UnicodeDecodeError):
             continue
         usual = all(c.isascii() or c in _LETTERS or c >= "\u0900" for c in before)
-        # Elsewhere two letters may stand together that are one such character.
+        # Elsewhere two adjacent letters may be one such character.
         if usual and (codec == "cp1252" or sum(map(str.isalpha, before)) > 1):
             return before
     return None
 
 
 def twice_note(unit: str, count: int, word: str, before: str) -> str:
-    """Say that so many rows or documents hold text that was encoded twice, such as `word`."""
+    """Describe `count` rows or documents (`unit`) with text encoded twice, such as `word`."""
     return (
         f"{plural(count, unit, 'holds', 'hold')} text that was encoded twice ({briefly(word)} "
         f"for {briefly(before)}), and is read as it stands; mend the file, as ftfy does"

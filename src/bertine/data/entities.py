@@ -1,8 +1,8 @@
-"""Entities in sequences of tags: the schemes they are written in, and their scores.
+"""Convert tags of entities between schemes, count their scores, and hold tagged sentences.
 
-A tag is ``O``, or a prefix and a type, ``B-person``; the type may be missing. What an entity is
-follows ``conlleval``, the scorer of the CoNLL-2000 to 2003 tasks, for every sequence, also one
-that no scheme allows: an ``I-person`` after an ``O`` or after another type begins an entity.
+A tag is ``O``, or a prefix and a type, ``B-person``; the type may be missing. Entities are defined
+as in ``conlleval``, the scorer of the CoNLL-2000 to 2003 tasks, for every sequence, including
+invalid ones: an ``I-person`` after an ``O`` or after another type begins an entity.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from bertine.core.names import TagScheme
 from bertine.core.rng import generator
 from bertine.data.examples import Examples, staying
 
-# Spellings of the tags that mark entities.
+# Spellings of entity tags.
 #
-# ``B-PER`` is how they are read. People also write the letters of other schemes (BILOU, BMES),
-# other signs (``B_PER``), small letters (``b-per``), the type first (``PER-B``), and ``0`` or
-# ``_`` for ``O``. Tags are read so only where all of them are in one spelling: a single one that
-# differs is more likely a mistake, and parts of speech are none of it.
+# The standard spelling is ``B-PER``. Data sets also use the letters of other schemes (BILOU, BMES),
+# other separators (``B_PER``), small letters (``b-per``), the type first (``PER-B``), and ``0`` or
+# ``_`` for ``O``. Tags are read so only if all of them have the same spelling: a single exception
+# is more likely a mistake, and parts of speech do not match at all.
 
-#: The tag of a word that is in no entity, and what is written in its place.
+#: The tag of a word outside entities, and its other spellings.
 OUTSIDE = "O"
 _OUTSIDE = (OUTSIDE, "o", "0", "_", "-")
 
-#: Schemes that are IOBES in other letters, and what each letter is there.
+#: Schemes that are IOBES with other letters, and the IOBES letter of each of theirs.
 _LETTERS: Mapping[str, Mapping[str, str]] = {
     "IOBES": {"B": "B", "I": "I", "E": "E", "S": "S"},
     "BILOU": {"B": "B", "I": "I", "L": "E", "U": "S"},
     "BMES": {"B": "B", "M": "I", "E": "E", "S": "S"},
     "BMEWO": {"B": "B", "M": "I", "E": "E", "W": "S"},
 }
-#: The usual spelling, whose type may be missing, and others.
+#: The standard spelling, whose type may be missing, and others.
 _USUAL = re.compile(r"(?P<letter>[A-Z])(-(?P<type>.*))?", re.DOTALL)
 _OTHERS = [
     re.compile(sign.join(order).replace("A", first).replace("Z", last), re.DOTALL)
@@ -52,11 +52,11 @@ _BARE = re.compile(r"(?P<letter>[a-z])(?P<type>)")
 
 @dataclass(frozen=True)
 class Spelling:
-    """The way in which the tags of a data set are written.
+    """The spelling of the tags in a data set.
 
     Attributes:
-        letters: the scheme whose letters they have; IOBES where it is IOB1 or IOB2, too.
-        tags: each of them, and the same in the usual spelling with the letters of IOBES.
+        letters: the scheme of the letters; IOBES also for IOB1 and IOB2.
+        tags: each tag in the standard spelling with the letters of IOBES.
     """
 
     letters: str
@@ -64,7 +64,7 @@ class Spelling:
 
     @property
     def unusual(self) -> str:
-        """Write "'B_PER' for B-PER"; "" where nothing but letters is unusual."""
+        """Write "'B_PER' for B-PER"; "" if at most the letters are unusual."""
         pairs = sorted(self.tags.items(), key=lambda pair: (pair[1] == OUTSIDE, pair))
         for tag, usual in pairs:
             if tag[1:] != usual[1:] or not tag[0].isupper():
@@ -73,7 +73,7 @@ class Spelling:
 
 
 def spelling_of(tags: Collection[str]) -> Spelling | None:
-    """Find how the tags of a data set are written; None where they mark no entities."""
+    """Find the spelling of a data set's tags; None if they mark no entities."""
     outside = next((tag for tag in _OUTSIDE if tag in tags), None)
     marks = [tag for tag in tags if tag != outside]
     for pattern in (_USUAL, *_OTHERS, _BARE):
@@ -98,16 +98,17 @@ def spelling_of(tags: Collection[str]) -> Spelling | None:
 
 
 def _mark_entities(letters: Collection[str], outside: bool, *, typed: bool) -> bool:
-    """Tell whether tags in an unusual spelling mark entities: they begin some, and there are words
-    inside or outside of them; tags without types, which are but a letter, do more."""
+    """Return whether tags in an unusual spelling mark entities: some begin an entity, and some
+    words are inside or outside; for tags without types, a single letter, the conditions are
+    stricter."""
     begins = "B" in letters or (typed and "I" in letters)
     return begins and (len(letters) > 1 or (outside and typed))
 
 
 def strange_tags(counts: Counter[str]) -> set[str]:
-    """Find the tags, of so many words each, that keep the others from being read as those of
-    entities: what is in another spelling than most, or has another scheme's letters; none where
-    most mark no entities anyway."""
+    """Find the tags that prevent the others from being read as entity tags: those in another
+    spelling than most, or with another scheme's letters; none if most tags mark no entities anyway.
+    `counts` has the number of words of each tag."""
     marks = {tag for tag in counts if tag not in _OUTSIDE[:2]}
     total = sum(counts[tag] for tag in marks)
 
@@ -127,29 +128,29 @@ def strange_tags(counts: Counter[str]) -> set[str]:
 
 
 def _is_mark(match: re.Match[str]) -> bool:
-    """Return whether a tag has a type, and a letter of some scheme."""
+    """Return whether a tag has a type and a letter of some scheme."""
     letter = match["letter"].upper()
     return bool(match["type"]) and any(letter in letters for letters in _LETTERS.values())
 
 
 # Words of plain text, for models that tag words.
 #
-# Tagged corpora are in words already; this is for text that is not. Roughly as those corpora have
-# it: what white space separates, with punctuation at its ends apart, and ``'s``; Chinese
-# characters one by one.
+# Tagged corpora are already split into words; this is for other text. The rules approximate those
+# corpora: split at white space, then split off punctuation at both ends and ``'s``; each Chinese
+# character is a word.
 
 _RUN = re.compile(r"\S+")
-#: Chinese characters as BERT's published tokenizer sets them apart, the rare planes included.
+#: Chinese characters as in BERT's published tokenizer, the rare planes included.
 _CHINESE = re.compile(
     "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002ceaf\U0002f800-\U0002fa1f]"
 )
 _POSSESSIVE = re.compile(r"['\u2019][sS]$")
-#: What begins a word of social media and stays with it: @name, #topic.
+#: Marks that begin a word of social media and stay with it: @name, #topic.
 _MARKS = "@#"
 
 
 def split_words(text: str) -> list[tuple[int, int]]:
-    """Find the words of `text` in their order: begin and end of each, in characters."""
+    """Find the words of `text` in order: begin and end of each, in characters."""
     words: list[tuple[int, int]] = []
     for run in _RUN.finditer(text):
         begin = run.start()
@@ -162,7 +163,7 @@ def split_words(text: str) -> list[tuple[int, int]]:
 
 
 def _parts(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """Split a run without white space and Chinese characters: punctuation, word, ending,
+    """Split a run without white space and Chinese characters into punctuation, word, ending,
     punctuation."""
     start, stop = begin, end
     while start < stop and _words_is_mark(text[start]):
@@ -182,7 +183,7 @@ def _parts(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _equal_runs(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """Split punctuation, sign by sign; equal ones in a row ("...") are one word."""
+    """Split punctuation into signs; a run of equal ones ("...") is one word."""
     while begin < end:
         after = begin + 1
         while after < end and text[after] == text[begin]:
@@ -195,21 +196,21 @@ def _words_is_mark(character: str) -> bool:
     return unicodedata.category(character)[0] in "PS"
 
 
-#: How entities are written: IOB1 (Ramshaw and Marcus 1995; ``B-`` only between two entities of one
+#: Tag schemes: IOB1 (Ramshaw and Marcus 1995; ``B-`` only between two adjacent entities of one
 #: type), IOB2 (``B-`` at every beginning), IOBES (also ``E-`` at ends and ``S-`` for single words;
-#: BILOU and BMES are the same in other letters). Plain: no entities, a tag is a tag (parts of
-#: speech).
+#: BILOU and BMES are the same with other letters). Plain: no entities; a tag is just a tag (parts
+#: of speech).
 Scheme = TagScheme
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
 _TAG = re.compile(r"O|[BIES](?:-.*)?", re.DOTALL)
-# Of schemes that fit equally well the first is taken.
+# If schemes fit equally well, the first one is taken.
 _TRIED: tuple[Scheme, ...] = ("IOB2", "IOB1", "IOBES")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Entity:
-    """The words from `begin` to before `end`, and what they name together."""
+    """An entity: the words from `begin` to before `end`, and its type."""
 
     begin: int
     end: int
@@ -223,12 +224,12 @@ def split_tag(tag: str) -> tuple[str, str]:
 
 
 def joined_tag(prefix: str, kind: str) -> str:
-    """Undo :func:`split_tag`."""
+    """Join the parts of :func:`split_tag`."""
     return f"{prefix}-{kind}" if kind else prefix
 
 
 def entities(tags: Sequence[str]) -> list[Entity]:
-    """Find the entities of a sequence of tags of any scheme but plain, in their order.
+    """Find the entities of a sequence of tags of any scheme but plain, in order.
 
     The rules are those of ``conlleval``: an entity ends before ``O``, ``B``, ``S`` and another
     type, and after ``E`` and ``S``; it begins at ``B`` and ``S``, and at any other tag that follows
@@ -241,7 +242,7 @@ def entities(tags: Sequence[str]) -> list[Entity]:
         prefix, kind = split_tag(tag)
         apart = (
             prefix in ("O", "B", "S") or before in ("O", "E", "S") or kind != kind_before
-        )  # this word belongs to no entity of the word before
+        )  # this word does not continue the entity of the word before
         if apart:
             if before != "O":
                 spans.append(Entity(begin, word, kind_before))
@@ -275,7 +276,7 @@ def encode(found: Iterable[Entity], length: int, scheme: Scheme) -> list[str]:
 
 
 def misfits(tags: Sequence[str], scheme: Scheme) -> int:
-    """Count how many of `tags` the scheme would write otherwise: 0 where they keep its rules."""
+    """Count the tags that the scheme would write differently; 0 if they all follow its rules."""
     expected = encode(entities(tags), len(tags), scheme)
     return sum(tag != other for tag, other in zip(tags, expected, strict=True))
 
@@ -286,8 +287,8 @@ def is_entity_tag(tag: str) -> bool:
 
 
 def may_follow(before: str | None, after: str) -> bool:
-    """Tell whether the tag `after` may come after `before` in IOB2 (None: first in a sentence): an
-    ``I-`` only after the ``B-`` or ``I-`` of its type. Plain tags may all."""
+    """Return whether the tag `after` may follow `before` in IOB2 (None: first in a sentence): an
+    ``I-`` only after the ``B-`` or ``I-`` of its type. Plain tags always may."""
     prefix, kind = split_tag(after)
     if prefix != "I" or not is_entity_tag(after):
         return True
@@ -295,8 +296,8 @@ def may_follow(before: str | None, after: str) -> bool:
 
 
 def ordered_tags(tags: set[str]) -> list[str]:
-    """Sort plain tags by name; O, then B and I of each type by its name: a type whose every entity
-    is one word in training may be longer elsewhere."""
+    """Sort plain tags by name; else O, then B and I of each type, by name of the type: an entity
+    type with only one-word entities in training may be longer elsewhere."""
     if not all(map(is_entity_tag, tags)):
         return sorted(tags)
     kinds = sorted({split_tag(tag)[1] for tag in tags if tag != OUTSIDE})
@@ -305,9 +306,9 @@ def ordered_tags(tags: set[str]) -> list[str]:
 
 
 def detect(sequences: Sequence[Sequence[str]]) -> tuple[Scheme, int]:
-    """Find the scheme with the fewest misfits (IOB2 before IOB1 before IOBES), and how many it has.
+    """Find the scheme with the fewest misfits (IOB2 before IOB1 before IOBES), and their number.
 
-    Plain, with none, where a tag is none of an entity. BILOU and BMES count as IOBES.
+    Plain with 0 misfits if a tag is not an entity tag. BILOU and BMES count as IOBES.
     """
     usual = _as_usual(sequences)
     if usual is None:
@@ -318,8 +319,8 @@ def detect(sequences: Sequence[Sequence[str]]) -> tuple[Scheme, int]:
 
 
 def _as_usual(sequences: Sequence[Sequence[str]]) -> Sequence[Sequence[str]] | None:
-    """Return the `sequences` in the usual spelling, with the letters of IOBES; None where tags mark
-    no entities."""
+    """Convert the `sequences` to the standard spelling with the letters of IOBES; None if the tags
+    mark no entities."""
     spelling = spelling_of({tag for tags in sequences for tag in tags})
     if spelling is None:
         return None
@@ -329,19 +330,19 @@ def _as_usual(sequences: Sequence[Sequence[str]]) -> Sequence[Sequence[str]] | N
 def to_iob2(
     sequences: Sequence[Sequence[str]], scheme: str | None, source: str
 ) -> tuple[list[list[str]], Scheme, int]:
-    """Read tags and write them as IOB2, with the same entities; plain ones stay as they are.
+    """Convert tags to IOB2 with the same entities; plain tags are not changed.
 
     Args:
-        sequences: of tags, one a sentence.
-        scheme: that they are written in; None: detected.
-        source: names them in messages.
+        sequences: the tags, one sequence per sentence.
+        scheme: the scheme of the tags; None: detected.
+        source: their source, for messages.
 
     Returns:
-        The sequences, the scheme they were in, and how many tags did not keep its rules (they are
-        read as ``conlleval`` reads them).
+        The sequences, their original scheme, and how many tags broke its rules (they are read as
+        ``conlleval`` reads them).
 
     Raises:
-        BertineError: there is no such scheme, or a tag is none of its tags.
+        BertineError: there is no such scheme, or a tag does not belong to it.
     """
     if scheme is None:
         known, wrong = detect(sequences)
@@ -367,7 +368,7 @@ def to_iob2(
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Entities (or words) that are `correct`, of those `predicted` and those `true`."""
+    """Counts of entities (or words): those that are `correct`, `predicted` and `true`."""
 
     correct: int = 0
     predicted: int = 0
@@ -375,17 +376,17 @@ class Counts:
 
     @property
     def precision(self) -> float:
-        """The share correct / predicted; 0 where nothing is predicted."""
+        """The share correct / predicted; 0 if nothing is predicted."""
         return self.correct / self.predicted if self.predicted else 0.0
 
     @property
     def recall(self) -> float:
-        """The share correct / true; 0 where there is nothing to find."""
+        """The share correct / true; 0 if there is nothing to find."""
         return self.correct / self.true if self.true else 0.0
 
     @property
     def f1(self) -> float:
-        """The harmonic mean of both; 0 where nothing is correct."""
+        """The harmonic mean of both; 0 if nothing is correct."""
         both = self.predicted + self.true
         return 2 * self.correct / both if both else 0.0
 
@@ -400,15 +401,15 @@ class Counts:
 def entity_counts(
     truth: Sequence[Sequence[str]], guesses: Sequence[Sequence[str]]
 ) -> dict[str, Counts]:
-    """Count each type of entity, sorted by name; an entity is correct where begin, end and
-    type are (Tjong Kim Sang and De Meulder 2003; ``conlleval``).
+    """Count entities for each type, sorted by name; an entity is correct if its begin, end and type
+    are (Tjong Kim Sang and De Meulder 2003; ``conlleval``).
 
     Args:
         truth: the true tags of N sentences, of any scheme but plain.
-        guesses: the predicted ones, of the same lengths.
+        guesses: the predicted tags, of the same lengths.
 
     Raises:
-        ValueError: a sentence has another number of predicted than of true tags.
+        ValueError: a sentence has different numbers of predicted and true tags.
     """
     correct: Counter[str] = Counter()
     predicted: Counter[str] = Counter()
@@ -429,7 +430,7 @@ def entity_counts(
 def tag_counts(
     truth: Sequence[Sequence[str]], guesses: Sequence[Sequence[str]]
 ) -> dict[str, Counts]:
-    """Count words for each tag, sorted by name: the scores of plain tags."""
+    """Count words for each tag, sorted by name, for the scores of plain tags."""
     pairs: Counter[tuple[str, str]] = Counter()
     for true_tags, guessed_tags in zip(truth, guesses, strict=True):
         pairs.update(zip(true_tags, guessed_tags, strict=True))
@@ -444,18 +445,18 @@ def tag_counts(
     }
 
 
-# Sentences of words with a tag each: what tagging is trained and judged on.
+# Tagged sentences: the examples that tagging is trained and evaluated on.
 
-#: From so many documents on, some of them are held out and not single sentences.
+#: From this number of documents on, whole documents are held out instead of single sentences.
 _DOCUMENTS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Words, with a tag each (None when unknown).
+    """Words with one tag each (None when unknown).
 
-    `line` is the line of the first word, for messages; `document` the number of the document in
-    its file, None where the file tells no documents.
+    `line` is the line of the first word, for messages; `document` is the number of the document in
+    its file, None if the file does not mark documents.
     """
 
     words: tuple[str, ...]
@@ -465,23 +466,24 @@ class Sentence:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The words as one text, with spaces between them."""
+        """The words as one text, joined by spaces."""
         return (" ".join(self.words),)
 
     @property
     def label(self) -> tuple[str, ...] | None:
-        """The tags: what a prediction is compared with."""
+        """The tags, with which a prediction is compared."""
         return self.tags
 
 
 @dataclass
 class Sentences(Examples[Sentence]):
-    """The sentences of one file in their order. Tags of entities are IOB2, whatever the file has.
+    """The sentences of one file in order. Tags of entities are IOB2, regardless of the file's
+    scheme.
 
     Attributes:
-        scheme: of the tags in the file.
+        scheme: the scheme of the tags in the file.
         word_a_line: whether each word has a line of its own, as in column files.
-        met: what cutting them into pieces and windows met, by name; see
+        met: counts of special cases in cutting words into pieces and windows, by name; see
             :func:`bertine.tasks.tagged_words.met_notes`.
     """
 
@@ -498,7 +500,7 @@ class Sentences(Examples[Sentence]):
         return digest.hexdigest()
 
     def where(self, item: Sentence, word: int) -> str:
-        """Name file and line of a word, for messages."""
+        """Return the file and line of a word, for messages."""
         return f"{self.source}:{item.line + (word if self.word_a_line else 0)}"
 
     def hold_out(
@@ -509,11 +511,11 @@ class Sentences(Examples[Sentence]):
         stratify: bool = True,
         known: Collection[int] = (),
     ) -> tuple[Sentences, Sentences]:
-        """Split off about a `share` of the sentences: whole documents where there are twenty or
-        more, else single sentences; every tag stays in the first part.
+        """Split off about a `share` of the sentences: whole documents if there are twenty or more,
+        else single sentences; every tag stays in the first part.
 
-        Sentences that are `known`, and their documents, stay in the first part, as
-        :meth:`Examples.hold_out` has it. The same arguments give the same parts.
+        Sentences that are `known`, and their documents, stay in the first part, as in
+        :meth:`Examples.hold_out`. The same arguments give the same parts.
 
         Raises:
             BertineError: there is nothing that can be split off.
@@ -544,7 +546,7 @@ class Sentences(Examples[Sentence]):
                 taken += len(unit)
             if taken >= wanted:
                 break
-        if stay and not held:  # each of the others has a tag that is nowhere else
+        if stay and not held:  # each of the others has the only occurrence of a tag
             return self.hold_out(share, seed)
         if not held:
             raise BertineError(

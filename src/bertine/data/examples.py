@@ -1,4 +1,4 @@
-"""Labelled examples, and which columns of a table hold them."""
+"""Read labelled examples from tables and folders, and record which rows a model has seen."""
 
 from __future__ import annotations
 
@@ -32,36 +32,36 @@ from bertine.data.streams import (
 )
 from bertine.data.tables import Table, TableRow
 
-# Labels as the column of a table has them: class names that the `datasets` library writes beside
-# a Parquet table (its ``ClassLabel``), in place of the numbers in the column; truth values as
-# they are spelled in the labels that are known; none with a damaged character.
+# Labels of a column: apply class names that the `datasets` library stores with a Parquet table
+# (its ``ClassLabel``) in place of the column's numbers; spell truth values as in the known labels;
+# refuse labels with a damaged character.
 
-#: The number by which the library marks a row without a label.
+#: The number with which the library marks a row without a label.
 UNLABELLED = -1
-#: So many names are in a message.
+#: Most names in a message.
 _SHOWN = 10
 
 
 class ClassLabels:
-    """The labels of one column of a table, as its rows are read.
+    """The labels of one column of a table, converted as its rows are read.
 
     Args:
-        table: whose rows they are.
-        column: of the labels: a number, or a list of them, in each row.
-        known: the labels that a model, or the training file, has. If the names of the file are
-            none of these, the numbers themselves are the labels, as when there are no names. Empty:
-            the numbers are meant (a score, the place of a choice). None: none is known yet.
+        table: the table of the rows.
+        column: the column of the labels: a number, or a list of numbers, in each row.
+        known: the labels of a model or of the training file. If the names of the file are not among
+            them, the numbers themselves are the labels, as without names. Empty: the numbers are
+            meant (a score, the position of a choice). None: no labels are known yet.
 
     Attributes:
-        names: that are the labels, in the order of their numbers; empty where none are.
+        names: the class names in the order of their numbers; empty if the labels are not names.
     """
 
     def __init__(self, table: Table, column: str, known: Sequence[str] | None = None) -> None:
         self._name, self._column, self._known = table.name, column, known
-        self._of_file = tuple(name.strip() for name in table.class_names(column))  # as labels are
+        self._of_file = tuple(name.strip() for name in table.class_names(column))  # like labels
         fits = known is None or not set(known).isdisjoint(self._of_file)
         self.names = self._of_file if fits else ()
-        #: true and false as the known labels spell them: a frame's True is "True" in its csv.
+        #: true and false as spelled in the known labels: a frame's True is "True" in its csv.
         self._truth_values = {
             label.lower(): label for label in known or () if label.lower() in ("true", "false")
         }
@@ -70,8 +70,8 @@ class ClassLabels:
         self._unlabelled: list[int] = []
 
     def rows(self, rows: Iterable[TableRow]) -> Iterator[TableRow]:
-        """Yield `rows` with the names in place of the numbers and truth values as they are known,
-        without those that are marked as unlabelled.
+        """Yield `rows` with names in place of numbers and truth values spelled as known, without
+        rows marked as unlabelled.
 
         Raises:
             BertineError: a number has no name; a label has a damaged character; all rows are
@@ -95,7 +95,7 @@ class ClassLabels:
             )
 
     def _label(self, value: Any, line: int) -> Any:
-        """Return a value as the label that it stands for, a list with each of its own."""
+        """Return the label for a value; for a list, the label of each item."""
         if isinstance(value, list):
             return [self._label(inner, line) for inner in value]
         if type(value) is int and self.names:
@@ -120,8 +120,8 @@ class ClassLabels:
         return self.names[value]
 
     def notes(self) -> list[str]:
-        """Say what a person should know, once the rows are read: that names, or in spite of names
-        numbers, were taken, where that is not what is known already; and the rows left out."""
+        """Return notes, once the rows are read: whether names or, in spite of names, numbers were
+        used, if that is not already known; and the rows left out."""
         notes = []
         shown = visible_list(self._of_file[:_SHOWN]) + ", …" * (len(self._of_file) > _SHOWN)
         if self._known is None and self._numbered:
@@ -144,14 +144,14 @@ class ClassLabels:
 
 
 def refuse_damaged(label: str, where: str, what: str) -> None:
-    """Refuse a label or a tag with a damaged character, by which several would become one.
+    """Refuse a label or tag with a damaged character, which would merge different labels.
 
     Args:
-        where: it stands.
-        what: it is, for the message.
+        where: its place.
+        what: its kind, for the message.
 
     Raises:
-        BertineError: it has one.
+        BertineError: it has a damaged character.
     """
     if "\ufffd" in label or not encodable(label):
         raise BertineError(
@@ -160,24 +160,24 @@ def refuse_damaged(label: str, where: str, what: str) -> None:
         )
 
 
-# The files of a data folder: which one is for training, for validation and for testing.
+# Data folders: find the files for training, validation and testing.
 
-#: The last one only where there is no other: SQuAD's files may lie beside a table.
+#: .json is used only if there is no other: SQuAD's files may be in the same folder as a table.
 _KINDS = (".csv", ".tsv", ".jsonl", ".txt", ".json")
 _SUFFIXES = (*(kind + packed for kind in _KINDS for packed in ("", *COMPRESSIONS)), *PARQUET)
-#: The name of a file that somebody may take for a part of the data.
+#: Names of files that a user may take for a part of the data.
 _LIKE_A_PART = re.compile(
     r"(?:.*[-_. ])?(?:train|training|eval|evaluation|valid|validation|validate|val|dev|devel|"
     r"development|test|testing|held[-_]?out)(?:\d*|[-_. ].*)",
     re.IGNORECASE,
 )
-#: So many files are named where they do not help.
+#: Most files named in a message if they are not used.
 _SPLITS_SHOWN = 10
 
 
 @dataclass(frozen=True)
 class Splits:
-    """The files of a data set, or its tables in memory; None where there is none."""
+    """The files of a data set, or its tables in memory; None for a missing part."""
 
     train: Path | InMemoryTable | None = None
     validation: Path | InMemoryTable | None = None
@@ -188,14 +188,14 @@ def find_splits(path: Data, more: Sequence[str] = ()) -> Splits:
     """Find the files of a data set: one file is the training set; in a folder, ``train``,
     ``validation`` (or ``valid``, ``val``, ``dev``) and ``test``, each .csv, .tsv, .jsonl, .json,
     .txt or .parquet; or Parquet as on the Hugging Face hub, one table in several parts
-    (``train-00000-of-00002.parquet``). What the folder has not, its only folder that has it gives
-    (``data``). A table in memory is the training set.
+    (``train-00000-of-00002.parquet``). If the folder has no such files, its only subfolder that
+    does is used (``data``). A table in memory is the training set.
 
     All but Parquet may be compressed (.gz, .zst, .xz). `more` are further suffixes.
 
     Raises:
-        BertineError: the path is missing, has none of these files, two for the same part, or not
-            all parts of a table.
+        BertineError: the path is missing, has none of these files, two for the same part, or only
+            some of the parts of a table.
     """
     if isinstance(path, InMemoryTable):
         return Splits(train=path)
@@ -230,7 +230,7 @@ def _in_folder(path: Path, suffixes: Sequence[str]) -> Splits | None:
 
 
 def _in_folder_below(path: Path, suffixes: Sequence[str]) -> Splits:
-    """Find the files in the one folder of `path` that has some."""
+    """Find the files in the single subfolder of `path` that has some."""
     found = {
         folder.name: splits
         for folder in sorted(path.iterdir())
@@ -257,11 +257,11 @@ def _first_names(names: Sequence[str]) -> str:
 
 
 def judged_table(data: Data, find: Callable[[Data], Splits] = find_splits) -> Source:
-    """Choose what a model is judged on: the file or table itself; of a folder or of several parts
-    the one for validation, else the one for testing.
+    """Choose the data to evaluate a model on: a file or table itself; of a folder or several parts
+    the validation part, else the test part.
 
     Raises:
-        BertineError: there is but training data; what `find` raises.
+        BertineError: there is only training data; or an error of `find`.
     """
     splits = find(data)
     parts = isinstance(data, InMemorySplits) or (
@@ -277,11 +277,11 @@ def judged_table(data: Data, find: Callable[[Data], Splits] = find_splits) -> So
 
 
 def unused_note(data: Data, used: Collection[str]) -> list[str]:
-    """Say which files of a data folder are not used, though by their names they might be meant
-    for a part of the data.
+    """Return notes on files of a data folder that are not used, though their names suggest that
+    they belong to the data.
 
     Args:
-        used: the paths of files that are; other files with their suffixes may be meant, too.
+        used: the paths of the used files; other files with their suffixes are suspects, too.
     """
     if not isinstance(data, str | Path) or not Path(data).is_dir():
         return []
@@ -303,23 +303,22 @@ def unused_note(data: Data, used: Collection[str]) -> list[str]:
     ]
 
 
-# Rows as numbers, by which a model directory knows those that the model was trained on, in
-# whatever order, part or file they come back.
+# Row numbers: recognize the rows that a model was trained on, in any order, part or file.
 #
-# A number is a hash of 32 bits of the texts of a row: blanks, case, and which text of a pair
-# comes first make no difference, and the label none. Where ten thousand rows are known, another
-# one is taken for one of them once in 400,000 times.
+# The number of a row is a 32-bit hash of its texts: blanks, case, the order of the texts of a pair
+# and the label have no effect. If ten thousand rows are known, another row is mistaken for one of
+# them once in 400,000 times.
 
-#: The key of the facts of a training. It holds the rows of this one, and those of the models that
-#: it began as or learned from.
+#: The key in the facts of a training. It holds the rows of this training, and those of the models
+#: that it started from or learned from.
 ROWS = "rows"
 _OWN, _BEFORE = "own", "before"
-#: The setting of a run that has how many rows are known of the models that it begins with; absent:
-#: none, or an earlier Bertine began the run, which held out whatever rows.
+#: The setting of a run with the number of known rows of the models that it starts from; absent:
+#: none, or an earlier version of Bertine started the run, which held out any rows.
 KNOWN = "known_rows"
-#: Of more rows than that the numbers are not kept.
+#: If there are more rows, their numbers are not stored.
 _MOST = 2_000_000
-#: Up to this share of rows is no word worth: single texts come twice in many files.
+#: Up to this share of known rows there is no note: some texts occur twice in many files.
 _SHARE = 0.05
 
 
@@ -327,36 +326,36 @@ Unit = TypeVar("Unit", bound=Hashable)
 
 
 def text_key(item: Any) -> tuple[str, ...]:
-    """Return what texts that read the same have in common."""
+    """Return a key that is equal for texts that read the same."""
     return tuple(" ".join(text.split()).casefold() for text in item.texts)
 
 
 def row_number(item: Any) -> int:
-    """Return the number of a row with ``texts``."""
+    """Compute the number of a row with ``texts``."""
     key = repr(sorted(text_key(item))).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(key, digest_size=4).digest(), "little")
 
 
 def row_numbers(items: Iterable[Any]) -> frozenset[int]:
-    """Return the numbers of rows."""
+    """Compute the numbers of rows."""
     return frozenset(map(row_number, items))
 
 
 def rows_as_facts(own: Collection[int], before: Collection[int] = ()) -> dict[str, Any]:
-    """Return what ``bertine.json`` keeps, under `ROWS`, of the rows that a model was trained on;
-    nothing of millions.
+    """Return the entry of ``bertine.json`` under `ROWS` for the rows that a model was trained on;
+    empty for millions of rows.
 
     Args:
-        own: the numbers of the rows of this training.
-        before: those of the models that it began as or learned from.
+        own: the row numbers of this training.
+        before: those of the models that it started from or learned from.
     """
     named = {_OWN: own, _BEFORE: before}
     return {name: _written(rows) for name, rows in named.items() if 0 < len(rows) <= _MOST}
 
 
 def rows_in_facts(facts: Mapping[str, Any]) -> tuple[frozenset[int], frozenset[int]]:
-    """Read from the facts of a training the rows of this one, and those of the models before;
-    none where they are damaged or not there."""
+    """Read from the facts of a training its own rows, and those of the models before it; empty if
+    they are damaged or missing."""
     kept = facts.get(ROWS)
     kept = kept if isinstance(kept, Mapping) else {}
     return _read(kept.get(_OWN)), _read(kept.get(_BEFORE))
@@ -375,8 +374,8 @@ def _read(written: Any) -> frozenset[int]:
 
 
 def staying(units: Mapping[Unit, Sequence[Any]], known: Collection[int], wanted: int) -> set[Unit]:
-    """Return which units of rows, such as documents, are not to be held out, as one of their rows
-    is known; none where the others have fewer than half of the rows that are wanted."""
+    """Return the units of rows, such as documents, that must not be held out because one of their
+    rows is known; none if the others have fewer than half of the wanted rows."""
     if not known:
         return set()
     stay = {name for name, rows in units.items() if any(row_number(row) in known for row in rows)}
@@ -385,12 +384,12 @@ def staying(units: Mapping[Unit, Sequence[Any]], known: Collection[int], wanted:
 
 
 def count_known(items: Iterable[Any], known: Collection[int]) -> int:
-    """Count the rows whose numbers are `known`; 0 of few."""
+    """Count the rows whose numbers are `known`; 0 if they are few."""
     return share_of([row_number(item) for item in items] if known else [], known)
 
 
 def share_of(numbers: Sequence[int], known: Collection[int]) -> int:
-    """Count the numbers that are `known`; 0 of few."""
+    """Count the numbers that are `known`; 0 if they are few."""
     count = sum(number in known for number in numbers)
     return count if count > _SHARE * len(numbers) else 0
 
@@ -411,8 +410,8 @@ LABEL_COLUMNS = ("label", "label_name", "labels", "category", "class")
 class Example:
     """One text, or a pair of texts, with its label (None when unknown).
 
-    `line` is the line of the source file, for messages; `weight` how much it counts in the loss,
-    which is 1 on average.
+    `line` is the line of the source file, for messages; `weight` is its factor in the loss, 1 on
+    average.
     """
 
     texts: tuple[str, ...]
@@ -423,23 +422,23 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class SoftExample(Example):
-    """One text, or a pair of texts, with the probability of each label, of which `label` is the
-    most probable."""
+    """One text, or a pair of texts, with the probability of each label; `label` is the most
+    probable one."""
 
     probabilities: tuple[float, ...] = ()
 
 
-#: What one example is: an :class:`Example`, or what another kind of task reads.
+#: The type of one example: an :class:`Example`, or that of another kind of task.
 Item = TypeVar("Item")
 
 
 @dataclass
 class Examples(Generic[Item]):
-    """The examples of one file in their order, the columns they came from, and what was mended.
+    """The examples of one file in order, the columns they came from, and the repairs.
 
     Each item has a `label` (None when unknown) and a `line`. `class_names` are the labels in the
-    order that the file gives them, if it gives one. `unlabelled` rows of the file have no label
-    and were left out.
+    order given by the file, if it gives one. `unlabelled` is the number of rows without a label,
+    which were left out.
     """
 
     source: str
@@ -454,12 +453,12 @@ class Examples(Generic[Item]):
         return len(self.items)
 
     def note(self, text: str) -> None:
-        """Add a line to the notes, unless it is there."""
+        """Add a line to the notes unless it is already there."""
         if text not in self.notes:
             self.notes.append(text)
 
     def fingerprint(self) -> str:
-        """Compute SHA-256 of the texts and labels in their order, as hex digits."""
+        """Compute the SHA-256 of the texts and labels in order, as hex digits."""
         digest = hashlib.sha256()
         items: list[Any] = self.items
         for item in items:
@@ -476,12 +475,12 @@ class Examples(Generic[Item]):
         stratify: bool = True,
         known: Collection[int] = (),
     ) -> tuple[Examples[Item], Examples[Item]]:
-        """Split off a random `share` of the examples (at least one), of each label about the same
-        share; both parts keep the order, and the first has every label.
+        """Split off a random `share` of the examples (at least one), about the same share of each
+        label; both parts keep the order, and the first one has every label.
 
-        Without `stratify` the labels, which may be scores, do not count. Rows whose numbers are
-        `known` (:mod:`~bertine.data.examples`) stay in the first part, unless the others are
-        fewer than half of what is to be split off.
+        Without `stratify` the labels, which may be scores, are not used. Rows whose numbers are
+        `known` stay in the first part, unless the others are fewer than half of the part to be
+        split off.
 
         The same examples, share, seed and known rows give the same parts.
         """
@@ -499,8 +498,8 @@ class Examples(Generic[Item]):
         stay = staying(dict(enumerate(zip(items))), known, wanted)
         for own in by_label.values() if stay else ():
             own.sort(key=lambda index: index not in stay)
-        # One of each label stays. Of the others in a row, label after label, every so many-th
-        # goes, which takes the same share of all.
+        # One example of each label stays. Sort the others by label and take every n-th, which
+        # takes the same share of each label.
         free = [index for key in sorted(by_label) for index in by_label[key][1:]]
         free = [index for index in free if index not in stay] or free
         if not free:
@@ -526,13 +525,12 @@ class Examples(Generic[Item]):
 
 
 def as_columns(names: Sequence[str] | str | None) -> tuple[str, ...]:
-    """Return column names as a tuple: one name alone is one column, not its letters."""
+    """Return column names as a tuple; a single name is one column, not its letters."""
     return (names,) if isinstance(names, str) else tuple(names or ())
 
 
 def resolve_text_columns(table: Table, text_columns: Sequence[str] | str | None) -> tuple[str, ...]:
-    """Return the asked-for text columns, which must be there, or else the usual ones that are
-    there."""
+    """Return the requested text columns, which must exist, or else the usual ones that exist."""
     text_columns = as_columns(text_columns)
     if text_columns:
         table.require(text_columns)
@@ -549,8 +547,8 @@ def resolve_text_columns(table: Table, text_columns: Sequence[str] | str | None)
 def resolve_label_column(
     table: Table, label_column: str | None, usual: Sequence[str] = LABEL_COLUMNS
 ) -> str:
-    """Return the asked-for label column, which must be there, or else the first of the `usual` ones
-    that is there."""
+    """Return the requested label column, which must exist, or else the first of the `usual` ones
+    that exists."""
     if label_column:
         require_columns(table.name, table.columns, [label_column])
         return label_column
@@ -562,11 +560,11 @@ def resolve_label_column(
 
 @contextlib.contextmanager
 def columns_of_training(texts: Sequence[str], label: str | None = None) -> Iterator[None]:
-    """Within it a table is read whose columns nobody has named, so that those of a model's training
-    are looked for: `texts` and `label`. Of one that is not there it is said how to name another.
+    """Explain, within the block, errors about missing columns: the user named none, so those of the
+    model's training are read, `texts` and `label`. The message then says how to name other ones.
 
     Raises:
-        BertineError: what is raised within it.
+        BertineError: the error raised in the block.
     """
     options = dict.fromkeys(texts, text_option(len(texts)))
     if label is not None:
@@ -584,7 +582,8 @@ def columns_of_training(texts: Sequence[str], label: str | None = None) -> Itera
 
 
 def refuse_both(table: Table, text_columns: Sequence[str], label_column: str) -> None:
-    """Raise a :class:`BertineError` if the label is one of the texts, which would tell it."""
+    """Raise a :class:`BertineError` if the label column is one of the texts, which would reveal
+    it."""
     if label_column in text_columns:
         raise BertineError(
             f"{table.name}: the column {label_column!r} is taken for the label and for a text; "
@@ -609,13 +608,13 @@ def read_examples(
     known: Sequence[str] | None = None,
     label_names: Sequence[str] = LABEL_COLUMNS,
 ) -> Examples:
-    """Read a labelled table whole. Columns that are not named are recognized in the header, that of
-    the labels by `label_names`; where an `optional` one holds nothing, the text is empty. `known`
-    are the labels that there may be, by which
-    :class:`~bertine.data.examples.ClassLabels` tells names from numbers.
+    """Read a labelled table whole. Columns that are not named are recognized in the header, the
+    label column by `label_names`; an empty value in an `optional` column is an empty text. `known`
+    are the possible labels, by which :class:`~bertine.data.examples.ClassLabels` distinguishes
+    names from numbers.
 
     Raises:
-        BertineError: what :class:`~bertine.data.tables.Table` raises; a column is missing or
+        BertineError: an error of :class:`~bertine.data.tables.Table`; a column is missing or
             cannot be recognized; no row has a label, or with `strict` one has none; there is no
             row.
     """
@@ -645,12 +644,12 @@ def labelled_rows(
     *,
     known: Sequence[str] | None = None,
 ) -> Examples[Example]:
-    """Read the `rows` of a table as examples; `known` as :func:`read_examples` has it. Rows without
-    a label are left out, and counted in the notes.
+    """Read the `rows` of a table as examples; see :func:`read_examples` for `known`. Rows without a
+    label are left out and counted in the notes.
 
     Raises:
-        BertineError: the label is one of the texts; no row has a label, or with `strict` one has
-            none; there is no row.
+        BertineError: the label column is one of the texts; no row has a label, or with `strict` one
+            has none; there is no row.
     """
     refuse_both(table, text_columns, label_column)
     examples: Examples[Example] = Examples(table.name, text_columns, label_column)
@@ -684,8 +683,8 @@ def labelled_rows(
 
 
 def note_empty_texts(examples: Examples) -> None:
-    """Add to the notes which rows have no text, and which lack one of a pair, or the first of more
-    (of which the last ones, choices, may be fewer)."""
+    """Note the rows without text, those that lack one text of a pair, and those that lack the first
+    of more texts (the last ones are choices, whose number may vary)."""
     there = [(item.line, [bool(text.strip()) for text in item.texts]) for item in examples.items]
     empty = [line for line, texts in there if not any(texts)]
     if empty:

@@ -1,10 +1,10 @@
-"""Examples that a program gives in memory in place of a file: data frames, lists of dictionaries,
-dictionaries of columns, datasets.
+"""Accept tables in memory in place of a file: data frames, lists of dictionaries, data sets.
 
-None of the libraries is imported: what is given is recognized by the methods that it has. pandas
-and polars frames, Arrow tables and record batches, ``datasets.Dataset``, anything else with the
-Arrow interface ``__arrow_c_stream__``, sequences of dictionaries, dictionaries of columns. A
-dictionary of such tables under the names of the parts (``train``, ``validation``, ``test``), as
+No library is imported: the data are recognized by their methods. Accepted are pandas and polars
+frames, Arrow tables and record batches, ``datasets.Dataset``, anything else with the Arrow
+interface ``__arrow_c_stream__``, sequences of dictionaries, and dictionaries of columns. A
+dictionary of such tables under the names of the parts (``train``, ``validation``, ``test``), such
+as a ``datasets.DatasetDict``, is a data set with these parts.
 ``datasets.DatasetDict`` is, is a data set with its parts.
 """
 
@@ -20,17 +20,17 @@ from typing import Any
 
 from bertine.core.errors import BertineError
 
-#: Where a message names a file, it names data in memory so.
+#: The name of data in memory in messages, in place of a file's name.
 NAME = "data"
-#: What the files of a data folder are called, without their suffixes, and parts in memory.
+#: The names of the parts in memory, and of files in a data folder without their suffixes.
 SPLIT_NAMES = {
     "train": ("train",),
     "validation": ("validation", "valid", "val", "dev"),
     "test": ("test",),
 }
-#: What Python writes for an object that has no text of its own.
+#: The default ``repr`` of a Python object that has no text.
 _ADDRESS = re.compile(r"<.* at 0x[0-9a-f]+>", re.DOTALL)
-#: The kinds that are taken, for messages.
+#: The accepted kinds, for messages.
 _KINDS = (
     "a path, a pandas or polars data frame, an Arrow table, a datasets.Dataset, a list of "
     "dictionaries, or a dictionary of columns"
@@ -39,13 +39,13 @@ _KINDS = (
 
 @dataclass(frozen=True)
 class InMemoryTable:
-    """Rows in memory, which can be read again and again.
+    """Rows in memory that can be read repeatedly.
 
     Attributes:
         name: for messages, in place of the path of a file.
-        columns: their names, in order.
+        columns: the column names, in order.
         cells: the values of each column.
-        class_names: what the numbers of a column stand for, where the data say it
+        class_names: the names of the numbers in a column, if the data have them
             (``datasets.ClassLabel``).
     """
 
@@ -61,11 +61,11 @@ class InMemoryTable:
         return len(self.cells[self.columns[0]]) if self.columns else 0
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows as dictionaries: texts, numbers, truth values, lists, dictionaries and
-        None. Gaps (NaN, ``pandas.NA``) are None, other values are their text.
+        """Yield the rows as dictionaries of texts, numbers, truth values, lists, dictionaries and
+        None. Missing values (NaN, ``pandas.NA``) become None, other values their text.
 
         Raises:
-            BertineError: a value is an object without a text of its own (a generator).
+            BertineError: a value is an object without a text (a generator).
         """
         cells = zip(*(self.cells[name] for name in self.columns), strict=True)
         for number, values in enumerate(cells, 1):
@@ -78,7 +78,7 @@ class InMemoryTable:
 
 @dataclass(frozen=True)
 class InMemorySplits:
-    """A data set in memory by its parts; None where there is none."""
+    """A data set in memory with its parts; None for a missing part."""
 
     train: InMemoryTable | None = None
     validation: InMemoryTable | None = None
@@ -88,24 +88,24 @@ class InMemorySplits:
         return NAME
 
 
-#: A table of any kind that :func:`as_table` takes; the libraries are not imported, so not named.
+#: A table of any kind that :func:`as_table` accepts; the libraries are not imported, so not named.
 TableLike = Any
-#: What the readers of examples take.
+#: The source of examples that their readers accept.
 Source = Path | str | InMemoryTable
-#: What a verb is given, once it has been looked at.
+#: The data argument of a verb after :func:`as_data`.
 Data = Path | str | InMemoryTable | InMemorySplits
 
 
 def as_data(data: Any, name: str = NAME) -> Data:
-    """Return `data` as a path, :class:`InMemoryTable` or :class:`InMemorySplits`; what is one of
-    these is returned as it is.
+    """Return `data` as a path, :class:`InMemoryTable` or :class:`InMemorySplits`; such an object is
+    returned unchanged.
 
     Args:
-        name: of the argument, for messages.
+        name: the argument's name, for messages.
 
     Raises:
-        BertineError: it is none of the kinds that are taken, has no columns or no rows, or columns
-            of different lengths.
+        BertineError: it is of no accepted kind, has no columns or no rows, or its columns differ in
+            length.
     """
     if isinstance(data, str | Path | InMemoryTable | InMemorySplits):
         return data
@@ -120,7 +120,7 @@ def as_source(data: Any, name: str) -> Source:
     """Return `data` as a path or one table; see :func:`as_data`.
 
     Raises:
-        BertineError: it has several parts, or what :func:`as_data` raises.
+        BertineError: it has several parts, or an error of :func:`as_data`.
     """
     source = as_data(data, name)
     if isinstance(source, InMemorySplits):
@@ -129,8 +129,8 @@ def as_source(data: Any, name: str) -> Source:
 
 
 def reads_again(source: Source) -> bool:
-    """Return whether a source gives its rows each time that it is read: standard input and pipes do
-    so but once. What is missing is for the reader to refuse."""
+    """Return whether a source can be read repeatedly; standard input and pipes can be read only
+    once. True for a missing file, which its reader refuses."""
     if isinstance(source, InMemoryTable):
         return True
     path = Path(source)
@@ -141,8 +141,8 @@ def as_table(data: Any, name: str = NAME) -> InMemoryTable:
     """Return `data` as one table; see :func:`as_data`.
 
     Raises:
-        BertineError: it is none of the kinds that are taken, has no columns or no rows, or columns
-            of different lengths.
+        BertineError: it is of no accepted kind, has no columns or no rows, or its columns differ in
+            length.
     """
     if isinstance(data, InMemoryTable):
         return data
@@ -159,13 +159,13 @@ def as_table(data: Any, name: str = NAME) -> InMemoryTable:
 
 
 def is_frame(value: Any) -> bool:
-    """Return whether a value has named columns, as data frames and dictionaries of columns have."""
+    """Return whether a value has named columns, like data frames and dictionaries of columns."""
     named = hasattr(value, "columns") or hasattr(value, "column_names")
     return named or isinstance(value, Mapping)
 
 
 def _is_table(value: Any) -> bool:
-    """Return whether a value in a dictionary is a table, and not a column."""
+    """Return whether a value in a dictionary is a table, not a column."""
     return is_frame(value) or _is_rows(value)
 
 
@@ -190,7 +190,7 @@ def _parts(data: Mapping[Any, Any], name: str) -> InMemorySplits:
 
 
 def _converted(data: Any, name: str) -> InMemoryTable | None:
-    """Make a table of whatever kind `data` is; None: of none."""
+    """Convert `data` of any accepted kind to a table; None for another kind."""
     if hasattr(data, "collect") and hasattr(data, "columns"):
         raise BertineError(f"{name} is a lazy frame; give the collected one ({name}.collect())")
     if hasattr(data, "iloc") and hasattr(data, "columns"):  # pandas
@@ -223,7 +223,7 @@ def _dataset(data: Any, name: str) -> InMemoryTable:
     values = {column: list(data[column]) for column in columns}
     names: dict[str, tuple[str, ...]] = {}
     for column, feature in dict(data.features).items():
-        inner = getattr(feature, "feature", feature)  # of a list
+        inner = getattr(feature, "feature", feature)  # the feature of a list's items
         class_names = getattr(inner, "names", None)
         if isinstance(class_names, list | tuple) and all(
             isinstance(class_name, str) for class_name in class_names
@@ -239,8 +239,8 @@ def _arrow(data: Any, name: str) -> InMemoryTable:
 
 
 def _rows(data: Sequence[Mapping[Any, Any]], name: str) -> InMemoryTable:
-    """Make a table of rows. Columns are the keys of all rows; a row without a key has None
-    there."""
+    """Convert a list of rows to a table. Its columns are the keys of all rows; a row without a key
+    has None there."""
     columns = tuple(dict.fromkeys(str(key) for row in data for key in row))
     return InMemoryTable(name, columns, {key: [row.get(key) for row in data] for key in columns})
 
@@ -259,9 +259,9 @@ def _columns(data: Mapping[Any, Any], name: str) -> InMemoryTable | None:
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value as JSON has it; NaN, by which pandas marks a gap, is None."""
+    """Convert a value to a JSON value; NaN, which marks a missing value in pandas, becomes None."""
     if value is None or isinstance(value, str | bool):
-        # Also a str of NumPy's, which is a subclass.
+        # Also NumPy's str, which is a subclass.
         return value
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None if math.isnan(value) else str(value)
@@ -269,7 +269,7 @@ def plain_value(value: Any) -> Any:
         return int(value)
     if isinstance(value, list | tuple):
         return [plain_value(inner) for inner in value]
-    if isinstance(value, set | frozenset):  # whose order is chance
+    if isinstance(value, set | frozenset):  # their order is random
         return [plain_value(inner) for inner in sorted(value, key=str)]
     if isinstance(value, Mapping):
         return {str(key): plain_value(inner) for key, inner in value.items()}
@@ -278,8 +278,8 @@ def plain_value(value: Any) -> Any:
     if hasattr(value, "tolist"):  # NumPy's numbers and arrays
         return plain_value(value.tolist())
     if isinstance(value, bytes):
-        # Texts whose writer did not say that they are text. What is no UTF-8 becomes half
-        # surrogate pairs, which the table mends and counts.
+        # Texts without a declared text type. Bytes that are not UTF-8 become lone surrogates, which
+        # the table repairs and counts.
         return value.decode("utf-8", "surrogateescape")
     text = str(value)
     if _ADDRESS.search(text):

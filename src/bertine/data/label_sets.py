@@ -1,7 +1,8 @@
-"""Read tables whose rows have any number of labels: separated in one column, a list in JSON
-lines or Parquet, or a column of 0 and 1 for each label.
+"""Read tables whose rows have any number of labels.
 
-An example's label is then one string, its labels joined by :data:`JOINT`; the empty one has none.
+The labels are separated in one column, or a list in JSON lines or Parquet, or there is a column of
+0 and 1 for each label. An example's label is one string, its labels joined by :data:`JOINT`; it is
+empty for no labels.
 """
 
 from __future__ import annotations
@@ -32,30 +33,28 @@ from bertine.data.in_memory import Source
 from bertine.data.streams import json_kind, require_columns, without_surrogates
 from bertine.data.tables import Table, TableRow
 
-# Several labels in one cell: lists, tuples and sets that were written as a text, and lists that
-# hold 0 or 1 for each label (as the multi-label heads of other programs want them).
+# Lists in cells: parse lists, tuples and sets written as text, and lists that hold 0 or 1 for each
+# label (as the multi-label heads of other programs need them).
 
-#: What Python, NumPy, pandas and PyTorch write around the brackets.
+#: The text of Python, NumPy, pandas and PyTorch around the brackets.
 _NAMED = re.compile(r"\w+\((\s*[\[({].*?[\])}])(?:,\s*\w+=[^()]*)?\)", re.DOTALL)
 _EMPTY = re.compile(r"(?:frozenset|set|list|tuple)\(\)")
 _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _NUMBER = r"[+-]?\d+(?:\.\d*)?|True|False|true|false"
-#: Items in quotes or numbers, with commas or, as NumPy writes them, blanks between.
+#: Items in quotes or numbers, separated by commas or, as NumPy writes them, blanks.
 _ITEMS = re.compile(rf"\s*(?:(?:{_QUOTED}|{_NUMBER})(?:\s*,\s*|\s+|$))*", re.DOTALL)
 _ITEM = re.compile(rf"{_QUOTED}|{_NUMBER}", re.DOTALL)
 _BARE = re.compile(r"[^'\"\[\]{}():]+")
 _BITS, _DIGITS = re.compile(r"[01](?:\s+[01])+"), re.compile("[01]{3,}")
-#: How it is written that a label is not there, the last three in data for the hinge loss, and that
-#: it is.
+#: Texts that mean that a label is absent (the last three in data for the hinge loss), and texts
+#: that mean that it is present.
 NO = frozenset(("0", "0.", "0.0", "false", "False", "FALSE", "-1", "-1.", "-1.0"))
 YES = frozenset(("1", "1.", "1.0", "true", "True", "TRUE"))
 
 
 def parsed_list(text: str) -> list[str] | None:
-    """Return the labels of a list, a tuple or a set that is written as a text, as Python, JSON,
-    NumPy and Postgres write them; those of a set, whose order is chance, sorted. None: it is none
-    of these.
-    """
+    """Parse a list, tuple or set written as text by Python, JSON, NumPy or Postgres, and return its
+    labels; those of a set, whose order is random, are sorted. None if it is not such a text."""
     text = text.strip()
     if _EMPTY.fullmatch(text):
         return []
@@ -76,19 +75,19 @@ def parsed_list(text: str) -> list[str] | None:
 
 
 def _item(text: str) -> str:
-    """Return one of the items of a list without its quotes."""
+    """Return an item of a list without its quotes."""
     if text[0] not in "'\"":
         return text
     try:
         value: str = json.loads(text) if text[0] == '"' else ast.literal_eval(text)
-    except (ValueError, SyntaxError):  # escapes of neither
+    except (ValueError, SyntaxError):  # escapes of neither Python nor JSON
         return text[1:-1]
     return without_surrogates(value)
 
 
 def numbers_in(texts: Sequence[str]) -> list[list[str]] | None:
-    """Return the numbers of texts that all are 0 and 1 with blanks between, or of one length (three
-    or more) without; None of others."""
+    """Return the digits of texts that all hold 0 and 1, separated by blanks, or without blanks and
+    of one length (three or more); None for other texts."""
     filled = [text.strip() for text in texts if text]
     if filled and all(map(_BITS.fullmatch, filled)):
         return [text.split() for text in texts]
@@ -98,14 +97,15 @@ def numbers_in(texts: Sequence[str]) -> list[list[str]] | None:
 
 
 def one_for_each(rows: Sequence[tuple[int, Sequence[str]]], file: str, column: str) -> int:
-    """Tell for how many labels the lists of a column hold 0 or 1 each; 0 where they hold labels.
+    """Return the number of labels if a column's lists hold 0 or 1 for each label; 0 if they hold
+    labels.
 
     Args:
-        rows: the line of each row that has any, and what its list holds.
+        rows: line number and list of each row that has a list.
         file, column: for messages.
 
     Raises:
-        BertineError: they hold 0 and 1 for each label, but one has fewer than another.
+        BertineError: they hold 0 and 1 for each label, but their lengths differ.
     """
     if not rows or not all(part in NO or part in YES for _, parts in rows for part in parts):
         return 0
@@ -113,7 +113,7 @@ def one_for_each(rows: Sequence[tuple[int, Sequence[str]]], file: str, column: s
     most = max(lengths, key=lambda length: (lengths[length], length))
     if len(lengths) == 1:
         return most if most > 1 else 0
-    # Lists of the labels 0 and 1, of which none has one twice.
+    # Lists of the labels 0 and 1, none of which has a label twice.
     if all(len(parts) == len({part in YES for part in parts}) for _, parts in rows):
         return 0
     line, parts = next((line, parts) for line, parts in rows if len(parts) != most)
@@ -124,15 +124,15 @@ def one_for_each(rows: Sequence[tuple[int, Sequence[str]]], file: str, column: s
 
 
 def chosen(parts: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Return the names for which a list holds 1."""
+    """Return the names at the positions where a list holds 1."""
     return [name for name, part in zip(names, parts, strict=True) if part in YES]
 
 
-#: Between the labels of one example, in memory: ASCII's unit separator, which no label holds.
+#: Separates the labels of one example in memory: ASCII's unit separator, which no label contains.
 JOINT = "\x1f"
-#: Separators that are looked for, in this order, where none is named.
+#: Separators that are tried in this order if none is named.
 SEPARATORS = ("|", ";", ",", "\n", "；", "，", "、")
-#: What stands between labels, too, but may be a part of one.
+#: Other possible separators, which may also be part of a label.
 _PERHAPS = ("/", "+", "&", "\t", " and ", " ")
 _LIST = re.compile(r"\s*(?:\[.*\]|\{.*\}|\(.*['\"].*\))\s*", re.DOTALL)
 
@@ -143,7 +143,7 @@ def joined(labels: Iterable[str], separator: str = JOINT) -> str:
 
 
 def labels_in(label: str) -> list[str]:
-    """Split the one string of an example into its labels."""
+    """Split an example's label string into its labels."""
     return label.split(JOINT) if label else []
 
 
@@ -158,23 +158,23 @@ def read_label_sets(
     one_hot: bool | None = None,
     **reading: Any,
 ) -> tuple[Examples, str]:
-    """Read the examples of a table, each with its labels, and the separator. Where the lists in
-    `label_column` hold 0 or 1 for each label, the examples have `class_names`: the `known` labels,
-    if they are as many, else their places from 0 on.
+    """Read the examples of a table, each with its labels, and the separator. If the lists in
+    `label_column` hold 0 or 1 for each label, `class_names` of the examples are the `known` labels,
+    if their number fits, else their positions from 0 on.
 
     Args:
-        label_columns: a column for each label, with 0 or 1.
+        label_columns: a column of 0 and 1 for each label.
         separator: between labels in `label_column`; None: the first of :data:`SEPARATORS` that
             occurs there, which is noted.
-        known: the labels that there may be; see
+        known: the possible labels; see
             :class:`~bertine.data.examples.ClassLabels`.
-        one_hot: whether lists hold 0 or 1 for each label; None: where they look like it.
+        one_hot: whether lists hold 0 or 1 for each label; None: detected.
         reading: `format`, `quotes` and `strict` of :class:`~bertine.data.tables.Table`.
 
     Raises:
         BertineError: both kinds of columns are named; a column is missing or cannot be recognized;
-            a cell is neither 0 nor 1, or no text, or (where no separator is named) looks like a
-            list and is none; lists of 0 and 1 are not as long as there are labels; there is no row.
+            a cell is neither 0 nor 1, or is not a text, or (if no separator is named) looks like a
+            list but is not one; lists of 0 and 1 differ in length from the labels; there is no row.
     """
     own_columns = as_columns(label_columns)
     if own_columns and label_column:
@@ -264,8 +264,8 @@ def _lists(
     separator: str | None,
     known: Sequence[str] | None,
 ) -> tuple[list[list[str]], str | None]:
-    """Return the labels of each cell of a column, as they stand there, and what separates them in
-    texts; say what was found out about that."""
+    """Return the labels of each cell of a column, unchanged, and their separator in texts; note
+    what was detected."""
     source, column = examples.source, examples.label_column
     lists: list[list[str] | None] = [
         [_text(label) for label in cell] if isinstance(cell, list) else None for cell in cells
@@ -275,8 +275,8 @@ def _lists(
     for at, cell in enumerate(cells):
         if not isinstance(cell, str):
             continue
-        # Where a separator is named brackets may belong to a label: to one that is known, or that
-        # is all of the cell.
+        # If a separator is named, brackets may belong to a label: to a known one, or to one that is
+        # the whole cell.
         if separator is None or not set(_split(cell, separator)) <= set(known or [cell]):
             lists[at] = parsed_list(cell)
             if lists[at] is None and separator is None and _LIST.fullmatch(cell):
@@ -315,8 +315,8 @@ def _lists(
 
 
 def _undivided(cells: Sequence[str]) -> tuple[str, str] | None:
-    """Find a sign that may separate labels: all that it divides stands in other cells, too. Return
-    it and a cell that has it; None: there is none."""
+    """Find a character that may separate labels: all parts that it separates also occur as whole
+    cells. Return it and a cell with it; None if there is none."""
     distinct = dict.fromkeys(cells)
     for sign in _PERHAPS:
         lists = [_split(cell, sign) for cell in distinct]
@@ -328,13 +328,13 @@ def _undivided(cells: Sequence[str]) -> tuple[str, str] | None:
 
 
 def _split(cell: str, separator: str | None) -> list[str]:
-    """Return the labels of a cell, without the space around them."""
+    """Split a cell into its labels, without the space around them."""
     parts = cell.split(separator) if separator else [cell]
     return [part.strip() for part in parts if part.strip()]
 
 
 def _cell(table: Table, row: TableRow, column: str) -> str | list[Any]:
-    """Return what the label column holds: a text, or a list; nothing is an empty text."""
+    """Return the value of the label column: a text or a list; a missing value is an empty text."""
     require_columns(f"{table.name}:{row.line}", list(row.values), [column])
     value = row.values[column]
     if value is None:
@@ -343,14 +343,14 @@ def _cell(table: Table, row: TableRow, column: str) -> str | list[Any]:
 
 
 def _text(label: Any) -> str:
-    """Return what a list of JSON holds, as a text."""
+    """Return an item of a JSON list as a text."""
     return json.dumps(label) if isinstance(label, bool) else str(label)
 
 
 def _refuse_odd(
     table: Table, column: str, lines: Sequence[int], cells: Sequence[str | list[Any]]
 ) -> None:
-    """Refuse lists of labels that hold something else than texts and whole numbers."""
+    """Refuse lists with items other than texts and whole numbers."""
     for line, cell in zip(lines, cells, strict=True):
         for label in cell if isinstance(cell, list) else ():
             if not isinstance(label, str) and type(label) is not int:

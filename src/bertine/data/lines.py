@@ -1,4 +1,4 @@
-"""The lines of a table: decoded, mended where they are damaged, and counted."""
+"""Read the lines of a table: decode, repair and count them, detect the format, split cells."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ from bertine.data.streams import (
     text_begin,
 )
 
-#: One text, with all its quoted line breaks, never needs more; an unclosed quote soon does.
+#: Most bytes of a line. A text with quoted line breaks never needs more; an unclosed quote does.
 MAX_LINE_BYTES = 16 * 2**20
-#: Python's objects of a JSON text take some ten times its bytes. SQuAD itself has 42 MB.
+#: Most bytes of one JSON text, whose Python objects take about ten times as much. SQuAD has 42 MB.
 MAX_JSON_BYTES = 512 * 2**20
-#: Blank lines in a table: so many, and two for each row.
+#: Most blank lines in a table: this number, plus two for each row.
 _MOST_BLANK_LINES = 100_000
-#: Bytes beyond ASCII of a pipe that are kept, to tell its encoding if it turns out to be damaged.
+#: Most bytes beyond ASCII kept from a pipe, to detect its encoding if it turns out to be damaged.
 _KEPT = 1 << 14
-#: What ends a file of old programs (^Z).
+#: The end-of-file byte of old programs (^Z).
 _END_OF_DOS = b"\x1a"
-#: So many lines are named where something is counted.
+#: Most line numbers in a note.
 _SHOWN = 10
 
 
 @dataclass
 class TableStats:
-    """The counts of what was met and mended while reading.
+    """Counts of special cases and repairs while reading.
 
     Attributes:
         damaged: the lines of rows left out.
-        lacking: of optional columns, how many rows of JSON lines have no such key, and the first
-            of their lines.
-        quoted: whether tsv was read with quotes around cells, as it can be read no other way.
-        quoted_cells: cells of tsv that look quoted, and were read with their quotes.
-        twice: rows with text that was encoded twice, a word of it, and what it was before.
+        lacking: for each optional column, the number of JSON lines rows without that key, and the
+            first of their lines.
+        quoted: whether tsv was read with quotes around cells because no other way was possible.
+        quoted_cells: number of tsv cells that look quoted and were read with their quotes.
+        twice: number of rows with text that was encoded twice, one such word, and its original.
     """
 
     rows: int = 0
@@ -79,7 +79,7 @@ class TableStats:
         self.lacking[column] = count + 1, [*lines, line] if count < _SHOWN else lines
 
     def notes(self, name: str) -> list[str]:
-        """Write a line for each thing that a user should know about the table `name`."""
+        """Return one line for each note to the user about the table `name`."""
         mended = [
             (self.invalid_utf8, "invalid UTF-8 sequence", "replaced by U+FFFD"),
             (self.nul_bytes, "NUL byte", "removed"),
@@ -115,7 +115,7 @@ class TableStats:
 
 
 def first_numbers(numbers: Sequence[int], count: int | None = None, what: str = "lines") -> str:
-    """Name lines for a message: the first of `count`, or of all `numbers`."""
+    """Format line numbers for a message: the first of `count`, or of all `numbers`."""
     more = ", …" if (len(numbers) if count is None else count) > _SHOWN else ""
     return f"{what} {', '.join(map(str, numbers[:_SHOWN]))}{more}"
 
@@ -123,12 +123,12 @@ def first_numbers(numbers: Sequence[int], count: int | None = None, what: str = 
 class TableLines:
     """Lines of a binary stream as text, checked and counted. Only ``\\n`` ends a line.
 
-    Bytes that are not UTF-8 stay as half surrogate pairs, and NULs as they are, for what is written
-    again as it was; :func:`mended` makes a text of either.
+    Bytes that are not UTF-8 are kept as lone surrogates, and NULs are kept, for output that repeats
+    the input; :func:`mended` repairs both.
 
     Attributes:
-        number: of the line that was given last, from 1 on.
-        damaged: whether any line so far was such a one.
+        number: the number of the last line, from 1 on.
+        damaged: whether any line so far was damaged.
     """
 
     def __init__(self, handle: BinaryIO, name: str, strict: bool, stats: TableStats) -> None:
@@ -155,7 +155,7 @@ class TableLines:
             raw = text_begin(raw, self.name)
         self._raw = raw
         if self.number == 1 and len(raw) > MAX_LINE_BYTES and raw.startswith(b"["):
-            return "["  # perhaps a list of JSON, which `whole` reads
+            return "["  # perhaps a JSON list, which `whole` reads
         self.check_length()
         if self.number == 1:
             refuse_old_ends(raw, where)
@@ -175,8 +175,8 @@ class TableLines:
             )
 
     def whole(self) -> str:
-        """Return the first line, which was read already, with all that comes after it: a file that
-        holds one value of JSON.
+        """Return the first line, which was already read, with the rest of the file, which is one
+        JSON value.
 
         Raises:
             BertineError: it is larger than :data:`MAX_JSON_BYTES`.
@@ -188,7 +188,7 @@ class TableLines:
                 f"{self.name}: one JSON value of more than {MAX_JSON_BYTES >> 20} MiB; give JSON "
                 "lines"
             )
-        self._stats.invalid_utf8 = self._stats.nul_bytes = 0  # were those of the first line
+        self._stats.invalid_utf8 = self._stats.nul_bytes = 0  # discard the counts of the first line
         return self._decoded(self._raw, self.name)
 
     def _decoded(self, raw: bytes, where: str) -> str:
@@ -214,15 +214,15 @@ class TableLines:
             return raw.decode("utf-8", errors="surrogateescape")
 
     def _rest(self) -> Iterator[bytes]:
-        """Give what a pipe has not given yet, behind the lines that were kept of it; it is read on
-        from a temporary file."""
-        # Of lines that are gone it counts only how long they were.
+        """Yield the rest of a pipe, after the kept lines; the rest is buffered in a temporary
+        file."""
+        # For lines no longer kept, only their length is counted.
         for start in range(0, self._passed, MAX_LINE_BYTES):
             yield b" " * min(self._passed - start, MAX_LINE_BYTES)
         yield self._before
         if not self._before.endswith(self._raw):
             yield self._raw
-        rest = tempfile.TemporaryFile(prefix="bertine-")  # noqa: SIM115 - as long as the lines
+        rest = tempfile.TemporaryFile(prefix="bertine-")  # noqa: SIM115 - kept open
         for block in line_blocks(self._handle):
             rest.write(block)
             yield block
@@ -234,7 +234,8 @@ class TableLines:
         self._stats.quoted_cells += cells
 
     def skip_blank(self) -> None:
-        """Count a blank line; a file of nothing else would be read for minutes without a sign.
+        """Count a blank line; a file of blank lines would otherwise be read for minutes without
+        output.
 
         Raises:
             BertineError: there are too many of them.
@@ -247,19 +248,19 @@ class TableLines:
 
 
 def mended(text: str) -> str:
-    """Return a text of :class:`TableLines` with U+FFFD in the place of bytes that are not UTF-8,
-    and without NULs."""
+    """Repair a text of :class:`TableLines`: replace bytes that are not UTF-8 by U+FFFD, and remove
+    NULs."""
     raw = text.encode("utf-8", "surrogateescape")
     return raw.decode("utf-8", "replace").replace("\0", "")
 
 
-# Detect a table's format from its file name or first line.
+# Format: detect a table's format from its file name or first line.
 
 Kind = Literal["csv", "tsv", "jsonl", "text"]
 
 #: The format of the column files that :mod:`bertine.data.column_files` reads.
 _WORDS = "columns"
-#: The column that the lines of a plain-text file make.
+#: The column that holds the lines of a plain-text file.
 LINE_COLUMN = "text"
 
 _SUFFIXES: dict[str, Kind] = {
@@ -270,24 +271,24 @@ _SUFFIXES: dict[str, Kind] = {
     ".ndjson": "jsonl",
     ".json": "jsonl",
 }
-#: Suffixes of tables that are no text, and what to do with them.
+#: Suffixes of tables that are not text, with advice.
 _BINARY = {
     **dict.fromkeys((".parquet", ".pq"), "Parquet compresses by itself, so unpack it"),
     **dict.fromkeys((".arrow", ".feather"), "convert it to Parquet, csv or JSON lines"),
     **dict.fromkeys((".xlsx", ".xls", ".ods"), "save it as csv (UTF-8)"),
     **dict.fromkeys((".zip", ".tar", ".bz2", ".7z"), "unpack it, or compress with gzip"),
 }
-#: By the kind of rows that were read: what they are, and how a file of them may be named besides.
+#: For the kind of the rows: its name, and further suffixes for a file of them.
 _WRITTEN: dict[Kind, tuple[str, str]] = {
     "csv": ("csv", ".csv, "),
     "tsv": ("tsv", ".tsv, .csv, "),
     "jsonl": ("JSON lines or Parquet", ""),
     "text": ("plain text", ".txt, .csv, "),
 }
-# Names that tell a header line from a line of text when nobody says which columns to expect.
+# Column names that identify a header line if no columns are named.
 _KNOWN_COLUMNS = {"text", "text_a", "text_b", "text_pair", "sentence", "sentence1", "sentence2"}
 _KNOWN_COLUMNS |= {"premise", "hypothesis", "label", "label_name"}
-#: Excel takes the line with and without quotes.
+#: Excel's separator line, with or without quotes.
 _SEPARATOR = re.compile(r'"?sep=([^\w\s"]|\t)"?[,;\t]*\r?\n?', re.IGNORECASE)
 _COLUMN_NAME = re.compile(r"\w(?:[\w.\- ]{0,38}\w)?")
 
@@ -295,7 +296,7 @@ _COLUMN_NAME = re.compile(r"\w(?:[\w.\- ]{0,38}\w)?")
 @dataclass(frozen=True)
 class TableLayout:
     """The layout of a table: its kind, for csv and tsv the delimiter and the use of quotes, and
-    whether it is one list of JSON, and not a line for each row."""
+    whether it is one JSON list instead of one line per row."""
 
     kind: Kind
     delimiter: str = ""
@@ -342,21 +343,21 @@ def detect_layout(
 
 
 def named_separator(first: str) -> str | None:
-    """Return the separator that the first line of a csv file names (``sep=;``), by which Excel
-    is told it; None: it names none."""
+    """Return the separator that the first line of a csv file declares for Excel (``sep=;``); None
+    if it declares none."""
     match = _SEPARATOR.fullmatch(first)
     return match[1] if match else None
 
 
 def named_kind(path: str | Path) -> Kind | None:
-    """Tell from the name of a file that is written what it holds, Parquet being JSON lines on its
-    way there; None: nothing."""
+    """Return the kind of rows in an output file by its name; Parquet is JSON lines until it is
+    converted. None if the name does not say it."""
     return "jsonl" if is_parquet(path) else _SUFFIXES.get(Path(path).suffix.lower())
 
 
 def written_layout(path: str | Path, layout: TableLayout, what: str | None = None) -> TableLayout:
-    """Choose the layout in which rows that were read in `layout` are written to `path`: the same,
-    unless the name says another. `what` they are, for the message; None: rows as they were read.
+    """Choose the layout in which rows read in `layout` are written to `path`: the same, unless the
+    name says otherwise. `what` names the rows for the message; None: unchanged rows.
 
     Raises:
         BertineError: the name is that of a format in which not all such rows can be written.
@@ -378,9 +379,9 @@ def written_layout(path: str | Path, layout: TableLayout, what: str | None = Non
 def quotes_for(
     paths: Sequence[Source], format: str | None, quotes: bool | None
 ) -> list[bool | None]:
-    """Return what `quotes` says of each of the files of a data set: nothing of those that by their
-    names are JSON lines or Parquet, which have no cells, if another one may have some. If none has,
-    what is said is kept, for their reader to refuse."""
+    """Return the option `quotes` for each file of a data set: None for files that by their names
+    are JSON lines or Parquet, which have no cells, if another file may have cells. If no file has,
+    `quotes` is kept, for the reader to refuse."""
     cells = [
         not isinstance(path, InMemoryTable)
         and not is_parquet(path)
@@ -391,10 +392,10 @@ def quotes_for(
 
 
 def inner_suffix(path: str | Path) -> str:
-    """Return the suffix of a file, in lower case, of what is inside where it is compressed.
+    """Return the suffix of a file in lower case, that of the content if it is compressed.
 
     Raises:
-        BertineError: it is that of a table that is not text.
+        BertineError: it is the suffix of a table that is not text.
     """
     name = Path(path)
     if name.suffix.lower() in COMPRESSIONS:
@@ -411,10 +412,10 @@ def _delimited(delimiter: str, quotes: bool | None) -> TableLayout:
 
 
 def _header_delimiter(first: str, wanted: Sequence[str]) -> str | None:
-    """Find the delimiter when a first line is surely a header, else None.
+    """Find the delimiter if a first line is certainly a header, else return None.
 
-    Every cell must look like a name, and what is wanted or a usual name must be among them: a
-    sentence with commas in it has spaces after them.
+    Every cell must look like a name, and a wanted or usual name must be among them: a sentence with
+    commas has spaces after them.
     """
     for delimiter in (";", "\t", ","):
         cells = [_unquoted(cell) for cell in strip_newline(first).split(delimiter)]
@@ -426,7 +427,8 @@ def _header_delimiter(first: str, wanted: Sequence[str]) -> str | None:
 
 
 def _csv_delimiter(first: str, wanted: Sequence[str]) -> str:
-    """Return ``,`` unless the header speaks for ``;`` or tab, as some spreadsheets write csv."""
+    """Return ``,`` unless the header indicates ``;`` or tab, which some spreadsheets write in
+    csv."""
     split = {
         delimiter: [_unquoted(cell) for cell in strip_newline(first).split(delimiter)]
         for delimiter in (",", ";", "\t")
@@ -448,7 +450,7 @@ def is_json_object(line: str) -> bool:
 
 
 def strip_newline(line: str) -> str:
-    """Return a line without its own ``\\n`` or ``\\r\\n``; a ``\\r`` of the text itself stays."""
+    """Return a line without its final ``\\n`` or ``\\r\\n``; a ``\\r`` of the text itself stays."""
     return line[:-1].removesuffix("\r") if line.endswith("\n") else line
 
 
@@ -456,15 +458,15 @@ def _unquoted(cell: str) -> str:
     return cell.removeprefix('"').removesuffix('"')
 
 
-# The lines of csv and tsv, split into cells.
+# Cells: split the lines of csv and tsv.
 
-#: Lines of one row of csv, whose cells may hold line breaks. A quote that is not closed has more.
+#: Most lines of one csv row, whose cells may hold line breaks; more indicate an unclosed quote.
 _MOST_LINES_OF_A_ROW = 100_000
-#: The same where it is not known whether there are quotes at all.
+#: The same if it is not known whether there are quotes at all.
 _MOST_LINES_TRIED = 200
-#: Bytes that are read at once.
+#: Bytes read at once.
 _BLOCK = 1 << 20
-#: A cell of tsv that is quoted, whole; and one by itself.
+#: A whole quoted tsv cell; and a single one.
 _QUOTED = re.compile(rb'(?<![^\t\n])"[^"]*+(?:""[^"]*+)*+"(?=[\t\r\n]|\Z)')
 _QUOTED_CELL = re.compile(r'"[^"]*+(?:""[^"]*+)*+"')
 
@@ -474,12 +476,12 @@ csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
 def split_cells(
     first: str, lines: TableLines, layout: TableLayout
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line number and the cells of the header and of every row that is not blank.
+    """Yield the line number and the cells of the header and of every non-blank row.
 
     Args:
-        first: the line that was read already, to tell the layout.
-        lines: those after it.
-        layout: whether there are quotes, and what separates cells.
+        first: the line already read to detect the layout.
+        lines: the lines after it.
+        layout: the delimiter and the use of quotes.
 
     Raises:
         BertineError: quotes are not closed or not doubled.
@@ -499,9 +501,9 @@ def split_cells(
     start = 1
 
     def bounded() -> Iterator[str]:
-        """Yield the lines, as long as they can be those of one row."""
+        """Yield the lines while they can belong to one row."""
         for line in chain([first], lines):
-            if reader.line_num - start + 2 > _MOST_LINES_OF_A_ROW:  # with this line
+            if reader.line_num - start + 2 > _MOST_LINES_OF_A_ROW:  # including this line
                 raise BertineError(
                     f"{lines.name}:{lines.number - _MOST_LINES_OF_A_ROW}: a quoted cell goes "
                     f"on for more than {_MOST_LINES_OF_A_ROW:,} lines; close or double the quotes, "
@@ -532,10 +534,10 @@ def _looks_quoted(cell: str) -> bool:
 
 
 def needs_quotes(path: Path) -> bool:
-    """Return whether a tsv file can be read with quotes around cells alone: so all of its rows have
-    the cells of the header, and every quote is a part of a quoted cell; without, one row has more
-    or fewer, or all names in the header have quotes. pandas and Excel quote a cell that holds a
-    tab, a line break or a quote; R quotes all texts."""
+    """Return whether a tsv file can be read only with quotes around cells: with them, all of its
+    rows have as many cells as the header, and every quote belongs to a quoted cell; without them,
+    one row has more or fewer cells, or all names in the header have quotes. pandas and Excel quote
+    a cell that holds a tab, a line break or a quote; R quotes all texts."""
     with open_stream(path) as stream:
         if not _begins_quoted(stream.reader):
             return False
@@ -564,7 +566,7 @@ def needs_quotes(path: Path) -> bool:
 
 
 def _begins_quoted(reader: BinaryIO) -> bool:
-    """Tell, fast, whether any cell begins with a quote."""
+    """Return quickly whether any cell begins with a quote."""
     last = b"\n"
     while block := reader.read(_BLOCK):
         block = last + block
@@ -575,7 +577,7 @@ def _begins_quoted(reader: BinaryIO) -> bool:
 
 
 def _has_quotes(reader: BinaryIO, tabs: int) -> bool:
-    """Return whether lines have quotes, and one of them another number of tabs."""
+    """Return whether lines have quotes, and one of them has another number of tabs."""
     quotes = other = False
     while line := reader.readline(MAX_LINE_BYTES):
         quotes = quotes or b'"' in line

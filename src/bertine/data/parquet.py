@@ -1,7 +1,7 @@
-"""Parquet files as tables: read and written a row group's part at a time, so in bounded memory.
+"""Read and write Parquet files as tables, part of a row group at a time, in bounded memory.
 
-A table may be in several files, its parts, in their order: it is then named by a pattern of
-theirs (``train-*-of-00002.parquet``).
+A table may consist of several files, its parts, in order; it is then named by a pattern
+(``train-*-of-00002.parquet``).
 """
 
 from __future__ import annotations
@@ -18,27 +18,28 @@ from bertine.data.in_memory import plain_value
 from bertine.data.streams import listed
 
 SUFFIXES = (".parquet", ".pq")
-#: How the name of one part of a table ends on the Hugging Face hub, at times with a hash.
+#: The end of a part's file name on the Hugging Face hub, sometimes with a hash.
 _PART = re.compile(r"-\d{5}-of-(\d{5})(?:-[0-9a-f]+)?\.parquet")
-#: What is advised of a damaged file.
+#: The advice about a damaged file.
 _AGAIN = "write it again, as Parquet"
-#: Rows that are turned into Python values at once.
+#: Rows converted to Python values at once.
 _ROWS = 1024
-#: Rows of a row group that is written, and characters of their JSON: whichever is reached first.
+#: Most rows of a written row group, and most characters of their JSON; the first limit reached ends
+#: the group.
 _WRITTEN_ROWS = 1 << 15
 _WRITTEN_CHARACTERS = 1 << 25
 
 
 def is_parquet(path: object) -> bool:
-    """Return whether something is the path of a Parquet file, by its name; a table in memory is
-    not."""
+    """Return whether `path` is the path of a Parquet file, by its name; False for a table in
+    memory."""
     return isinstance(path, str | Path) and Path(path).suffix.lower() in SUFFIXES
 
 
 def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]:
-    """Open the columns of a Parquet file, and its rows, streamed: values as JSON has them (texts,
-    numbers, truth values, lists, objects, None), any other kind (dates, decimals, infinities) as
-    its text; NaN, by which pandas marks a gap, is None.
+    """Open a Parquet file; return its columns and a stream of its rows. Values are as in JSON
+    (texts, numbers, truth values, lists, objects, None); any other kind (dates, decimals,
+    infinities) becomes its text, and NaN, which marks a missing value in pandas, becomes None.
 
     Raises:
         BertineError: no such file, or not Parquet; while iterating, a damaged part.
@@ -79,11 +80,11 @@ def _rows(file: Any, path: Path) -> Iterator[dict[str, Any]]:
 
 
 def find_parts(folder: Path, name: str) -> Path | None:
-    """Find the Parquet table `name` in a folder as the Hugging Face hub has it: in one or several
+    """Find the Parquet table `name` in a folder laid out as on the Hugging Face hub: one or several
     files ``NAME-00000-of-00002.parquet``, or a folder ``NAME`` of Parquet files.
 
     Returns:
-        The file, or the pattern of several; None: there is none.
+        The file, or the pattern of several files; None if there is none.
 
     Raises:
         BertineError: some of the parts are missing.
@@ -106,7 +107,7 @@ def find_parts(folder: Path, name: str) -> Path | None:
 
 
 def _parts_of(path: str | Path) -> list[Path]:
-    """Return the files of a table: those that a pattern names, or the one."""
+    """Return the files of a table: those of a pattern, or the single file."""
     path = Path(path)
     return (sorted(path.parent.glob(path.name)) if "*" in path.name else []) or [path]
 
@@ -119,7 +120,7 @@ def _opened(path: str | Path) -> Any:
 
 
 def count_rows(path: str | Path) -> int:
-    """Return how many rows a Parquet file says that it has.
+    """Return the number of rows recorded in a Parquet file.
 
     Raises:
         BertineError: no such file, or not Parquet.
@@ -132,8 +133,8 @@ def count_rows(path: str | Path) -> int:
 
 
 def class_names(path: str | Path, column: str) -> tuple[str, ...]:
-    """Read what the numbers in a column, or in its lists, stand for, where the `datasets` library
-    has written that down beside the table (its ``ClassLabel``); empty where nobody says.
+    """Read the class names of the numbers in a column, or in its lists, if the `datasets` library
+    has stored them with the table (its ``ClassLabel``); empty if there are none.
 
     Raises:
         BertineError: no such file, or not Parquet.
@@ -143,7 +144,7 @@ def class_names(path: str | Path, column: str) -> tuple[str, ...]:
     try:
         info = json.loads(metadata.get(b"huggingface", b"{}"))
         feature = info["info"]["features"][column]
-        if isinstance(feature, list):  # how lists were written at first
+        if isinstance(feature, list):  # the old form of lists
             feature = feature[0]
         names = feature.get("feature", feature)["names"]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
@@ -153,12 +154,12 @@ def class_names(path: str | Path, column: str) -> tuple[str, ...]:
 
 
 def write_parquet(rows: Path, target: Path, columns: Sequence[str]) -> list[str]:
-    """Turn JSON lines into a Parquet file with the columns in the order in which they come,
-    `columns` first. The file is read twice: a column's type must hold all of its values. Where no
-    type does, they are written as their JSON.
+    """Convert JSON lines to a Parquet file whose columns are in order of occurrence, `columns`
+    first. The file is read twice: a column's type must hold all of its values. If no type does,
+    they are written as JSON.
 
     Returns:
-        The columns that are written so.
+        The columns that are written as JSON.
 
     Raises:
         BertineError: the rows cannot be written.
@@ -173,7 +174,7 @@ def write_parquet(rows: Path, target: Path, columns: Sequence[str]) -> list[str]
             if kind is None:
                 as_json.add(name)
             kinds[name] = kind
-    # Objects without keys are no type of Parquet's.
+    # Parquet has no type for objects without keys.
     as_json |= {name for name, kind in kinds.items() if "struct<>" in str(kind)}
     while True:
         kinds |= dict.fromkeys(as_json, pa.string())
@@ -184,7 +185,7 @@ def write_parquet(rows: Path, target: Path, columns: Sequence[str]) -> list[str]
 
 
 def _common(kind: Any, part: Sequence[dict[str, Any]], name: str) -> Any:
-    """Find the Arrow type that holds the values of some rows and what `kind` does; None: there is
+    """Find the Arrow type that holds the values of some rows and those of `kind`; None if there is
     none."""
     import pyarrow as pa
 
@@ -199,7 +200,7 @@ def _common(kind: Any, part: Sequence[dict[str, Any]], name: str) -> Any:
 
 
 def _array(values: list[Any], kind: Any = None) -> Any:
-    """Make an Arrow array of the type `kind` (None: found from the values); None: they have none,
+    """Convert values to an Arrow array of type `kind` (None: inferred); None if they have no type
     or do not fit."""
     import pyarrow as pa
 
@@ -210,8 +211,8 @@ def _array(values: list[Any], kind: Any = None) -> Any:
 
 
 def _write(rows: Path, target: Path, kinds: dict[str, Any], as_json: Container[str]) -> str | None:
-    """Write columns of these types; the name of one that cannot hold a value after all (a whole
-    number that would be rounded, for one)."""
+    """Write columns of these types; return the name of a column with a value that does not fit
+    after all (such as a whole number that would be rounded)."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -237,7 +238,7 @@ def _write(rows: Path, target: Path, kinds: dict[str, Any], as_json: Container[s
 
 
 def mixed_note(path: str | Path, columns: Sequence[str]) -> str:
-    """Say what a person should know of columns that :func:`write_parquet` has written as JSON."""
+    """Return a note on the columns that :func:`write_parquet` has written as JSON."""
     named = ", ".join(map(repr, columns))
     return f"{path}: no Parquet type holds all values of {named}, so they are written as JSON"
 
@@ -257,8 +258,8 @@ def _parts(rows: Path) -> Iterator[list[dict[str, Any]]]:
 
 
 def _values(column: Any) -> list[Any]:
-    """Return the values of an Arrow array as Python's; as texts where Python has nothing for them:
-    times to the nanosecond, years after 9999; as bytes texts that are no UTF-8."""
+    """Convert an Arrow array to Python values; to texts if Python has no such value (times in
+    nanoseconds, years after 9999), and to bytes for texts that are not UTF-8."""
     import pyarrow as pa
 
     try:
@@ -273,7 +274,7 @@ def _values(column: Any) -> list[Any]:
 
 
 def _bytes_of(kind: Any) -> Any:
-    """Return the Arrow type of the bytes of texts, or of lists of texts; another one stays."""
+    """Return the Arrow bytes type for texts or lists of texts; another type is not changed."""
     import pyarrow as pa
 
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):

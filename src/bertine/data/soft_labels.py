@@ -1,9 +1,8 @@
-"""Read the answers of another model: a table with the probability of each label, or a score, in
-each row.
+"""Read another model's answers from a table: in each row the probability of each label, or a score.
 
-A column for each label (named as the label, or ``probability_LABEL``, as ``bertine predict
+There is a column for each label (named as the label, or ``probability_LABEL``, as ``bertine predict
 --all-probabilities`` writes it), or one column with a dictionary by label, or a list; in csv and
-tsv written as JSON.
+tsv it is written as JSON.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ from bertine.data.in_memory import Source
 from bertine.data.streams import listed, require_columns
 from bertine.data.tables import Table, TableRow
 
-#: What a column of a label may be called beside the label itself.
+#: The prefix that the name of a label's column may have.
 PREFIX = "probability_"
-#: Usual names of one column with all of them.
+#: Usual names of a single column with all probabilities.
 _USUAL = ("probabilities", "probs", "soft_labels", "soft_label", "scores")
-#: Usual names of a column with a score.
+#: Usual names of a column of scores.
 _USUAL_SCORES = ("score", "prediction", "label")
-#: How far the sum of a row may be from 1: what rounding to three digits does to ten labels.
+#: Tolerance of a row's sum around 1: rounding ten labels to three digits causes it.
 _SUM = 0.005
 
 
@@ -52,11 +51,10 @@ class Probabilities:
 
     Attributes:
         source: the table, for messages.
-        labels: K of them, in the order of the columns; of scores none.
-        values: fp64 [N, K]; each row sums to 1 where labels exclude each other. Of scores [N].
-        lines: of the source, one for each row.
-        texts: the texts of each row, where the table has the columns that were asked for; else
-            empty.
+        labels: K labels, in the order of the columns; empty for scores.
+        values: fp64 [N, K]; each row sums to 1 if the labels exclude each other. For scores [N].
+        lines: the line in the source of each row.
+        texts: the texts of each row, if the table has the requested columns; else empty.
     """
 
     source: str
@@ -73,7 +71,7 @@ class Probabilities:
         values: npt.NDArray[np.float64],
         rows: Sequence[_AnsweredRow],
     ) -> Probabilities:
-        """Put the values of rows together with their lines and texts."""
+        """Combine the values of rows with their lines and texts."""
         texts = [row.texts for row in rows if row.texts]
         return cls(source, labels, values, [row.line for row in rows], texts)
 
@@ -91,15 +89,15 @@ def read_probabilities(
 
     Args:
         exclusive: the labels exclude each other, so that the probabilities of a row sum to 1.
-        labels: in the order wanted; None: those of the columns or dictionaries, in their order.
-        column: that holds a dictionary or a list; None: one of the usual names, if the table has
+        labels: in the wanted order; None: those of the columns or dictionaries, in their order.
+        column: the column of dictionaries or lists; None: one of the usual names, if the table has
             it, or else a column for each label.
-        text_columns: of the texts of a row, read where all of them are there, to be compared.
+        text_columns: the columns of a row's texts, read if all exist, for comparison.
         reading: `format`, `quotes` and `strict` of :class:`~bertine.data.tables.Table`.
 
     Raises:
         BertineError: a column is missing or not recognized; a value is not a probability, or a row
-            does not sum to 1, named by row and column; there is no row, or but one label.
+            does not sum to 1 (names row and column); there is no row, or only one label.
     """
     with Table(path, wanted=[column] if column else [], **reading) as table:
         if table.layout.kind == "text":
@@ -137,11 +135,11 @@ def read_scores(
 
     Args:
         labels: must be None.
-        column: that holds it; None: one of the usual names.
+        column: the column of scores; None: one of the usual names.
         text_columns, reading: as for :func:`read_probabilities`.
 
     Raises:
-        BertineError: there is no such column, or no row; a score is no finite number.
+        BertineError: there is no such column, or no row; a score is not a finite number.
     """
     if labels is not None:
         raise BertineError(f"{option('labels')} is for probabilities, but {path} is to have scores")
@@ -192,7 +190,7 @@ def _of_columns(
     exclusive: bool = True,
     hint: str = "",
 ) -> Probabilities:
-    """Read the `columns` of labels; `hint` ends what is said of a row that does not sum to 1."""
+    """Read the `columns` of labels; `hint` ends the message about a row that does not sum to 1."""
     rows = []
     for row in table:
         where = f"{table.name}:{row.line}"
@@ -204,15 +202,15 @@ def _of_columns(
 
 
 def _hint() -> str:
-    """Say what helps where the probabilities of a teacher's file do not sum to 1."""
+    """Return the advice for a teacher's file whose probabilities do not sum to 1."""
     return f", unless a text may have several labels ({option('teacher_task', 'multi-label')})"
 
 
 def _check_sum(where: str, values: list[float], what: str, hint: str) -> None:
-    """Refuse probabilities of a row, of `what`, that do not sum to 1.
+    """Refuse probabilities of a row that do not sum to 1; `what` names them.
 
     Raises:
-        BertineError: they do not.
+        BertineError: they do not sum to 1.
     """
     if abs(sum(values) - 1.0) > _SUM:
         shown = ", ".join(f"{each:g}" for each in values[:5])
@@ -225,10 +223,10 @@ def _check_sum(where: str, values: list[float], what: str, hint: str) -> None:
 def _together(
     source: str, labels: tuple[str, ...] | None, rows: list[_AnsweredRow], exclusive: bool
 ) -> Probabilities:
-    """Return the probabilities of all rows.
+    """Combine the probabilities of all rows.
 
     Raises:
-        BertineError: there is no row, or but one label, or half a character in one.
+        BertineError: there is no row, or only one label, or a lone surrogate in one.
     """
     if not rows or labels is None:
         raise BertineError(f"{source}: has no rows")
@@ -243,7 +241,7 @@ def _together(
 
 
 def _columns(table: Table, labels: Sequence[str] | None) -> dict[str, str]:
-    """Return the column of each label.
+    """Find the column of each label.
 
     Raises:
         BertineError: one is missing, or the columns are not recognized.
@@ -269,7 +267,7 @@ def _columns(table: Table, labels: Sequence[str] | None) -> dict[str, str]:
 
 
 def _parsed(where: str, row: TableRow, name: str) -> Any:
-    """Return what the column of all probabilities holds in a row."""
+    """Parse the value in a row of the column with all probabilities."""
     require_columns(where, list(row.values), [name])
     value = row.values[name]
     if not isinstance(value, str):
@@ -281,9 +279,9 @@ def _parsed(where: str, row: TableRow, name: str) -> Any:
 def _of_cell(
     where: str, value: Any, name: str, known: tuple[str, ...] | None
 ) -> tuple[tuple[str, ...], list[float]]:
-    """Return the labels, and the probability of each, of a dictionary or a list."""
+    """Return the labels, and the probability of each, from a dictionary or a list."""
     if isinstance(value, dict):
-        # Parquet has every label in every row, and null where a row's dictionary had none.
+        # Parquet has every label in every row, with null if a row's dictionary lacked it.
         by_label = {str(key): inner for key, inner in value.items() if inner is not None}
         labels = tuple(by_label) if known is None else known
         if unknown := by_label.keys() - labels:
@@ -328,7 +326,7 @@ def _number(where: str, value: Any, name: str) -> float:
 
 
 def _finite(value: Any) -> float:
-    """Return the number that a cell holds; nan where it holds none."""
+    """Return the number in a cell; nan if there is none."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return math.nan
     try:
@@ -338,8 +336,8 @@ def _finite(value: Any) -> float:
 
 
 def columns_of_labels(table: Table, labels: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns with the probabilities of all these labels, called as the labels are or
-    ``probability_LABEL``; () where the table lacks one."""
+    """Return the columns with the probabilities of all these labels, named as the labels or
+    ``probability_LABEL``; () if the table lacks one."""
     there = set(table.columns)
     columns = tuple(
         next((name for name in (PREFIX + label, label) if name in there), "") for label in labels
@@ -355,18 +353,18 @@ def read_soft_examples(
     text_columns: Sequence[str] | str | None = None,
     **reading: Any,
 ) -> Examples[Example]:
-    """Read a table of texts with a column of the probability of each label. Of labels that are
-    equally probable in a row the first is taken for its label, which is counted in the notes.
+    """Read a table of texts with a column for the probability of each label. If labels of a row are
+    equally probable, the first one is its label, which is counted in the notes.
 
     Args:
         columns: of the labels, in their order.
-        known: the labels of a model, in whose order the probabilities are wanted; None: in that of
-            the columns.
+        known: the labels of a model, in whose order the probabilities are returned; None: in the
+            order of the columns.
         text_columns: as for :func:`~bertine.data.examples.read_examples`.
         reading: `format`, `quotes` and `strict` of :class:`~bertine.data.tables.Table`.
 
     Raises:
-        BertineError: what :func:`read_probabilities` raises; a column of texts is missing; the
+        BertineError: an error of :func:`read_probabilities`; a column of texts is missing; the
             columns are not those of the `known` labels.
     """
     there = set(known or ())

@@ -1,6 +1,4 @@
-"""Find and read files of questions: SQuAD's official JSON, or the user's own table with a row for
-each question.
-"""
+"""Find and read files of questions: SQuAD's official JSON, or a table with one row per question."""
 
 from __future__ import annotations
 
@@ -19,9 +17,9 @@ from bertine.data.squad import RawQuestion, SpanExamples, load_squad, read_squad
 from bertine.data.streams import ambiguous_column_error, missing_column, require_columns
 from bertine.data.tables import Table, TableRow
 
-# Tables of questions: a row has a question, its context and, where it is known, the answer.
+# Tables of questions: a row has a question, its context and, if known, the answer.
 
-#: The columns, where nobody names others. Where the answer begins and the id may be missing.
+#: The default columns. The start of the answer and the id are optional.
 TEXT_COLUMNS = ("question", "context")
 ANSWER_COLUMNS = ("answer", "answers")
 START_COLUMN = "answer_start"
@@ -41,20 +39,20 @@ def read_span_table(
 ) -> SpanExamples:
     """Read a table of questions with their answers, whole.
 
-    An empty answer says that the context has none; where a table has such a row, it is judged by
-    the rules of SQuAD v2.0. ``answer_start`` is the character of the context that the answer
-    begins at, counted from 0; where it is not said, the answer is looked for. ``id`` names the
-    question; else its line does. In JSON lines the answer may also be null, or several: a list
+    An empty answer means that the context has none; if a table has such a row, it is evaluated by
+    the rules of SQuAD v2.0. ``answer_start`` is the first character of the answer in the context,
+    counted from 0; without it, the answer is searched for. ``id`` names the question, by default
+    its line does. In JSON lines the answer may also be null, or several: a list
     of ``{"text": …, "answer_start": …}``, or ``{"text": […], "answer_start": […]}``.
 
     Args:
         path: csv, tsv or JSON lines, see :class:`~bertine.data.tables.Table`.
-        text_columns: of the question and of the context; empty: ``question`` and ``context``.
-        label_column: of the answer; None: ``answer`` or ``answers``.
+        text_columns: the columns of question and context; empty: ``question`` and ``context``.
+        label_column: the column of the answer; None: ``answer`` or ``answers``.
 
     Raises:
-        BertineError: what the table raises; a column is missing; an answer or the place where it
-            begins is of the wrong kind; there is no row.
+        BertineError: an error of the table; a column is missing; an answer or its start is of the
+            wrong kind; there is no row.
     """
     columns = text_columns or TEXT_COLUMNS
     if len(columns) != 2:
@@ -99,7 +97,7 @@ def read_span_table(
 
 
 def _answers(table: Table, row: TableRow, label: str) -> _Answers:
-    """Return the answers of a row: none where it is empty."""
+    """Return the answers of a row; empty if the cell is empty."""
     where = f"{table.name}:{row.line}"
     if label not in row.values:
         raise BertineError(missing_column(where, list(row.values), label))
@@ -134,8 +132,8 @@ def _answers(table: Table, row: TableRow, label: str) -> _Answers:
 
 
 def _start(where: str, value: Any) -> int | None:
-    """Return the character an answer begins at; None where that is not said. 12.0 is 12: a column
-    with gaps is one of floats to pandas."""
+    """Return the character at which an answer begins; None if not given. 12.0 is accepted as 12: in
+    pandas a column with missing values is one of floats."""
     if value is None or value == "":
         return None
     try:
@@ -150,9 +148,9 @@ def _start(where: str, value: Any) -> int | None:
         ) from None
 
 
-#: Held out of the training file where the data has no validation file.
+#: The share held out of the training file if there is no validation file.
 _HOLD_OUT = 0.1
-#: What stands in the place of "train" in the name of the validation file; SQuAD's is "dev".
+#: The replacements of "train" in the name of the validation file; SQuAD's is "dev".
 _VALIDATION = SPLIT_NAMES["validation"][::-1]
 
 
@@ -166,10 +164,10 @@ def read_questions(
     strict: bool = False,
 ) -> SpanExamples:
     """Read the questions of a file in SQuAD's format, or else of a table; columns that are not
-    named are found as :func:`~bertine.data.spans.read_span_table` does.
+    named are found as in :func:`~bertine.data.spans.read_span_table`.
 
     Raises:
-        BertineError: what reading either raises.
+        BertineError: an error of either reader.
     """
     content = load_squad(path) if format is None else None
     if content is not None and not isinstance(path, InMemoryTable):
@@ -187,20 +185,21 @@ def read_questions(
 def read_span_splits(
     data: Data, *, official: bool, seed: int, known: Collection[int] = (), **reading: Any
 ) -> tuple[SpanExamples, SpanExamples]:
-    """Read the training questions and those that the model is judged on. Where there is no
-    validation file, a tenth of the training questions is held out, by contexts.
+    """Read the training questions and the validation questions. If there is no validation file, a
+    tenth of the training questions is held out, by contexts.
 
     Args:
-        data: a file, or a folder with a training and a validation file. Beside a file in SQuAD's
-            format ``train….json`` its ``dev….json`` (``val….json``, …) is taken.
-        official: only files in SQuAD's format.
-        seed: of what is held out.
-        known: the numbers of rows that are not held out.
+        data: a file, or a folder with a training and a validation file. For a file ``train….json``
+        in
+            SQuAD's format, ``dev….json`` (``val….json``, …) in the same folder is used.
+        official: accept only files in SQuAD's format.
+        seed: the seed of the held-out part.
+        known: the row numbers that are not held out.
         reading: how tables are read, see :func:`read_questions`.
 
     Raises:
         BertineError: there is no training file, or more than one; columns are named for SQuAD's
-            files; what reading raises.
+            files; or an error of reading.
     """
     named = [value for name, value in reading.items() if name != "strict" and value is not None]
     if official and named:
@@ -211,7 +210,7 @@ def read_span_splits(
     train, validation = span_files(data, official=official)
     if isinstance(train, Path):
         if official and load_squad(train) is None:
-            read_squad(train)  # says what it is not
+            read_squad(train)  # raises the reason
         if named and reading.get("format") is None and load_squad(train) is not None:
             refuse_reading(train, **reading)
     if validation is not None and isinstance(data, str | Path) and not Path(data).is_dir():
@@ -230,16 +229,16 @@ def read_span_evaluation(
     trained_with: tuple[Sequence[str], str | None] = ((), None),
     **reading: Any,
 ) -> SpanExamples:
-    """Read the questions to judge a model on: of a file, or of the validation file of a folder.
+    """Read the questions for evaluating a model: of a file, or of a folder's validation file.
 
     Args:
-        trained_with: the columns of question and context, and of the answer, of a table where
+        trained_with: the columns of question and context, and of the answer, for a table if
             `reading` names none.
         reading: how a table is read, see :func:`read_questions`.
 
     Raises:
-        BertineError: there is no such file, or more than one; `reading` says something of a file
-            in SQuAD's format; what reading raises.
+        BertineError: there is no such file, or more than one; `reading` has options of tables for a
+            file in SQuAD's format; or an error of reading.
     """
     path: Source
     if isinstance(data, InMemoryTable | InMemorySplits):
@@ -261,8 +260,8 @@ def read_span_evaluation(
 
 
 def refuse_reading(path: Path | str, **reading: Any) -> None:
-    """Refuse what can be said of a table alone for the file `path` in SQuAD's format; `reading` as
-    of :func:`read_questions`.
+    """Refuse options that apply only to tables for the file `path` in SQuAD's format; `reading` as
+    in :func:`read_questions`.
 
     Raises:
         BertineError: columns or quotes are given.
@@ -276,8 +275,8 @@ def refuse_reading(path: Path | str, **reading: Any) -> None:
 
 
 def span_files(data: Data, *, official: bool) -> tuple[Source, Source | None]:
-    """Find training and validation file: of tables, or where a file is SQuAD's, or must be
-    (`official`), as for those.
+    """Find the training and the validation file: tables, or SQuAD's files if one is found or
+    required (`official`).
 
     Raises:
         BertineError: there is no training file, or more than one.
@@ -298,7 +297,7 @@ def span_files(data: Data, *, official: bool) -> tuple[Source, Source | None]:
 
 
 def _holds_json(path: Path) -> bool:
-    """Return whether a file is SQuAD's, or a folder has a training file called .json, and no
+    """Return whether a file is SQuAD's, or a folder has a training file called .json and no
     table."""
     if path.is_file():
         return load_squad(path) is not None
@@ -327,8 +326,8 @@ def _official_files(data: Path | str) -> tuple[Path, Path | None]:
 
 
 def _refuse_left_aside(train: Path) -> None:
-    """Raise a :class:`BertineError` if a validation table lies beside SQuAD's JSON, which would be
-    left aside, and a part of the training file be held out in its place."""
+    """Raise a :class:`BertineError` if a validation table is in the folder of SQuAD's JSON: it
+    would be ignored, and a part of the training file held out instead."""
     for name in _VALIDATION:
         for suffix in (".csv", ".tsv", ".jsonl", ".parquet"):
             table = train.with_name(name + suffix)

@@ -1,4 +1,4 @@
-"""Questions about texts, and what is known of their answers."""
+"""Read questions in SQuAD's format, and find their answers in the contexts."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from bertine.data.lines import MAX_JSON_BYTES, inner_suffix, is_json_object
 from bertine.data.parquet import is_parquet
 from bertine.data.streams import EncodingCheck, encodable, json_kind, open_stream, text_begin
 
-#: What became of a gold answer whose text is nowhere in the context.
+#: The status of a gold answer whose text is not in the context.
 _LOST = "not in the context"
 
 
 @dataclass(frozen=True, slots=True)
 class Gold:
-    """The answers that people gave to a question.
+    """The human answers to a question.
 
     Attributes:
-        answers: their texts; empty where the context does not answer the question.
+        answers: their texts; empty if the context does not answer the question.
         span: the characters (begin, end), end exclusive, of the first answer that is in the
-            context; None where none is.
-        v2: whether the rules of SQuAD v2.0 count, in which a question may have no answer.
+            context; None if none is.
+        v2: whether the rules of SQuAD v2.0 apply, in which a question may have no answer.
     """
 
     answers: tuple[str, ...]
@@ -39,25 +39,25 @@ class Gold:
     v2: bool = False
 
     def __str__(self) -> str:
-        """Write the different answers, with a bar between them."""
+        """Join the different answers with bars."""
         return " | ".join(dict.fromkeys(self.answers))
 
     @property
     def answerable(self) -> bool:
-        """Whether there are answers, as the official scorer of v2.0 has it."""
+        """Whether there are answers, as defined by the official scorer of v2.0."""
         return bool(self.answers)
 
 
 @dataclass(frozen=True, slots=True)
 class Unaligned:
-    """A gold answer that is not where it is said to be, or not there at all.
+    """A gold answer that is not at its stated position, or not in the context at all.
 
     Attributes:
         id: of the question.
         question: its text.
-        answer: the answer as it is given.
-        answer_start: the character it is said to begin at; None where that is not said.
-        found: what was made of it.
+        answer: the answer as given.
+        answer_start: its stated first character; None if not stated.
+        found: how it was resolved.
     """
 
     id: str
@@ -73,9 +73,9 @@ class Question:
 
     Attributes:
         texts: the question and the context.
-        label: what is known of the answers; None where nothing is.
+        label: the known answers; None if nothing is known.
         line: of the file, or the number of the question in it, for messages.
-        id: what the file calls it.
+        id: the question's id in the file.
     """
 
     texts: tuple[str, ...]
@@ -86,12 +86,12 @@ class Question:
 
 @dataclass
 class SpanExamples(Examples[Question]):
-    """The questions of one file in their order.
+    """The questions of one file in order.
 
     Attributes:
         v2: whether questions may have no answer.
-        dataset: the public data set it is, e.g. "squad/v2.0"; None for one's own.
-        unaligned: the gold answers that are not at their place.
+        dataset: the public data set, e.g. "squad/v2.0"; None for the user's own data.
+        unaligned: the gold answers that are not at their stated position.
     """
 
     v2: bool = False
@@ -99,16 +99,16 @@ class SpanExamples(Examples[Question]):
     unaligned: list[Unaligned] = field(default_factory=list)
 
     def replaced(self, items: list[Question], *notes: str, source: str = "") -> SpanExamples:
-        """Return the same data set with these `items`, and further notes."""
+        """Return the same data set with these `items` and further notes."""
         notes_of_all = [*self.notes, *notes]
         return replace(self, source=source or self.source, items=items, notes=notes_of_all)
 
     def trainable(self) -> SpanExamples:
-        """Keep those that a model can be trained on: with an answer that is in the context, or (v2)
-        without an answer. The others are counted in the notes.
+        """Keep the questions that a model can be trained on: those with an answer in the context,
+        or (v2) without an answer. The others are counted in the notes.
 
         Raises:
-            BertineError: there is none.
+            BertineError: none is left.
         """
         kept = [item for item in self.items if item.label and _target(item.label)]
         if not kept:
@@ -122,11 +122,11 @@ class SpanExamples(Examples[Question]):
         return self.replaced(kept, *([note] if left else []))
 
     def scorable(self) -> SpanExamples:
-        """Keep those whose answers are known, so that a model can be judged by them. The others are
-        counted in the notes.
+        """Keep the questions whose answers are known, for evaluation. The others are counted in the
+        notes.
 
         Raises:
-            BertineError: there is none.
+            BertineError: none is left.
         """
         kept = [item for item in self.items if item.label and (item.label.answers or self.v2)]
         if not kept:
@@ -144,12 +144,11 @@ class SpanExamples(Examples[Question]):
         stratify: bool = True,
         known: Collection[int] = (),
     ) -> tuple[SpanExamples, SpanExamples]:
-        """Split off about `share` of the questions, at random, with all the questions about the
-        same context on one side: answers seen in training are no test. Both parts keep the order.
+        """Split off about `share` of the questions at random, with all questions about a context in
+        the same part: answers seen in training are not a test. Both parts keep the order.
 
-        A context with a question that is `known` stays in the first part, as
-        :meth:`Examples.hold_out` has it. The same arguments give the same parts; `stratify`
-        changes nothing.
+        A context with a question that is `known` stays in the first part, as in
+        :meth:`Examples.hold_out`. The same arguments give the same parts; `stratify` has no effect.
 
         Raises:
             BertineError: all questions are about one context.
@@ -182,17 +181,17 @@ class SpanExamples(Examples[Question]):
 
 
 def _target(gold: Gold) -> bool:
-    """Return whether there is something to train on."""
+    """Return whether the answers can be trained on."""
     return gold.span is not None or (gold.v2 and not gold.answers)
 
 
 @dataclass(frozen=True, slots=True)
 class RawQuestion:
-    """A question as a file has it, before its answers are looked for.
+    """A question from a file, before its answers are searched for.
 
     Attributes:
         line: of the file, or the number of the question in it.
-        answers: (text, character where it begins or None) of each; None where nothing is said.
+        answers: text and first character (or None) of each; None if the file has no answers.
     """
 
     id: str
@@ -214,9 +213,9 @@ def span_examples(
 ) -> SpanExamples:
     """Find the answers of `raws` in their contexts.
 
-    An answer that is not at its place is looked for elsewhere in the context, and the nearest
-    place is taken; where the place is not said, the first. Each is listed in ``unaligned``, and
-    counted in the notes.
+    An answer that is not at its stated position is searched for in the context, and the nearest
+    occurrence is used; without a position, the first one. Each such answer is listed in
+    ``unaligned`` and counted in the notes.
     """
     examples = SpanExamples(source, columns, label_column, notes=[*notes], v2=v2, dataset=dataset)
     counts: Counter[str] = Counter()
@@ -263,7 +262,8 @@ def _gold(raw: RawQuestion, v2: bool, unaligned: list[Unaligned], counts: Counte
 
 
 def _nearest(context: str, text: str, start: int) -> int:
-    """Find where `text` begins in `context`, nearest to `start`; -1 where it is not."""
+    """Find the occurrence of `text` in `context` that is nearest to `start`; -1 if there is
+    none."""
     after = context.find(text, max(0, start))
     before = context.rfind(text, 0, max(0, start) + len(text))
     if after < 0 or before < 0:
@@ -272,7 +272,7 @@ def _nearest(context: str, text: str, start: int) -> int:
 
 
 def _notes(examples: SpanExamples, counts: Counter[str]) -> list[str]:
-    """Say what a person should know of what was counted."""
+    """Return notes for the user on the counts."""
     total, size = counts["answers"], len(examples)
     lost = [answer for answer in examples.unaligned if answer.found == _LOST]
     shown = ", ".join(f"{answer.id} {answer.answer[:40]!r}" for answer in lost[:5])
@@ -294,20 +294,18 @@ def _notes(examples: SpanExamples, counts: Counter[str]) -> list[str]:
     ]
 
 
-# Read SQuAD's official JSON.
-#
-# Its files are one object: articles under ``data``, their ``paragraphs`` with a ``context`` and
-# the questions about it, ``qas``, with ``id``, ``question``, ``answers`` (``text``,
+# SQuAD's official JSON: one object with articles under ``data``, their ``paragraphs`` with a
+# ``context`` and its questions ``qas``, each with ``id``, ``question``, ``answers`` (``text``,
 # ``answer_start``) and, in v2.0, ``is_impossible``.
 
 _COLUMNS = ("question", "context")
 
 
 def load_squad(path: Source) -> dict[str, Any] | None:
-    """Read the object that a file in SQuAD's format holds; None where it is another kind of file.
+    """Read the object in a file in SQuAD's format; None if it is another kind of file.
 
     Raises:
-        BertineError: the file cannot be read, or is broken: neither one JSON value nor JSON lines.
+        BertineError: the file cannot be read, or is neither one JSON value nor JSON lines.
     """
     if isinstance(path, InMemoryTable):
         return None
@@ -323,7 +321,7 @@ def _is_squad(content: dict[str, Any]) -> bool:
 
 
 def _json_of(path: Path) -> Any:
-    """Read the JSON that a file holds; None where it holds JSON lines."""
+    """Read the JSON value in a file; None if it holds JSON lines."""
     with open_stream(path) as stream:
         raw = text_begin(stream.reader.read(MAX_JSON_BYTES + 1), path)
     if len(raw) > MAX_JSON_BYTES:
@@ -361,7 +359,7 @@ def _json_of(path: Path) -> Any:
 
 
 def _not_squad(path: Path) -> BertineError:
-    """Say what a file is that is not in SQuAD's format."""
+    """Describe a file that is not in SQuAD's format."""
     if path.is_dir():
         what = "is a folder, not a file in SQuAD's format"
     elif is_parquet(path) or inner_suffix(path) != ".json":
@@ -385,16 +383,16 @@ def read_squad(
     answers: bool = True,
     strict: bool = False,
 ) -> SpanExamples:
-    """Read all questions of a file in SQuAD's format; `content` is what it holds, where that was
-    read already. Without `answers` those of the file are not looked at; `strict` refuses half a
-    character instead of mending it.
+    """Read all questions of a file in SQuAD's format; `content` is its parsed JSON, if it was
+    already read. With `answers` false the file's answers are ignored; `strict` refuses lone
+    surrogates instead of repairing them.
 
     It counts as v2.0 if its ``version`` says so, or a question has ``is_impossible``. A question
-    without ``answers`` (a test file's) has no label, unless it is said to be impossible.
+    without ``answers`` (as in a test file) has no label unless it is marked as impossible.
 
     Raises:
-        BertineError: the file is not in this format, or a part of it is missing or of another
-            type; names its place.
+        BertineError: the file is not in this format, or a part of it is missing or of another type;
+            names the place.
     """
     content = content or load_squad(path)
     if content is None:
@@ -420,7 +418,7 @@ def read_squad(
 
 
 class _Reader:
-    """A reader of one file, which holds its questions and counts what is odd about them."""
+    """A reader of one file, which collects its questions and counts irregularities."""
 
     def __init__(self, source: str, with_answers: bool, strict: bool) -> None:
         self.source, self._with_answers, self._strict = source, with_answers, strict
@@ -473,7 +471,7 @@ class _Reader:
             if answers is not None:
                 self._contradictions += impossible == bool(answers)
             elif impossible and self._with_answers:
-                answers = []  # said in its own way
+                answers = []  # marked by ``is_impossible``
         self.raws.append(RawQuestion(name, len(self.raws) + 1, text, context, answers))
 
     def _text(self, parent: Any, key: str, place: str) -> str:

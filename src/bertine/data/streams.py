@@ -1,7 +1,7 @@
-"""Read files of text: plain or compressed, decoded with every repair counted.
+"""Read text files, plain or compressed, check their encoding, and count every repair.
 
-A decompressor here says so when the file ends too early: a corpus cut off by a broken download
-must not pass for a shorter corpus.
+A decompressor here raises an error if the file ends too early: a corpus truncated by a broken
+download must not be accepted as a shorter corpus.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from bertine.core.files import check_regular, os_errors
 from bertine.core.names import option
 from bertine.data.encodings import ESCAPE, Finding, other_encoding
 
-# Columns that a table must have, and messages where it has not.
+# Required columns of a table, and the messages if they are missing.
 
-#: A table with more columns is none, or has another separator.
+#: Most columns; a table with more has another separator, or is not a table.
 MOST_COLUMNS = 10_000
-#: So many names of columns, of so many characters, are in a message.
+#: Most column names in a message, and most characters of each.
 _NAMES, _NAME = 30, 60
 
 
 class MissingColumn(BertineError):
-    """The error that a table has no column of that name."""
+    """The error for a table without a column of that name."""
 
     def __init__(self, message: str, column: str = "") -> None:
-        super().__init__(message)  # with which alone it is made again in another process
+        super().__init__(message)  # unpickling in another process passes only this
         self.column = column
 
 
 def ambiguous_column_error(name: str, columns: Sequence[str], what: str, how: str) -> BertineError:
-    """Make the error for a table of which nobody says which column holds `what`.
+    """Create the error for a table if it is unclear which column holds `what`.
 
     Args:
-        name: of the table.
-        columns: that it has.
+        name: the table's name.
+        columns: its columns.
         how: the option that names the column.
     """
     return BertineError(
@@ -61,7 +61,7 @@ def ambiguous_column_error(name: str, columns: Sequence[str], what: str, how: st
 
 
 def require_columns(name: str, columns: Sequence[str], wanted: Sequence[str]) -> None:
-    """Raise a :class:`MissingColumn` that names the first of `wanted` that `columns` lacks."""
+    """Raise a :class:`MissingColumn` for the first of `wanted` that is not in `columns`."""
     there = set(columns)
     for column in wanted:
         if column not in there:
@@ -69,7 +69,7 @@ def require_columns(name: str, columns: Sequence[str], wanted: Sequence[str]) ->
 
 
 def missing_column(name: str, columns: Sequence[str], column: str) -> str:
-    """Write the message for a column that is not there: names the nearest one and all there are."""
+    """Write the message for a missing column: it names the nearest column and all existing ones."""
     if any("\ufffd" in known for known in columns[:MOST_COLUMNS]):
         return (
             f"{name}: there is no column {column!r}; characters of the header are damaged "
@@ -81,26 +81,26 @@ def missing_column(name: str, columns: Sequence[str], column: str) -> str:
 
 
 def listed(columns: Sequence[str]) -> str:
-    """Write the names of columns, for messages: not all of very many, nor all of very long ones,
-    such as a first line that is no header."""
+    """Write column names for messages, without the rest of very many or very long ones (such as a
+    first line that is not a header)."""
     shown = [repr(name if len(name) <= _NAME else name[:_NAME] + "…") for name in columns[:_NAMES]]
     return ", ".join([*shown, *["…"] * (len(columns) > _NAMES)]) or "no columns"
 
 
-# Rows of JSON lines, or of a list of JSON: parsed, and their values named in messages.
+# JSON rows: parse rows of JSON lines or a JSON list, and name their values in messages.
 
 
 def json_row(line: str, where: str, only: str | None = None) -> dict[str, Any]:
     """Parse a row of JSON lines.
 
     Args:
-        only: the one key that is read; None: any may be.
+        only: the only key that is read; None: any key may be.
 
     Raises:
-        BertineError: not JSON, no object, or a key that is read is there twice; begins with
-            `where`.
+        BertineError: it is not JSON, or not an object, or has a duplicate of a key that is read;
+            begins with `where`.
     """
-    # Hooks cost as much as all the rest of it.
+    # Hooks cost as much as the rest of the parsing.
     simple = only is not None and line.count(f'"{only}"') < 2
     hook = None if simple else functools.partial(_object, only=only)
     try:
@@ -119,21 +119,21 @@ def json_row(line: str, where: str, only: str | None = None) -> dict[str, Any]:
     return values
 
 
-#: A file of one list of objects begins so, and a text hardly ever.
+#: The beginning of a file that is one list of objects; a text hardly ever begins so.
 _LIST = re.compile(r'\s*\[\s*(\{\s*("|$)|$)')
 _SPACE = re.compile(r"\s*")
 
 
 def begins_list(first: str) -> bool:
-    """Return whether the first line of a file is that of one list of JSON objects."""
+    """Return whether the first line of a file begins a list of JSON objects."""
     return _LIST.match(first) is not None
 
 
 def list_items(text: str, name: str) -> Iterator[tuple[int, str]]:
-    """Divide a list of JSON into the texts of its items, each with the line that it begins on.
+    """Split a JSON list into the texts of its items, each with its first line number.
 
     Raises:
-        BertineError: it is broken; names the line.
+        BertineError: the list is invalid; names the line.
     """
     decoder = json.JSONDecoder()
     at, line, counted = text.index("[") + 1, 1, 0
@@ -172,11 +172,11 @@ def list_items(text: str, name: str) -> Iterator[tuple[int, str]]:
 
 
 class _KeyTwice(ValueError):
-    """Still valid JSON, so not reported as a bad line."""
+    """A duplicate key: it is valid JSON, so it is not reported as a bad line."""
 
 
 def _object(pairs: list[tuple[str, Any]], only: str | None) -> dict[str, Any]:
-    """Make a JSON object; a key that is there twice would lose its first value in silence."""
+    """Create a JSON object; refuse a duplicate key, whose first value would be lost silently."""
     values = dict(pairs)
     if len(values) < len(pairs):
         counts = Counter(key for key, _ in pairs if only in (None, key))
@@ -186,8 +186,8 @@ def _object(pairs: list[tuple[str, Any]], only: str | None) -> dict[str, Any]:
 
 
 def without_surrogates(text: str) -> str:
-    """Return `text` with U+FFFD in the place of halves of surrogate pairs: legal in JSON, but
-    neither UTF-8 nor a tokenizer takes them."""
+    """Replace lone surrogates in `text` by U+FFFD: they are legal in JSON, but neither UTF-8 nor a
+    tokenizer accepts them."""
     return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
@@ -200,16 +200,16 @@ def encodable(text: str) -> bool:
 
 
 def json_kind(value: Any) -> str:
-    """Name the kind of JSON that a value is, for messages."""
+    """Name the JSON type of a value, for messages."""
     names = {dict: "an object", list: "a list", bool: "a truth value", type(None): "null"}
     return names.get(type(value), "a text" if isinstance(value, str) else "a number")
 
 
-#: Suffixes of compressed files, and what they are called in messages.
+#: Suffixes of compressed files, and their names in messages.
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".xz": "xz"}
 
 _CSV = "save it as csv (UTF-8)"
-#: The first bytes of files that are met under the names of text, what they are, and what to do.
+#: The first bytes of binary files that may be named like text files, their kind, and the advice.
 _BEGINNINGS: tuple[tuple[bytes, str, str], ...] = (
     (b"PK\x03\x04", "a zip archive, as Excel's workbooks (.xlsx) are", f"{_CSV}, or unpack it"),
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Excel workbook (.xls)", _CSV),
@@ -231,19 +231,19 @@ _BEGINNINGS: tuple[tuple[bytes, str, str], ...] = (
 )
 
 _REPLACEMENT = "\ufffd"
-#: What messages call standard input.
+#: The name of standard input in messages.
 STDIN = "<stdin>"
-#: Byte order marks; that of UTF-32 begins with one of UTF-16.
+#: Byte order marks; the mark of UTF-32 begins with a mark of UTF-16.
 _MARKS = {
     "UTF-32": (b"\xff\xfe\0\0", b"\0\0\xfe\xff"),
     "UTF-16": (b"\xff\xfe", b"\xfe\xff"),
 }
-#: Bytes of a file that are read at once to tell its encoding.
+#: Bytes read at once to detect a file's encoding.
 _BLOCK = 1 << 20
 
 
 class _ZstdReader(io.RawIOBase):
-    """A stream that decompresses zstd frames from `raw`; ``EOFError`` when the last frame is
+    """A stream that decompresses zstd frames from `raw`; raises ``EOFError`` if the last frame is
     incomplete.
 
     (``ZstdDecompressor.stream_reader`` ends silently on a truncated file.)
@@ -251,7 +251,7 @@ class _ZstdReader(io.RawIOBase):
 
     def __init__(self, raw: BinaryIO) -> None:
         self._raw = raw
-        # Frames written with --long=31 are accepted: a window of 2 GiB at most.
+        # Frames written with --long=31 are accepted: a window of at most 2 GiB.
         self._decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31)
         self._frame: Any = None
         self._ready = memoryview(b"")
@@ -261,7 +261,7 @@ class _ZstdReader(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while not self._ready:
-            # Small steps, because text that repeats itself may grow a thousandfold.
+            # Small steps, because repetitive text may expand a thousandfold.
             compressed = self._raw.read(1 << 14)
             if not compressed:
                 if self._frame is not None:
@@ -289,7 +289,7 @@ class Stream:
 
     Attributes:
         reader: the decompressed bytes.
-        raw: the file on disk, whose position tells how far the reading is.
+        raw: the file on disk, whose position measures the progress.
     """
 
     reader: BinaryIO
@@ -297,19 +297,19 @@ class Stream:
 
     @property
     def position(self) -> int:
-        """The bytes of the file on disk that have been read."""
+        """The number of bytes read from the file on disk."""
         return self.raw.tell()
 
 
 def refuse_binary(head: bytes, path: Path | str) -> None:
-    """Refuse a file that is no text.
+    """Refuse a file that is not text.
 
     Args:
         head: its first bytes.
         path: for the message.
 
     Raises:
-        BertineError: it is none; says what it is and what to do.
+        BertineError: it is not text; names its kind and the solution.
     """
     for begin, what, how in _BEGINNINGS:
         if head.startswith(begin):
@@ -318,7 +318,7 @@ def refuse_binary(head: bytes, path: Path | str) -> None:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn what may go wrong while `path` is read and decompressed into one-line errors."""
+    """Turn errors in reading and decompressing `path` into errors of one line."""
     kind = COMPRESSIONS.get(path.suffix.lower(), "")
     try:
         with os_errors(path, "reading it"):
@@ -339,15 +339,15 @@ def open_stream(path: Path) -> Iterator[Stream]:
     """Open `path` for reading, decompressing by its suffix (.gz, .zst, .xz).
 
     Raises:
-        BertineError: the file cannot be read, is damaged or is cut off. Raised from the body of
-            the ``with``, too, where the bytes are read.
+        BertineError: the file cannot be read, is damaged or is truncated; also raised from the body
+            of the ``with``, where the bytes are read.
     """
     with reading(path), contextlib.ExitStack() as stack:
         check_regular(path, pipes=True)
         raw = stack.enter_context(open(path, "rb"))
         suffix = path.suffix.lower()
         if suffix == ".gz":
-            # An empty file is not an empty gzip file, yet GzipFile takes it for one.
+            # An empty file is not an empty gzip file, but GzipFile accepts it as one.
             if os.fstat(raw.fileno()).st_size == 0:
                 raise EOFError
             reader = cast(BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=raw, mode="rb")))
@@ -363,12 +363,12 @@ def open_stream(path: Path) -> Iterator[Stream]:
 
 
 class EncodingCheck:
-    """A check of a file, made when its first damaged byte is met: one in another encoding than
-    UTF-8 is refused, of which replaced characters would leave nothing.
+    """A check of a file at its first damaged byte: a file in another encoding than UTF-8 is
+    refused, because replacing characters would destroy it.
 
     Args:
-        path: the file, for messages too.
-        blocks: give all of its bytes, in parts that end where lines do; None: they are read from
+        path: the file, also for messages.
+        blocks: returns all of its bytes, in blocks that end at line ends; None: they are read from
             the file.
     """
 
@@ -378,11 +378,11 @@ class EncodingCheck:
         self._path, self._blocks, self._made = Path(path), blocks, False
 
     def damaged(self, where: object, raw: bytes = b"") -> None:
-        """Look through the whole file, unless that is done.
+        """Check the whole file, unless it is already checked.
 
         Args:
-            where: the first damaged place is.
-            raw: bytes of that place, which alone are looked at where a file is read but once.
+            where: the first damaged place.
+            raw: the bytes of that place; only these are checked if a file can be read only once.
 
         Raises:
             BertineError: it is in another encoding; names it, and how to convert the file.
@@ -416,28 +416,28 @@ class EncodingCheck:
 
 
 def conversion(encoding: str, path: Path) -> str:
-    """Return how a file is converted to UTF-8, as the end of a message."""
+    """Return how to convert a file to UTF-8, as the end of a message."""
     command = f"iconv -f {encoding} -t UTF-8"
-    if not path.is_file() or path.suffix.lower() in COMPRESSIONS:  # a pipe; packed
+    if not path.is_file() or path.suffix.lower() in COMPRESSIONS:  # a pipe, or compressed
         return f" ({command})"
     return f": {command} {shlex.quote(str(path))} > NEW"
 
 
 def file_blocks(path: Path) -> Iterator[bytes]:
-    """Yield the bytes of a file, unpacked, in parts that end where lines do."""
+    """Yield the decompressed bytes of a file, in blocks that end at line ends."""
     with open_stream(path) as stream:
         yield from line_blocks(stream.reader)
 
 
 def line_blocks(reader: BinaryIO) -> Iterator[bytes]:
-    """Yield the bytes of a stream in parts that end where lines do, unless these are very long."""
+    """Yield the bytes of a stream in blocks that end at line ends, unless a line is very long."""
     while block := reader.read(_BLOCK):
         yield block if block.endswith(b"\n") else block + reader.readline(_BLOCK)
 
 
 @dataclass
 class Fixes:
-    """The counts of what was mended in text while it was decoded.
+    """Counts of repairs to text while decoding it.
 
     Attributes:
         invalid_utf8: byte sequences that are not UTF-8 (and lone surrogates from JSON escapes),
@@ -451,7 +451,7 @@ class Fixes:
 
 @dataclass(frozen=True)
 class Place:
-    """The place of a text, for messages: a file and the first line (or the row) of the text."""
+    """The place of a text, for messages: a file and the first line, or the row, of the text."""
 
     path: Path
     number: int
@@ -461,7 +461,7 @@ class Place:
         return self.at(0)
 
     def at(self, lines_before: int) -> str:
-        """Name the place `lines_before` line ends further on; a row stays a row."""
+        """Name the place `lines_before` line ends later; a row is not changed."""
         if self.unit == "line":
             return f"{self.path}:{self.number + lines_before}"
         return f"{self.path}: {self.unit} {self.number}"
@@ -472,13 +472,13 @@ def decode(raw: bytes, place: Place, check: EncodingCheck, *, strict: bool, repa
 
     Args:
         raw: UTF-8 bytes.
-        place: where they stand, for messages.
-        check: of the file's encoding.
+        place: their place, for messages.
+        check: the check of the file's encoding.
         strict: refuse invalid UTF-8 and NULs instead of repairing them.
-        repairs: counts what is repaired; changed in place.
+        repairs: counts the repairs; changed in place.
 
     Raises:
-        BertineError: the file is in another encoding; `strict`, and the text is not clean.
+        BertineError: the file is in another encoding; or `strict` and the text is not clean.
     """
     if b"\0" in raw or ESCAPE in raw:
         check.damaged(place, raw)
@@ -496,14 +496,14 @@ def decode(raw: bytes, place: Place, check: EncodingCheck, *, strict: bool, repa
                 "to have such bytes replaced"
             ) from error
         text = raw.decode("utf-8", "replace")
-        # Characters that already were U+FFFD in the file are not ours to count.
+        # Characters that already were U+FFFD in the file are not counted.
         genuine = raw.count(_REPLACEMENT.encode())
         repairs.invalid_utf8 += text.count(_REPLACEMENT) - genuine
     return _without_nul(text, place, strict, repairs)
 
 
 def clean(text: str, place: Place, *, strict: bool, repairs: Fixes) -> str:
-    r"""Mend, as :func:`decode` does, text out of JSON, whose escapes can make NULs and lone
+    r"""Repair text from JSON like :func:`decode`: JSON escapes can produce NULs and lone
     surrogates."""
     try:
         text.encode("utf-8")
@@ -541,13 +541,13 @@ def blocks(
     blank_line_ends: bool,
     path: Path | None = None,
 ) -> Iterator[tuple[bytes, int, int]]:
-    """Yield documents of plain text as (bytes, number of the first line, which part of the
+    """Yield documents of plain text as (bytes, number of the first line, number of the part of the
     document).
 
-    A document ends at a blank line if `blank_line_ends`, else at the end of the file. One that
-    would exceed `limit` bytes is given in parts 0, 1, ..., cut at line ends; a line longer than
-    `limit` is cut at its last space, or where no space is, between two characters. `path` is the
-    file that a byte order mark is looked for in; None where there can be none.
+    A document ends at a blank line if `blank_line_ends`, else at the end of the file. A document of
+    more than `limit` bytes is split into parts 0, 1, ..., at line ends; a line longer than `limit`
+    is split at its last space or, without a space, between two characters. `path` is the file whose
+    byte order mark is checked; None if there can be none.
     """
     held: list[bytes] = []
     size = 0
@@ -583,15 +583,15 @@ def blocks(
 
 
 def _taken(held: list[bytes]) -> bytes:
-    """Join the lines of a document and empty `held`: there is one copy of them."""
+    """Join the lines of a document and empty `held`, so that there is only one copy of them."""
     raw = b"".join(held)
     held.clear()
     return raw
 
 
 def _last_cut(raw: bytes, limit: int) -> int:
-    """Find where to cut `raw` so that the first part has at most `limit` bytes and no word or
-    character is torn if that can be helped."""
+    """Find where to cut `raw` so that the first part has at most `limit` bytes and, if possible, no
+    word or character is split."""
     space = raw.rfind(b" ", limit // 2, limit)
     if space > 0:
         return space + 1
@@ -616,10 +616,10 @@ def refuse_old_ends(first: bytes, where: str) -> None:
 
 
 def text_begin(raw: bytes, path: Path | str) -> bytes:
-    """Return the first bytes of a file of text without a UTF-8 byte order mark.
+    """Remove a UTF-8 byte order mark from the first bytes of a text file.
 
     Raises:
-        BertineError: UTF-16 or UTF-32 by their mark; no text but a workbook, an archive, ….
+        BertineError: the mark of UTF-16 or UTF-32; or not text but a workbook, an archive, ….
     """
     for name, marks in _MARKS.items():
         if raw.startswith(marks):

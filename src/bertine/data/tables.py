@@ -1,9 +1,8 @@
-"""Tables of text: csv, tsv, JSON lines, Parquet and plain lines, read one row at a time.
+"""Read tables of text row by row: csv, tsv, JSON lines, Parquet and plain lines.
 
 Memory holds one row, so a table may be of any length and may come from stdin. Quotes follow
-RFC 4180 in csv and are ordinary characters in tsv; `quotes` turns either around. What is repaired
-on the way (invalid UTF-8, NUL bytes, blank lines) is counted in
-:class:`~bertine.data.lines.TableStats`.
+RFC 4180 in csv and are ordinary characters in tsv; `quotes` reverses either. Repairs (invalid
+UTF-8, NUL bytes, blank lines) are counted in :class:`~bertine.data.lines.TableStats`.
 """
 
 from __future__ import annotations
@@ -57,10 +56,10 @@ from bertine.data.streams import (
 class TableRow:
     """One row: `line` is the number (from 1) of the line it starts on; `values` by column name.
 
-    Values are strings, except in JSON lines and Parquet, where they are what the file says. Of
-    Parquet, `line` is the number of the row. `exact` are the values of a row of text as they
-    stood before it was mended, with bytes that are not UTF-8 as half surrogate pairs, for writing
-    them as they were. None: there is no difference.
+    Values are strings, except in JSON lines and Parquet, where they have the file's types. For
+    Parquet, `line` is the number of the row. `exact` are the values of a row of text before
+    repairs, with bytes that are not UTF-8 as lone surrogates, to be written unchanged. None: there
+    is no difference.
     """
 
     line: int
@@ -69,47 +68,48 @@ class TableRow:
 
     @property
     def as_read(self) -> dict[str, Any]:
-        """The values as they stand in the file."""
+        """The values as they are in the file."""
         return self.exact or self.values
 
 
 class Table:
     """A table opened for reading: iterate once over its :class:`TableRow`; use it in ``with``.
 
-    A column without a name is no obstacle: the further ones are called by blanks, and written
-    without a name again.
+    A column without a name is accepted: the first one has the name "", further ones have names of
+    blanks; they are written without a name.
 
     Args:
         path: a file, plain or compressed (.gz, .zst, .xz), or ``-`` for stdin; or rows in memory.
-        format: ``csv``, ``tsv``, ``jsonl`` or ``text``; otherwise detected from the suffix, and for
-            other suffixes and stdin by the first line: a JSON object, or a header that holds
-            `wanted` or a usual column name, separated by ``;``, tab or ``,``. Anything else is
-            plain text, one text a line, in the column ``text``. JSON lines may be one list of
-            objects. Parquet is recognized by the suffix (.parquet, .pq); what is written in its
-            layout is JSON lines.
-        wanted: columns that must be there, except in plain text, which has but one. They also
-            help to tell a header and its delimiter.
-        quotes: whether ``"`` quotes cells; None means yes, but where a tab separates no, unless
-            the file can be read only so.
-        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
-        header: the names of the columns of a csv or tsv file whose first line is a row already.
+        format: ``csv``, ``tsv``, ``jsonl`` or ``text``; by default detected from the suffix, and
+        for
+            other suffixes and stdin from the first line: a JSON object, or a header with `wanted`
+            or a usual column name, separated by ``;``, tab or ``,``. Anything else is plain text,
+            one text per line, in the column ``text``. JSON lines may be one list of objects.
+            Parquet is recognized by the suffix (.parquet, .pq); output in its layout is JSON lines.
+        wanted: columns that must exist, except in plain text, which has only one. They also help
+            to detect a header and its delimiter.
+        quotes: whether ``"`` quotes cells; None means yes, but no for tab-separated files, unless
+        the
+            file can be read only with quotes.
+        strict: refuse invalid UTF-8 and NUL bytes instead of repairing and counting them.
+        header: the column names of a csv or tsv file whose first line is already a row.
         skip_damaged: leave out rows with the wrong number of cells, and count them.
-        optional: columns in which nothing (null, or in JSON lines no such key) is an empty text.
-            Rows without such a key are counted.
+        optional: columns in which a missing value (null, or in JSON lines no such key) is an empty
+            text. Rows without such a key are counted.
 
     Attributes:
         name: the path as given, or ``<stdin>``.
-        layout: the format that was given or detected.
-        columns: the column names, in order (of a JSON lines table: the keys of its first row).
+        layout: the given or detected format.
+        columns: the column names, in order (for JSON lines: the keys of the first row).
         stats: counts so far; complete after the last row.
-        strict: whether what is damaged is refused, and not mended or left out.
-        class_names: what the numbers in a column, or in its lists, stand for, where the data say
-            it; else empty.
+        strict: whether damaged text is refused instead of repaired or left out.
+        class_names: the names of the numbers in a column, or in its lists, if the data have them;
+            else empty.
 
     Raises:
-        BertineError: the file is missing, empty or not readable, a wanted column is not there,
-            `quotes` is given for what has none; while iterating, a row has the wrong number of
-            cells, broken quotes or broken JSON.
+        BertineError: the file is missing, empty or unreadable, a wanted column does not exist,
+            `quotes` is given for a format without cells; while iterating, a row has the wrong
+            number of cells, invalid quotes or invalid JSON.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Table:
         if str(path) == "-":
             handle = sys.stdin.buffer
         else:
-            inner_suffix(path)  # refuses what is no text
+            inner_suffix(path)  # refuses a file that is not text
             self._stream = self._stack.enter_context(open_stream(Path(path)))
             handle = self._stream.reader
         try:
@@ -206,7 +206,7 @@ class Table:
         self.require(self._wanted)
 
     def _mended(self, value: Any, number: int) -> Any:
-        """Return a text without NUL bytes and half surrogate pairs, as in the other formats."""
+        """Return a text without NUL bytes and lone surrogates, as in the other formats."""
         if isinstance(value, str) and "\0" in value:
             if self.strict:
                 raise BertineError(
@@ -217,7 +217,7 @@ class Table:
         return self._encodable(value, number)
 
     def _encodable(self, value: Any, number: int) -> Any:
-        """Return `value` without half surrogate pairs, also inside lists and objects."""
+        """Return `value` without lone surrogates, also inside lists and objects."""
         if isinstance(value, str):
             return value if encodable(value) else self._mend_surrogates(value, number)
         if isinstance(value, list):
@@ -227,20 +227,20 @@ class Table:
         return value
 
     def allow_empty(self, columns: Sequence[str]) -> None:
-        """Let `columns` be the optional ones from here on, where these are known only when the
-        table is open."""
+        """Make `columns` the optional ones from here on, if they are known only when the table is
+        open."""
         self._optional = tuple(columns)
         self._may_lack = self._optional if self.keys_vary else ()
 
     @property
     def position(self) -> int:
-        """The bytes of a file of csv, tsv, JSON lines or plain text that have been read from disk;
-        0 of everything else."""
+        """The number of bytes read from disk of a csv, tsv, JSON lines or plain text file; 0 for
+        any other source."""
         return 0 if self._stream is None else self._stream.position
 
     @property
     def keys_vary(self) -> bool:
-        """Whether rows may have other keys than the first: those of JSON lines."""
+        """Whether rows may have other keys than the first row: those of JSON lines."""
         return self.layout.kind == "jsonl" and not self._typed
 
     def close(self) -> None:
@@ -262,18 +262,18 @@ class Table:
             yield row
 
     def require(self, columns: Sequence[str]) -> None:
-        """Refuse a table without one of `columns`; optional ones may be missing in the first row
-        of JSON lines.
+        """Refuse a table without one of `columns`; optional ones may be missing in the first row of
+        JSON lines.
 
         Raises:
-            BertineError: one is not there; names the first.
+            BertineError: one does not exist; names the first.
         """
         wanted = [column for column in columns if column not in self._may_lack]
         require_columns(self.name, self.columns, wanted)
 
     def text(self, row: TableRow, column: str) -> str:
-        """Return the value of `column`, which must be there (unless it is optional) and be a
-        string, or nothing (null): an empty text, as an empty cell is."""
+        """Return the value of `column`, which must exist (unless it is optional) and be a string,
+        or null, which is an empty text like an empty cell."""
         if column in self._optional and row.values.get(column) is None:
             return ""
         value = self._value(row, column)
@@ -286,8 +286,8 @@ class Table:
         return value
 
     def label(self, row: TableRow, column: str) -> str:
-        """Return the value of `column` as a label: a string (without surrounding space),
-        number or truth value; not empty."""
+        """Return the value of `column` as a label: a string (without surrounding space), number or
+        truth value; not empty."""
         value = self._value(row, column)
         if isinstance(value, bool):
             return "true" if value else "false"
@@ -304,8 +304,8 @@ class Table:
         raise BertineError(f"{self.name}:{row.line}: the label {column!r} is {what}{needed}")
 
     def has_label(self, row: TableRow, column: str) -> bool:
-        """Return whether there is anything in `column`: no empty cell, no null or NaN, and in JSON
-        lines the key."""
+        """Return whether `column` has a value: the cell is not empty, the value is not null or NaN,
+        and in JSON lines the key exists."""
         value = row.values.get(column)
         if isinstance(value, str):
             return bool(value.strip())
@@ -368,16 +368,16 @@ class Table:
                 self._lines.skip_blank()
 
     def json_row(self, number: int, text: str) -> TableRow:
-        """Make a row of the object that a line of JSON holds; half surrogate pairs are mended and
-        counted.
+        """Convert the object in a line of JSON to a row; lone surrogates are repaired and counted.
 
         Raises:
-            BertineError: it holds none, or lists in lists too deeply; in strict reading also half a
-                surrogate pair.
+            BertineError: it is not an object, or lists are nested too deeply; in strict reading
+            also a
+                lone surrogate.
         """
         if not self._lines.damaged or (clean := mended(text)) == text:
             return TableRow(number, self._json_object(text, number))
-        # An escape could not be told from a byte that is kept as half a pair.
+        # An escape could not be distinguished from a byte kept as a surrogate.
         exact = None if "\\u" in text else json_row(text.replace("\0", ""), self.name)
         return TableRow(number, self._json_object(clean, number), exact)
 
@@ -390,7 +390,7 @@ class Table:
 
     def _json_object(self, line: str, number: int) -> dict[str, Any]:
         values = json_row(line, f"{self.name}:{number}")
-        if "\\u" in line:  # half a character can only come from an escape
+        if "\\u" in line:  # a lone surrogate can only come from an escape
             try:
                 values = self._encodable(values, number)
             except RecursionError as error:
@@ -401,7 +401,7 @@ class Table:
 
     def _mend_surrogates(self, value: str, number: int) -> str:
         if self.strict:
-            # Parquet's reader makes them of bytes that are no UTF-8.
+            # Parquet's reader makes them from bytes that are not UTF-8.
             what = "invalid UTF-8" if is_parquet(self.name) else "half a surrogate pair (\\udXXX)"
             raise BertineError(
                 f"{self.name}:{number}: {what} in a text; mend it, or read without strict"
@@ -428,12 +428,12 @@ class Table:
             yield self._text_row(line, dict(zip(self.columns, values, strict=True)))
 
 
-#: What stands in a text for a byte that is not UTF-8.
+#: The surrogates that represent bytes that are not UTF-8.
 _BYTES = re.compile("[\udc80-\udcff]")
 
 
 def _bytes_in(value: Any) -> Iterator[bytes]:
-    """Yield the texts in a value as the bytes that they were, each with a line end."""
+    """Yield the original bytes of the texts in a value, each with a line end."""
     if isinstance(value, str):
         yield (
             value.encode("utf-8", "surrogateescape" if _BYTES.search(value) else "replace") + b"\n"
@@ -446,7 +446,7 @@ def _bytes_in(value: Any) -> Iterator[bytes]:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """Return the names of columns with blanks for those that have none, one more for each."""
+    """Replace missing column names by blanks, one more blank for each."""
     distinct: list[str] = []
     for name in names:
         blank = not name.strip()

@@ -1,5 +1,4 @@
-"""Tables that say which texts are alike: pairs, pairs with scores, texts with labels, plain
-texts."""
+"""Read tables of similar texts: pairs, pairs with scores, texts with labels, plain texts."""
 
 from __future__ import annotations
 
@@ -31,17 +30,17 @@ USUAL_PAIRS = (
     ("first", "second"),
     *(("title", name) for name in ("body", "text", "abstract")),
 )
-#: First texts of pairs that need no score: what is asked, or named.
+#: Names of a pair's first text for which no score is needed: questions and titles.
 _ASKING = ("query", "anchor", "question", "title")
 _SCORES = ("score", "similarity", "similarity_score", "relatedness_score")
 _LABELS = ("label", "class", "category", "topic")
 _TEXTS = ("text", "sentence")
 _NEGATIVE = "negative"
-#: What is in the name of a column that may say that a pair is no match. Beside a title or a
-#: question the others are a subject, as of news.
+#: Parts of the name of a column that may mark a pair as not matching. For a title or a question
+#: the further names are a subject, as of news.
 _JUDGING = ("label", "duplicate", "relevan", "gold", "target", "judg")
 _SORTING = ("class", "category", "topic")
-#: What is said of each kind.
+#: The description of each kind.
 KINDS: dict[PairKind, str] = {
     "pairs": "pairs of a text and its match",
     "scores": "pairs with a score",
@@ -53,13 +52,13 @@ KINDS: dict[PairKind, str] = {
 
 @dataclass(frozen=True)
 class PairColumns:
-    """The columns of a table that says which texts are alike.
+    """The columns of a table of similar texts.
 
     Attributes:
-        kind: what the rows are.
-        texts: the one column of a text, or the two of a pair.
+        kind: the kind of the rows.
+        texts: the single text column, or the two of a pair.
         negatives: columns of further texts, which do not match the first one.
-        label: the column of the score or of the label; None: there is none.
+        label: the column of the score or of the label; None if there is none.
     """
 
     kind: PairKind
@@ -68,7 +67,7 @@ class PairColumns:
     label: str | None = None
 
     def line(self, source: str) -> str:
-        """Say what was recognized."""
+        """Describe the recognized columns."""
         words = [" + ".join(self.texts)]
         if self.label is not None:
             words.append(self.label)
@@ -80,7 +79,7 @@ class PairColumns:
 @dataclass(frozen=True, slots=True)
 class PairRow:
     """A row: its texts, first the one or two of the pair, then those that do not match; and its
-    score or its label, where the table has them."""
+    score or its label, if the table has them."""
 
     line: int
     texts: tuple[str, ...]
@@ -96,17 +95,18 @@ def find_pair_columns(
     label_column: str | None = None,
     negative_columns: Sequence[str] | str | None = None,
 ) -> PairColumns:
-    """Recognize what the rows of `table` are by the names of its columns, where nobody says.
+    """Recognize the kind of `table` by the names of its columns, unless it is given.
 
     Args:
-        kind: what they are; None: two texts and a score are pairs with scores, two texts are pairs,
-            a text and a label are texts with labels, and a text alone is just that.
+        kind: the kind; None: two texts and a score are pairs with scores, two texts are pairs, a
+        text
+            and a label are texts with labels, and a single text is a plain text.
         text_columns: one or two.
-        label_column: of the score or the label.
+        label_column: the column of the score or the label.
         negative_columns: None: all whose name begins with ``negative``.
 
     Raises:
-        BertineError: a column is not there, or not recognized, or the kind needs others.
+        BertineError: a column is missing or not recognized, or the kind needs other columns.
     """
     names = table.columns
     asked = [negative_columns] if isinstance(negative_columns, str) else negative_columns
@@ -148,7 +148,7 @@ def find_pair_columns(
 
 
 def _refuse_unsaid(table: Table, texts: Sequence[str], negatives: Sequence[str]) -> None:
-    """Refuse two texts beside a label that nobody has spoken of: they may be no match at all.
+    """Refuse two texts with a label column that was not named: some pairs may not match.
 
     Raises:
         BertineError: there is such a column.
@@ -170,7 +170,7 @@ def _text_columns(
     named: Sequence[str] | str | None,
     others: Sequence[str],
 ) -> tuple[str, ...]:
-    """Return the columns of the texts, which are none of `others`."""
+    """Return the columns of the texts, none of which is in `others`."""
     names = [name for name in table.columns if named is not None or name not in others]
     if named is not None:
         listed = (named,) if isinstance(named, str) else tuple(named)
@@ -200,10 +200,10 @@ class PairRows:
     """The rows of a table, read one at a time.
 
     Attributes:
-        columns: what was recognized; known when the table is open.
-        left_out: rows without a text, a score or a label, so far.
-        read: rows that have all, so far.
-        mended: what was mended in the text, for people; known when all rows are read.
+        columns: the recognized columns; known when the table is open.
+        left_out: number of rows so far without a text, a score or a label.
+        read: number of complete rows so far.
+        mended: notes on repairs to the text; known when all rows are read.
     """
 
     source: Source
@@ -219,8 +219,9 @@ class PairRows:
         """Find the columns, without reading the rows.
 
         Raises:
-            BertineError: a column is not there, or not recognized; the rows come from a pipe, which
-                can be read but once.
+            BertineError: a column is missing or not recognized; the rows come from a pipe, which
+            can be
+                read only once.
         """
         if not reads_again(self.source):
             raise BertineError(
@@ -237,7 +238,7 @@ class PairRows:
             return list(table.columns)
 
     def fingerprint(self) -> str:
-        """Return the SHA-256 of all rows, as hex digits; what is left out is counted."""
+        """Compute the SHA-256 of all rows, as hex digits, and count the rows left out."""
         digest = hashlib.sha256()
         for row in self:
             digest.update(repr((row.texts, row.score, row.label)).encode())
@@ -268,7 +269,7 @@ class PairRows:
             self.mended = table.stats.notes(table.name)
 
     def notes(self) -> list[str]:
-        """Say what was left out and mended, when all rows are read."""
+        """Return notes on rows left out and repairs, when all rows are read."""
         if not self.left_out:
             return self.mended
         rows = plural(self.left_out, "row", "without", "without")

@@ -1,5 +1,4 @@
-"""Write a table row by row, in the layout of the one that was read; and tables in memory, for runs
-in other processes."""
+"""Write a table row by row in the layout of the input, and write tables in memory to files."""
 
 from __future__ import annotations
 
@@ -22,25 +21,25 @@ from bertine.data.streams import COMPRESSIONS, encodable
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """Write `value` in JSON, characters as they are; escaped where half a character is among them,
-    which has no UTF-8."""
+    """Write `value` as JSON, characters unescaped; escaped if there are lone surrogates, which have
+    no UTF-8."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     return text if encodable(text) else json.dumps(value, indent=indent)
 
 
-#: How a file is opened in which bytes that are not UTF-8 are written as they were read
+#: The error handler that writes bytes that are not UTF-8 as they were read
 #: (:attr:`~bertine.data.tables.TableRow.exact`).
 AS_READ = "surrogateescape"
 
 
 class TableWriter:
     """A writer of rows in a :class:`TableLayout`. A plain-text row is written with its text last,
-    after the other columns and tabs, so that it can be cut apart again whatever the text holds.
-    Bytes that are not UTF-8 are written as they were read where the handle is opened for it
-    (:data:`AS_READ`), else as U+FFFD.
+    after the other columns and tabs, so that it can be split again for any text. Bytes that are not
+    UTF-8 are written as they were read if the handle is opened for it (:data:`AS_READ`), else as
+    U+FFFD.
 
     Args:
-        header: write that of csv and tsv; not where rows are added to some that are there.
+        header: write the header of csv and tsv; false when appending rows.
     """
 
     def __init__(
@@ -52,8 +51,7 @@ class TableWriter:
             self._write_cells([name if name.strip() else "" for name in self.columns])
 
     def write(self, values: Mapping[str, Any]) -> None:
-        """Write one row; csv and tsv need a value for every column, of which None is an empty
-        cell."""
+        """Write one row; csv and tsv need a value for every column, where None is an empty cell."""
         if self.layout.kind == "jsonl":
             self._write_line(_json_as_read(values))
         elif self.layout.kind == "text":
@@ -65,7 +63,7 @@ class TableWriter:
     def _write_cells(self, cells: Sequence[str]) -> None:
         delimiter = self.layout.delimiter
         if self.layout.quotes:
-            # A lone empty cell would be a blank line, which readers skip.
+            # A single empty cell would be a blank line, which readers skip.
             alone = len(cells) == 1
             cells = [_quoted(cell, delimiter, force=alone and not cell) for cell in cells]
         else:
@@ -87,14 +85,15 @@ class TableWriter:
 def open_writer(
     path: str | Path, layout: TableLayout, columns: Sequence[str]
 ) -> Iterator[TableWriter]:
-    """Open a :class:`TableWriter` to `path` (complete or not there at all), or to stdout for ``-``.
+    """Open a :class:`TableWriter` to `path` (complete or missing, never partial), or to stdout for
+    ``-``.
 
-    JSON lines become Parquet where `path` is so called, `columns` before any others: a column's
-    type must hold all of its values, so it is made of all rows in the end.
+    JSON lines become Parquet if `path` is named so, with `columns` first: a column's type must hold
+    all of its values, so it is determined from all rows at the end.
 
     Raises:
-        BertineError: `path` is a folder, called as a compressed file, or as Parquet and the layout
-            is another, or it is a device or a pipe; it cannot be written.
+        BertineError: `path` is a folder, is named as a compressed file, or as Parquet with another
+            layout, or for Parquet is a device or a pipe; or it cannot be written.
     """
     if str(path) == "-":
         with _written_as_read():
@@ -122,8 +121,8 @@ def open_writer(
 
 @contextlib.contextmanager
 def _written_as_read() -> Iterator[None]:
-    """Let stdout, where it is no terminal, be written to as :data:`AS_READ` says; in another
-    encoding than UTF-8 what it lacks is escaped, which is said."""
+    """Make stdout, unless it is a terminal, accept text for :data:`AS_READ`; characters that its
+    encoding lacks are escaped, which is noted."""
     stream = sys.stdout
     if not isinstance(stream, TextIOWrapper):
         yield
@@ -143,16 +142,16 @@ def _written_as_read() -> Iterator[None]:
 
 
 def is_stream(path: str | Path) -> bool:
-    """Return whether it is stdout (``-``), a device or a pipe: written to, as it cannot be
+    """Return whether it is stdout (``-``), a device or a pipe, which is written to instead of being
     replaced."""
     return str(path) == "-" or (Path(path).exists() and not Path(path).is_file())
 
 
 def check_output(path: str | Path) -> None:
-    """Refuse a folder and the name of a compressed file: at once, not when all is answered.
+    """Refuse a folder and the name of a compressed file before any work is done.
 
     Raises:
-        BertineError: it is one.
+        BertineError: it is refused.
     """
     if Path(path).is_dir():
         raise BertineError(f"{path}: is a folder; name a file in it")
@@ -164,7 +163,7 @@ def check_output(path: str | Path) -> None:
 
 
 def _json_as_read(values: Mapping[str, Any]) -> str:
-    """Write a row in JSON as :func:`json_text` does, but for bytes that were no UTF-8."""
+    """Write a row as JSON like :func:`json_text`, but keep bytes that are not UTF-8."""
     text = json.dumps(values, ensure_ascii=False)
     try:
         text.encode("utf-8", AS_READ)
@@ -184,7 +183,7 @@ def _quoted(cell: str, delimiter: str, *, force: bool) -> str:
 
 
 def write_given(data: InMemoryTable | InMemorySplits, folder: Path) -> Path:
-    """Write tables as JSON lines, ``train.jsonl`` and so on; numbers of classes become their names.
+    """Write tables as JSON lines, ``train.jsonl`` and so on, with names in place of class numbers.
 
     Returns:
         The file of the one table, or the folder of several parts.
