@@ -1,6 +1,7 @@
-"""Tokens that files next to a vocabulary add to it, read as `transformers` reads them: those of
-``added_tokens_decoder`` in tokenizer_config.json; of older folders those of added_tokens.json and
-special_tokens_map.json. A text is divided at them before anything else.
+"""Read the tokens that files next to a vocabulary add to it, as `transformers` reads them.
+
+These are the tokens of ``added_tokens_decoder`` in tokenizer_config.json; in older folders those of
+added_tokens.json and special_tokens_map.json. A text is split at them first.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ from bertine.tokenization.base import Kind
 SETTINGS, NAMED, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 
 _DECODER = "added_tokens_decoder"
-#: Special tokens without names of their own, as newer versions and older ones call them.
+#: The settings for unnamed special tokens, in newer and older versions.
 _MORE = _EXTRA, _ADDITIONAL = ("extra_special_tokens", "additional_special_tokens")
-#: So many tokens are named in a message.
+#: Most tokens named in a message.
 _SHOWN = 5
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 @dataclass(frozen=True)
 class NamedToken:
-    """A token that a file next to a vocabulary names.
+    """A token named by a file next to a vocabulary.
 
     Attributes:
         content: its text.
-        index: its id; None: the one that the vocabulary has, else the next one.
-        flags: how it is looked for in a text, those that are true.
-        needed: whether it is added where the vocabulary has it not.
-        decisive: whether its flags go before those of a tokenizer.json.
+        index: its id; None: its id in the vocabulary, else the next free one.
+        flags: the flags of its search in a text that are true.
+        needed: whether it is added if the vocabulary lacks it.
+        decisive: whether its flags override those of a tokenizer.json.
     """
 
     content: str
@@ -46,8 +47,8 @@ class NamedToken:
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Read what tokenizer_config.json says, special_tokens_map.json where it counts, and the class
-    of the tokenizer where config.json alone names it; {} where there is nothing."""
+    """Read tokenizer_config.json, special_tokens_map.json where it applies, and the tokenizer class
+    if only config.json names it; {} if there are none."""
     settings: dict[str, Any] = {}
     if (folder / SETTINGS).is_file():
         settings = read_json_object(folder / SETTINGS)
@@ -63,20 +64,20 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def content_of(token: Any) -> str | None:
-    """Return the text of a token as the files write it, a string or an object; None: it is none."""
+    """Return the text of a token, written as a string or an object; None if it is neither."""
     text = token.get("content") if isinstance(token, dict) else token
     return text if isinstance(text, str) and text else None
 
 
 def named_tokens(folder: Path, settings: Mapping[str, Any]) -> list[NamedToken]:
-    """List the tokens that the files of a folder name, those with ids in their order first.
+    """List the tokens that the files of a folder name, those with ids first, in order.
 
     Args:
-        folder: of the vocabulary.
-        settings: what :func:`read_settings` read there.
+        folder: the folder of the vocabulary.
+        settings: the result of :func:`read_settings`.
 
     Raises:
-        BertineError: something there is no token.
+        BertineError: an entry is not a token.
     """
     more = {key: list(_more(folder / SETTINGS, settings, key)) for key in _MORE}
     special = [*more[_EXTRA], *_named(settings)]
@@ -84,14 +85,14 @@ def named_tokens(folder: Path, settings: Mapping[str, Any]) -> list[NamedToken]:
     if settings.get(_DECODER) is not None:
         tokens += _of_decoder(folder / SETTINGS, settings[_DECODER])
     elif (folder / ADDED).is_file():
-        # Those of an older special_tokens_map.json are not among the special ones there.
+        # The tokens of an older special_tokens_map.json are not among the special ones there.
         tokens += _of_added(folder / ADDED, {token.content for token in special})
     return [*sorted(tokens, key=lambda token: token.index or 0), *special, *more[_ADDITIONAL]]
 
 
 def _named(settings: Mapping[str, Any]) -> Iterator[NamedToken]:
-    """Yield the tokens that have names, ``bos_token`` for one: of those that the vocabulary has not
-    no model has learnt anything."""
+    """Yield the named tokens, such as ``bos_token``: if the vocabulary lacks them, no model has
+    been trained with them."""
     for key, value in settings.items():
         if key.endswith("_token") and (content := content_of(value)):
             yield NamedToken(content, None, {"special": True}, needed=False)
@@ -134,10 +135,10 @@ def _flags(file: Path, token: Any) -> dict[str, bool]:
 
 
 def add_tokens(file: Path, value: dict[str, Any], tokens: Sequence[NamedToken]) -> None:
-    """Add tokens to the contents of a tokenizer.json, `value`, those that it has not.
+    """Add missing tokens to `value`, the contents of a tokenizer.json.
 
     Raises:
-        BertineError: an id is not the one that a token has, or would get; `file` names the
+        BertineError: an id differs from the one that a token has, or would get; `file` names the
             vocabulary.
     """
     ids = _ids(value["model"].get("vocab"))
@@ -170,8 +171,8 @@ def add_tokens(file: Path, value: dict[str, Any], tokens: Sequence[NamedToken]) 
 
 
 def _ids(vocab: Any) -> dict[str, int]:
-    """Return the ids of the tokens of a vocabulary, which has them, or lists pieces with their
-    scores; without what is none, which whoever reads the vocabulary refuses."""
+    """Return the ids of a vocabulary's tokens, given as such or as a list of pieces with scores;
+    without invalid entries, which the reader of the vocabulary refuses."""
     if isinstance(vocab, list):
         vocab = {
             str(entry[0]): at for at, entry in enumerate(vocab) if isinstance(entry, list) and entry
@@ -183,8 +184,8 @@ def _ids(vocab: Any) -> dict[str, int]:
 def with_tokens(
     kind: Kind, file: Path, settings: dict[str, Any], tokens: Sequence[NamedToken]
 ) -> Kind:
-    """Return a kind that was read from a vocabulary `file`, with tokens added to it; itself, where
-    they are its own special tokens."""
+    """Return a kind read from a vocabulary `file`, with tokens added to it; the kind itself if they
+    are its own special tokens."""
     if {token.content for token in tokens} <= set(kind.special.tokens):
         return kind
     value = json.loads(kind.backend.to_str())

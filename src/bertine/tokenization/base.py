@@ -1,8 +1,8 @@
-"""What the kinds of tokenizers have in common, and what each of them says by itself.
+"""Define what all kinds of tokenizers share: piece names, templates, and the class `Kind`.
 
-All of them stand on Hugging Face's `tokenizers`. A kind is one file that says how its files are
-read, checked and written, where its special tokens stand, how text is divided into words that are
-tokenized by themselves, and where a long text may be cut; :class:`bertine.Tokenizer` does the rest.
+All kinds use Hugging Face's `tokenizers`. A kind defines how its files are read, checked and
+written, where its special tokens are placed, how text is split into independently tokenized
+words, and where a long text may be cut; :class:`bertine.Tokenizer` does the rest.
 """
 
 from __future__ import annotations
@@ -29,22 +29,21 @@ from bertine.data.streams import EncodingCheck
 
 # Names of pieces, for people: how a table, a page or an answer shows a piece of a word.
 #
-# A piece that goes on with the word before it has ``##`` in front of its characters, as in BERT's
-# vocabularies, whatever its own vocabulary has there: ``un`` and ``##even`` are one word, of
-# which RoBERTa's vocabulary has ``Ġun`` and ``even``. These names are what answers and files hold
-# (:attr:`bertine.Tokenizer.names`), so that reports can join pieces without the vocabulary they
-# are from.
+# A piece that continues the word before it has ``##`` before its characters, as in BERT's
+# vocabularies, regardless of its own vocabulary: ``un`` and ``##even`` are one word; RoBERTa's
+# vocabulary has ``Ġun`` and ``even``. Answers and files hold these names
+# (:attr:`bertine.Tokenizer.names`), so that reports can join pieces without the vocabulary.
 
 _MARK = "##"
 
 
 def marked(characters: str) -> str:
-    """Return the name of a piece with these characters that goes on with a word."""
+    """Return the name of a piece with these characters that continues a word."""
     return _MARK + characters
 
 
 def goes_on(name: str) -> bool:
-    """Return whether a piece goes on with the word before it."""
+    """Return whether a piece continues the word before it."""
     return len(name) > len(_MARK) and name.startswith(_MARK)
 
 
@@ -54,16 +53,16 @@ def bare(name: str) -> str:
 
 
 def run_together(names: Iterable[str]) -> str:
-    """Join pieces into words, with a space between two words."""
+    """Join pieces into words, separated by spaces."""
     return "".join(bare(name) if goes_on(name) else f" {name}" for name in names).removeprefix(" ")
 
 
-# Put the special tokens around one text and around two.
+# Templates: put the special tokens around one text and around two.
 #
 # A model reads its texts between special tokens: BERT ``[CLS] a [SEP] b [SEP]``, RoBERTa ``<s> a
 # </s></s> b </s>``, GPT-1 ``_start_ a _delimiter_ b _classify_``, XLNet ``a <sep> b <sep>
-# <cls>``. A :class:`Template` says where they stand. Whoever needs a sequence, its length, its
-# segments or the place of a text in it asks the template, and counts nothing.
+# <cls>``. A :class:`Template` holds their places. Code that needs a sequence, its length, its
+# segments or the position of a text in it asks the template.
 
 Ids = npt.NDArray[np.int32]
 Segments = npt.NDArray[np.int8]
@@ -72,14 +71,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Frame:
-    """The special tokens of a sequence that is made of a number of texts.
+    """The special tokens of a sequence of a given number of texts.
 
     Attributes:
-        before: ids in front of the first text.
-        between: ids between two texts that follow each other.
-        after: ids behind the last text.
+        before: ids before the first text.
+        between: ids between two consecutive texts.
+        after: ids after the last text.
         marks: the segment of each of these ids and of each text, in the order of the sequence;
-            None: 0 throughout.
+            None: 0 for all.
     """
 
     before: tuple[int, ...]
@@ -92,7 +91,8 @@ class Frame:
         return len(self.before) + (texts - 1) * len(self.between) + len(self.after)
 
     def starts(self, lengths: Sequence[int]) -> list[int]:
-        """Return the place of each text's first piece in a sequence of texts of these lengths."""
+        """Return the position of each text's first piece in a sequence of texts of these
+        lengths."""
         places, place = [], len(self.before)
         for length in lengths:
             places.append(place)
@@ -117,8 +117,8 @@ class Frame:
         return ids + list(self.after)
 
     def lay(self, texts: Sequence[Sequence[T]], special: T) -> list[T]:
-        """Return a sequence of values: those of each text's pieces, and `special` in the place of
-        each special token."""
+        """Return a sequence of values: those of each text's pieces, and `special` for each special
+        token."""
         values = [special] * len(self.before)
         for number, text in enumerate(texts):
             values += [special] * (len(self.between) if number else 0)
@@ -126,7 +126,8 @@ class Frame:
         return values + [special] * len(self.after)
 
     def segments(self, lengths: Sequence[int]) -> Segments:
-        """Return the segment (token type) of each place of a sequence of texts of these lengths."""
+        """Return the segment (token type) of each position in a sequence of texts of these
+        lengths."""
         total = sum(lengths) + self.added(len(lengths))
         if self.marks is None:
             return np.zeros(total, np.int8)
@@ -135,24 +136,25 @@ class Frame:
 
 @dataclass(frozen=True)
 class Template:
-    """The places of the special tokens of a vocabulary; each None is a text.
+    """The places of a vocabulary's special tokens; each None is a text.
 
-    Segments are counted for every template, whether or not a model reads them: 0 is the first text
-    with the special tokens before and behind it, 1 begins at the first piece of the second text.
-    (So of RoBERTa's two separators both belong to the first text.) A model that has them otherwise
-    names them.
+    Segments are defined for every template, even if a model does not read them: 0 is the first text
+    with the special tokens before and after it, 1 begins at the first piece of the second text.
+    (So both of RoBERTa's separators belong to the first text.) A model with other segments names
+    them.
 
     Attributes:
         single: the sequence of one text.
         pair: the sequence of two texts.
-        separator: stands between two stretches of running text, the end of one document and the
-            beginning of the next, in a sequence of pre-training; None: nothing does.
+        separator: the token between two stretches of running text, the end of one document and the
+            beginning of the next, in a sequence of pre-training; None: no token.
         single_segments: the segment of each entry of `single`; None: as above.
         pair_segments: the segment of each entry of `pair`; None: as above.
 
     Raises:
-        ValueError: there is not one text in `single`, not two in `pair`, or not a segment for each
-            entry.
+        ValueError: `single` does not have one text, `pair` does not have two, or the segments do
+        not
+            match the entries.
     """
 
     single: tuple[int | None, ...]
@@ -173,8 +175,8 @@ class Template:
 
     @property
     def sums_up_at_end(self) -> bool:
-        """Whether nothing stands before a text, so that the token whose state stands for the whole
-        sequence is the last one, and not the first."""
+        """Whether no token precedes a text, so that the last token's state, and not the first
+        one's, represents the whole sequence."""
         return self.single[0] is None
 
     @cached_property
@@ -187,12 +189,12 @@ class Template:
 
     @property
     def first_id(self) -> int | None:
-        """The id that the sequence of a single text begins with; None: it begins with the text."""
+        """The first id of a sequence of one text; None if it begins with the text."""
         return self.one.before[0] if self.one.before else None
 
     @property
     def last_id(self) -> int | None:
-        """The id that the sequence of a single text ends with; None: it ends with the text."""
+        """The last id of a sequence of one text; None if it ends with the text."""
         return self.one.after[-1] if self.one.after else None
 
     @cached_property
@@ -206,7 +208,7 @@ class Template:
 
     @cached_property
     def running(self) -> Frame:
-        """The special tokens around running text of one document or of several, all of it one
+        """The special tokens around running text of one or several documents, all of one
         segment."""
         between = () if self.separator is None else (self.separator,)
         return Frame(self.one.before, between, self.one.after)
@@ -224,7 +226,7 @@ class Template:
 
         Args:
             first: the ids of a text's pieces.
-            second: those of the second text of a pair.
+            second: the ids of the second text of a pair.
 
         Returns:
             The ids of the sequence, int32, and its segments, int8.
@@ -256,9 +258,9 @@ def _ids(entries: Sequence[int | None]) -> tuple[int, ...]:
     return tuple(index for index in entries if index is not None)
 
 
-# `tokenizers` warns at every fork after its threads have been used, unless this variable is set;
-# and threads that did not survive a fork would be waited for without end. So: threads here (unless
-# the user says otherwise), none in a child made by fork.
+# `tokenizers` warns at every fork after its threads have been used unless this variable is set,
+# and a child would wait forever for threads that do not survive a fork. So threads are enabled here
+# (unless the user disables them) and disabled in a forked child.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
@@ -266,21 +268,21 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-#: Bytes of a file of tokens or of merges; a vocab.txt with a million pieces has about 10 MB.
+#: Most bytes of a file of tokens or merges; a vocab.txt with a million pieces has about 10 MB.
 _MAX_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """The special tokens of a vocabulary, by what they are for.
+    """The special tokens of a vocabulary, by purpose.
 
     Attributes:
         pad: fills short sequences.
-        unk: stands for what the vocabulary has not; None: it has everything.
-        cls: the state of its place stands for the whole sequence.
+        unk: represents text that the vocabulary lacks; None: it lacks nothing.
+        cls: its state represents the whole sequence.
         sep: ends a text.
-        mask: hides a token; None: the models of this vocabulary fill no masks.
-        start: begins a sequence, where `cls` does not; None: it does, or nothing does.
+        mask: hides a token; None: models with this vocabulary do not fill masks.
+        start: begins a sequence, if `cls` does not; None: `cls` does, or no token does.
     """
 
     pad: str
@@ -292,28 +294,28 @@ class SpecialTokens:
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """Each of them once."""
+        """The special tokens without duplicates."""
         named = (self.pad, self.unk, self.cls, self.sep, self.mask, self.start)
         return tuple(dict.fromkeys(token for token in named if token is not None))
 
 
 class Kind(ABC):
-    """One kind of tokenizer, with a vocabulary and settings.
+    """A kind of tokenizer, with a vocabulary and settings.
 
     Attributes:
-        name: of the kind, as the command line says it.
+        name: of the kind, as on the command line.
         title: of the kind, for people.
         model: the name of its model in a tokenizer.json.
-        vocabularies: the files that together make a folder readable without a tokenizer.json, or
-            each of several such groups.
-        suffix: the ending of other files' names that are read as the first of these; "": none.
-        keeps_spaces: whether the space before a word is a part of the word's first piece, so that
-            a text has other pieces in the middle of a text than by itself.
+        vocabularies: groups of files, each of which makes a folder readable without a
+        tokenizer.json. suffix: the suffix of files with other names that are read as the first of
+        these; "": none. keeps_spaces: whether the space before a word belongs to the word's first
+        piece, so that the
+            first word of a text has other pieces than in the middle of a text.
         backend: the object of the `tokenizers` library; not to be changed.
         special: the special tokens.
         cut: matches where a text may be cut in two without a change to its pieces: the first part
             ends where the match does.
-        lowercase, strip_accents, split_chinese: the normalization, where there is one.
+        lowercase, strip_accents, split_chinese: the normalization, if there is one.
     """
 
     name: ClassVar[TokenizerKind]
@@ -334,26 +336,27 @@ class Kind(ABC):
 
     @classmethod
     def is_of_json(cls, value: Mapping[str, Any]) -> bool:
-        """Return whether the contents of a tokenizer.json are of this kind, and not of another one
-        with the same :attr:`model`."""
+        """Return whether the contents of a tokenizer.json are of this kind, not of another one with
+        the same :attr:`model`."""
         model = value.get("model")
         return isinstance(model, dict) and model.get("type") == cls.model
 
     @classmethod
     def is_of_files(cls, path: Path) -> bool:
         """Return whether the files of :attr:`vocabularies` in a folder, or one of them, are of this
-        kind, and not of another one that calls its files alike."""
+        kind, not of another one with the same file names."""
         return True
 
     @classmethod
     @abstractmethod
     def from_json(cls, file: Path, value: dict[str, Any], config: dict[str, Any]) -> Kind:
-        """Make the kind of a tokenizer.json.
+        """Create the kind from a tokenizer.json.
 
         Args:
             file: its path, for messages.
             value: its contents; may be changed.
-            config: the contents of the tokenizer_config.json beside it, which goes before.
+            config: the contents of the tokenizer_config.json in the same folder, which takes
+            precedence.
 
         Raises:
             BertineError: it is not of this kind, or something in it cannot be used.
@@ -362,7 +365,8 @@ class Kind(ABC):
     @classmethod
     @abstractmethod
     def from_vocabulary(cls, path: Path, config: dict[str, Any]) -> tuple[Kind, Path]:
-        """Make the kind of one of :attr:`vocabularies` in a folder, or of the first of its files.
+        """Create the kind from one of :attr:`vocabularies` in a folder, or from the first of its
+        files.
 
         Returns:
             The kind, and the file that messages name.
@@ -381,7 +385,7 @@ class Kind(ABC):
 
     @abstractmethod
     def continues(self, token: str) -> bool:
-        """Return whether a token that is not special goes on with the word before it."""
+        """Return whether a token that is not special continues the word before it."""
 
     @abstractmethod
     def name_of(self, token: str) -> str:
@@ -389,41 +393,39 @@ class Kind(ABC):
 
     @abstractmethod
     def words(self, texts: Sequence[str]) -> tuple[list[list[str]], list[int]]:
-        """Divide texts into words that have the same pieces whatever stands around them.
+        """Split texts into words that have the same pieces regardless of their neighbours.
 
         Returns:
-            The words of each text, and the numbers of texts that cannot be divided, which have
-            none.
+            The words of each text, and the indices of texts that cannot be split, which have none.
         """
 
     @property
     def encoder(self) -> tokenizers.Tokenizer:
-        """The object of the library that tokenizes what :meth:`prepared` returns."""
+        """The library's object that tokenizes the result of :meth:`prepared`."""
         return self.backend
 
     def prepared(self, texts: Sequence[str]) -> Sequence[str]:
-        """Return what is given to the library for each text."""
+        """Return the text to give to the library for each text."""
         return texts
 
     def as_word(self, word: str) -> str:
-        """Return the text whose pieces are those that `word` has in the middle of a text."""
+        """Return the text whose pieces are those of `word` in the middle of a text."""
         return word
 
     def shortened(self, part: str) -> str:
-        """Return a text with the same pieces as `part`, which is long, at less cost if there is
-        one."""
+        """Return a cheaper text with the same pieces as `part`, which is long, if there is one."""
         return part
 
     def spans(
         self, ids: Sequence[int], offsets: list[tuple[int, int]], text: str
     ) -> list[tuple[int, int]]:
-        """Return the characters (begin, end) of `text` that each piece comes from, given what the
-        library says of them."""
+        """Return the characters (begin, end) of `text` for each piece, given the library's
+        offsets."""
         return offsets
 
     def kept_lengths(self, first: int, second: int, room: int | None) -> tuple[int, int]:
-        """Tell how many pieces of each text of a pair are kept where there is `room` for so many;
-        `second` is 0 for single texts."""
+        """Return how many pieces of each text of a pair are kept if there is `room` for this
+        number; `second` is 0 for single texts."""
         return longest_first(first, second, room)
 
     @abstractmethod
@@ -432,7 +434,7 @@ class Kind(ABC):
 
     @abstractmethod
     def settings(self) -> list[Any]:
-        """Return what ids depend on besides the tokens, as JSON values."""
+        """Return the settings that ids depend on, in addition to the tokens, as JSON values."""
 
     @abstractmethod
     def files(self, tokens: Sequence[str]) -> dict[str, str]:
@@ -440,15 +442,15 @@ class Kind(ABC):
 
     @abstractmethod
     def config(self, one_type: bool = False) -> dict[str, Any]:
-        """Return what `transformers` wants in a tokenizer_config.json.
+        """Return the tokenizer_config.json that `transformers` needs.
 
         Args:
-            one_type: the model has one token type, so that it is to be given none.
+            one_type: the model has one token type, so no token types are to be passed to it.
         """
 
     def with_task_tokens(self) -> Kind | None:
-        """Return the same vocabulary, and behind it the special tokens that stand around texts and
-        between them; None: it has them, or its kind adds none."""
+        """Return the same vocabulary, followed by the special tokens around and between texts; None
+        if it has them, or its kind adds none."""
         return None
 
     def extends(self, other: Kind) -> bool:
@@ -456,26 +458,26 @@ class Kind(ABC):
         return False
 
     def parts_of(self, token: str, known: Callable[[str], int | None]) -> list[int]:
-        """Return the ids of the pieces that make up the `token` of another vocabulary; empty where
-        they do not.
+        """Return the ids of the pieces that make up the `token` of another vocabulary; empty if
+        they do not make it up.
 
         Args:
-            token: of a vocabulary that extends this one.
-            known: the id of a token in this one.
+            token: a token of a vocabulary that extends this one.
+            known: returns the id of a token in this vocabulary.
         """
         return []
 
 
 def longest_first(first: int, second: int, room: int | None) -> tuple[int, int]:
-    """Cut the longer of two texts to fit, one piece after the other, the second where both are
-    equal (``_truncate_seq_pair`` in google-research/bert, ``run_classifier.py``).
+    """Cut the longer of two texts to fit, one piece at a time, the second if both are equal
+    (``_truncate_seq_pair`` in google-research/bert, ``run_classifier.py``).
 
     Returns:
-        How many pieces of each are kept.
+        The number of pieces of each that are kept.
     """
     if room is None or first + second <= room:
         return first, second
-    # Cut the longer down to the other; from there the cuts alternate, the second first.
+    # Cut the longer down to the other; then the cuts alternate, the second first.
     if first > second:
         first = max(second, room - second)
     else:
@@ -491,7 +493,7 @@ def check_special_tokens(
 
     Args:
         needed: the special tokens.
-        what: needs them, in words.
+        what: what needs them, in words.
         source: names the vocabulary in the message.
 
     Raises:
@@ -507,10 +509,10 @@ def check_special_tokens(
 
 
 def check_vocab(file: Path, vocab: Any) -> dict[str, int]:
-    """Check the ids by token of a file.
+    """Check a file's mapping of tokens to ids.
 
     Raises:
-        BertineError: they are none.
+        BertineError: they are not valid.
     """
     if not isinstance(vocab, dict) or not vocab:
         raise BertineError(f"{file}: vocab in its model must be an object of ids by token")
@@ -541,10 +543,10 @@ def check_part(
 
 
 def check_switches(file: Path, config: dict[str, Any], names: Iterable[str]) -> None:
-    """Check settings of the tokenizer_config.json beside `file`.
+    """Check settings of the tokenizer_config.json next to `file`.
 
     Raises:
-        BertineError: one is given that is neither true nor false.
+        BertineError: a setting is neither true nor false.
     """
     for name in names:
         if not isinstance(config.get(name), bool | None):
@@ -555,7 +557,7 @@ def check_switches(file: Path, config: dict[str, Any], names: Iterable[str]) -> 
 
 
 def state_of(part: Any) -> dict[str, Any] | None:
-    """Return the JSON values of a normalizer or pre-tokenizer of the library; None of none."""
+    """Return the JSON values of a normalizer or pre-tokenizer of the library; None for None."""
     if part is None:
         return None
     value: dict[str, Any] = json.loads(part.__getstate__())
@@ -563,8 +565,8 @@ def state_of(part: Any) -> dict[str, Any] | None:
 
 
 def override(file: Path, part: dict[str, Any], key: str, name: str, value: Any) -> None:
-    """Put what tokenizer_config.json has under `name` into a part of a tokenizer.json, with a
-    warning where the two differ."""
+    """Set a part of a tokenizer.json to the value of `name` in tokenizer_config.json, with a
+    warning if the two differ."""
     if value != part.get(key):
         logger.warning(
             f"{file.parent}: tokenizer_config.json has {name} {value}, "
@@ -574,10 +576,10 @@ def override(file: Path, part: dict[str, Any], key: str, name: str, value: Any) 
 
 
 def read_lines(file: Path, what: str, name: str) -> list[str]:
-    """Read the lines of a file of the vocabulary.
+    """Read the lines of a vocabulary file.
 
     Args:
-        what: is in it, and `name` the usual name of such a file, for messages.
+        what: the file's contents, and `name` the usual name of such a file, for messages.
 
     Raises:
         BertineError: it cannot be read, or is not UTF-8.
@@ -591,7 +593,7 @@ def read_lines(file: Path, what: str, name: str) -> list[str]:
 
 
 def divides_words(value: Mapping[str, Any]) -> bool:
-    """Return whether a tokenizer.json with BPE marks the ends of words, and is of no bytes."""
+    """Return whether a tokenizer.json with BPE marks the ends of words and is not byte-level."""
     before = value.get("pre_tokenizer")
     of_bytes = isinstance(before, dict) and before.get("type") == "ByteLevel"
     return bool(value["model"].get("end_of_word_suffix")) and not of_bytes
@@ -601,7 +603,7 @@ def read_merges(file: Path) -> list[tuple[str, str]]:
     """Read a merges.txt: pairs of tokens, the first to be merged first.
 
     Raises:
-        BertineError: it cannot be read, or a line is no pair.
+        BertineError: it cannot be read, or a line is not a pair.
     """
     merges: list[tuple[str, str]] = []
     for number, line in enumerate(read_lines(file, "merges", "merges.txt"), 1):
@@ -622,7 +624,7 @@ def check_added_tokens(file: Path, tokens: Any) -> None:
     """Check the ``added_tokens`` of a tokenizer.json.
 
     Raises:
-        BertineError: they are no list of tokens.
+        BertineError: they are not a list of tokens.
     """
     for token in [] if tokens is None else tokens if isinstance(tokens, list) else [None]:
         if (
@@ -638,16 +640,16 @@ def check_added_tokens(file: Path, tokens: Any) -> None:
 
 
 def backend_of(file: Path, value: dict[str, Any]) -> tokenizers.Tokenizer:
-    """Make the object of the library from the contents of a tokenizer.json, which are changed.
+    """Create the library's object from the contents of a tokenizer.json, which are changed.
 
     Raises:
         BertineError: the library refuses it.
     """
-    # Given anew in any case (:class:`bertine.Tokenizer`). What a file says of padding may ask the
-    # library for more memory than there is, which ends the process.
+    # Always set again later (:class:`bertine.Tokenizer`). A file's padding settings may make the
+    # library request more memory than there is, which ends the process.
     for part in ("truncation", "padding", "post_processor", "decoder"):
         value[part] = None
     try:
         return tokenizers.Tokenizer.from_str(json.dumps(value))
-    except Exception as error:  # `tokenizers` raises nothing more exact
+    except Exception as error:  # `tokenizers` raises no narrower class
         raise BertineError(f"{file}: not a tokenizer ({error})") from error

@@ -1,7 +1,7 @@
-"""Byte-level BPE, the kind of tokenizer of RoBERTa, BART, GPT-2 and ModernBERT.
+"""Tokenize by byte-level BPE, as RoBERTa, BART, GPT-2 and ModernBERT do.
 
 A text is its UTF-8 bytes, each written as a printable character (a space is ``Ġ``), so nothing is
-unknown; nothing is normalized, unless a file asks for NFC. It is divided into words, numbers, marks
+unknown; nothing is normalized, unless a file requires NFC. It is split into words, numbers, marks
 and white space, where one space before a word belongs to the word; in each part the pair of pieces
 that was learnt first is merged, until no pair is known (Radford et al. 2019, section 2.2;
 openai/gpt-2, ``encoder.py``; Liu et al. 2019, section 4.4).
@@ -36,57 +36,57 @@ from bertine.tokenization.base import (
 )
 from bertine.tokenization.wordpiece import SPECIAL_TOKENS
 
-# Imported after `kind`, which says how `tokenizers` is to use threads.
+# Imported after `base`, which sets the threads of `tokenizers`.
 import tokenizers  # isort: skip
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors  # isort: skip
 
-#: The special tokens of RoBERTa, in the order in which a vocabulary begins with them; the mask is
-#: its last token.
+#: The special tokens of RoBERTa in the order in which its vocabulary begins; the mask is its last
+#: token.
 SPECIAL = SpecialTokens("<pad>", "<unk>", "<s>", "</s>", BYTE_BPE_MASK)
 FIRST_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")
 
-#: GPT-2's one special token, and its part in all of theirs; there is neither a mask nor anything
-#: unknown.
+#: GPT-2's only special token, which it uses for all purposes; there is no mask and no unknown
+#: token.
 _END_OF_TEXT = "<|endoftext|>"
 GPT2_SPECIAL = SpecialTokens(_END_OF_TEXT, None, _END_OF_TEXT, _END_OF_TEXT, None)
 
-#: Special tokens that are called as BERT's, and stand where BERT's do (ModernBERT).
+#: Special tokens with BERT's names and places (ModernBERT).
 BERT_SPECIAL = SpecialTokens(*SPECIAL_TOKENS)
-#: Whose special tokens a vocabulary of this kind can be trained with, and those with which it then
-#: begins.
+#: The styles of special tokens with which a vocabulary of this kind can be trained, and the tokens
+#: with which it then begins.
 STYLES: Mapping[SpecialStyle, tuple[SpecialTokens, tuple[str, ...]]] = {
     "roberta": (SPECIAL, FIRST_TOKENS),
     "bert": (BERT_SPECIAL, SPECIAL_TOKENS[:-1]),
 }
 
-#: How the byte of a space is written.
+#: The character of the byte of a space.
 _SPACE = "Ġ"
-#: The one normalizer that a file may have.
+#: The only normalizer that a file may have.
 _NFC = {"type": "NFC"}
-#: The setting that reads a text as if a space stood before it.
+#: The setting that reads a text as if it began with a space.
 _PREFIX = "add_prefix_space"
 
-# What Unicode calls white space, which is what the library divides at; Python has some more.
+# White space as defined by Unicode, at which the library splits; Python has some more.
 _WHITE = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-# A text has the same pieces when it is cut before a space behind something else than white space.
+# A text has the same pieces if it is cut before a space that follows a non-space.
 _BREAK = re.compile(f"(?<=[^{_WHITE}])(?= )")
-# A long text may be cut at such a place, and where letters, numbers and marks meet that are surely
-# none of a contraction's or a special token's.
+# A long text may be cut there, and where letters, numbers and marks meet that cannot belong to a
+# contraction or a special token.
 _CUT = re.compile(
     rf"{_BREAK.pattern}|(?<=[A-Za-z\u4e00-\u9fa5])(?=[0-9,.\u3001\u3002\uff0c])"
     r"|(?<=[0-9])(?=[A-Za-z,.\u4e00-\u9fa5])"
 )
 _NEVER = re.compile("(?!)")
-# Where runs of spaces are tokens, a text is not cut within one.
+# If runs of spaces are tokens, a text is not cut inside one.
 _BREAK_OUTSIDE_RUNS = re.compile(f"{_BREAK.pattern}(?!  )")
 _RUN = re.compile("  +")
-# White space other than one space between two words; or the character that words are parted with.
+# White space other than one space between two words; or the character that separates words.
 _ODD = re.compile("[\0\t-\r\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
 
 
 def _byte_characters() -> dict[str, int]:
-    """Make the table of bytes by character: printable Latin-1 stands for itself, for other bytes a
-    character from U+0100 on (``bytes_to_unicode`` in openai/gpt-2, ``encoder.py``)."""
+    """Build the table of bytes by character: printable Latin-1 represents itself, other bytes have
+    a character from U+0100 on (``bytes_to_unicode`` in openai/gpt-2, ``encoder.py``)."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in sorted(printable)} | {
@@ -101,10 +101,10 @@ ALPHABET = _byte_characters()
 class ByteBpe(Kind):
     """Byte-level BPE with the special tokens of RoBERTa, with GPT-2's, or with names like BERT's.
 
-    Which pieces go on with a word follows fairseq (``get_whole_word_mask``): those that do not
-    begin with a space. So a mark belongs to the word before it ("cat," is one word, and "don't"),
-    and so does a word in quotes to the mark before it. The first word of a text has no space
-    before it either: fairseq takes it with the ``<s>``, here it is a word by itself
+    The pieces that continue a word are defined as in fairseq (``get_whole_word_mask``): those that
+    do not begin with a space. So a mark belongs to the word before it ("cat," is one word, and
+    "don't"), and a quoted word belongs to the mark before it. The first word of a text has no space
+    before it either: fairseq joins it with the ``<s>``, here it is a word by itself
     (:mod:`bertine.corpora.masking`).
     """
 
@@ -126,7 +126,7 @@ class ByteBpe(Kind):
         ]
         # Runs of spaces that are tokens (GPT-NeoX, ModernBERT).
         runs = [t for t in added if _RUN.fullmatch(t.content) and not (t.lstrip or t.rstrip)]
-        # Such tokens reach beyond what stands between spaces.
+        # Such tokens extend beyond the text between spaces.
         self._whole = any(
             token.rstrip or re.search(f"[{_WHITE}]", token.content)
             for token in added
@@ -151,17 +151,17 @@ class ByteBpe(Kind):
         add_prefix_space: bool,
         source: str,
     ) -> Self:
-        """Make byte-level BPE of a vocabulary.
+        """Create byte-level BPE from a vocabulary.
 
         Args:
-            ids: of the tokens.
-            merges: pairs of tokens that make another one, the first first.
-            add_prefix_space: read a text as if a space stood before it.
+            ids: the ids of the tokens.
+            merges: pairs of tokens that are merged, in order of priority.
+            add_prefix_space: read a text as if it began with a space.
             source: names the vocabulary in messages.
 
         Raises:
-            BertineError: a special token or a byte is missing, or a merge is of tokens that are
-                not there.
+            BertineError: a special token or a byte is missing, or a merge has a token that does not
+                exist.
         """
         special = _special(ids, source)
         _check_bytes(ids, source)
@@ -169,7 +169,7 @@ class ByteBpe(Kind):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 model = models.BPE(vocab=dict(ids), merges=list(merges))
-        except Exception as error:  # `tokenizers` raises nothing more exact
+        except Exception as error:  # `tokenizers` raises no narrower class
             raise BertineError(f"{source}: not a tokenizer ({error})") from error
         backend = tokenizers.Tokenizer(model)
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
@@ -181,7 +181,7 @@ class ByteBpe(Kind):
 
     @classmethod
     def is_of_files(cls, path: Path) -> bool:
-        """Tell it by the lack of tokens that end a word, as BPE over words has them."""
+        """Recognize it by the lack of tokens that end a word, which BPE over words has."""
         file = (path if path.is_dir() else path.parent) / "vocab.json"
         return not any(token.endswith("</w>") for token in read_json_object(file))
 
@@ -247,8 +247,7 @@ class ByteBpe(Kind):
         return not token.startswith(_SPACE)
 
     def name_of(self, token: str) -> str:
-        """Return the characters of a piece; of those that are not whole, and of control
-        characters, the code."""
+        """Return the characters of a piece; the codes of incomplete and control characters."""
         try:
             data = bytes(ALPHABET[character] for character in token)
         except KeyError:  # added as text, not as bytes
@@ -260,7 +259,7 @@ class ByteBpe(Kind):
         return shown[1:] if shown.startswith(" ") else marked(shown)
 
     def words(self, texts: Sequence[str]) -> tuple[list[list[str]], list[int]]:
-        """Divide texts before the spaces behind words."""
+        """Split texts before the spaces that follow words."""
         if self._whole:
             return [[] for _ in texts], list(range(len(texts)))
         if self._runs:
@@ -283,8 +282,8 @@ class ByteBpe(Kind):
         return f" {word}"
 
     def kept_lengths(self, first: int, second: int, room: int | None) -> tuple[int, int]:
-        """Cut the longer of two texts as `transformers` does: down to the other, then both to the
-        half of the room; of an odd one the longer text has the more."""
+        """Cut the longer of two texts as `transformers` does: down to the other, then both to half
+        of the room; if it is odd, the longer text keeps one more."""
         if room is None or first + second <= room:
             return first, second
         short, long = sorted((first, second))
@@ -295,7 +294,7 @@ class ByteBpe(Kind):
         return (short, long) if first <= second else (long, short)
 
     def show(self, ids: Sequence[int]) -> str:
-        """Decode the pieces, and give each mask the space before it, which it has taken."""
+        """Decode the pieces, and restore the space before each mask, which the mask includes."""
         mask = self.backend.token_to_id(self.special.mask) if self.special.mask else None
         text, run = "", list[int]()
         for index in [*ids, None]:
@@ -357,14 +356,14 @@ class ByteBpe(Kind):
 
 
 def merges_of(backend: tokenizers.Tokenizer) -> list[list[str]]:
-    """Return the pairs that a BPE joins, the first learnt first."""
+    """Return the pairs that a BPE merges, the first learnt first."""
     merges = json.loads(backend.to_str())["model"]["merges"]
     return [pair.split(" ") if isinstance(pair, str) else pair for pair in merges]
 
 
 def bpe_files(backend: tokenizers.Tokenizer, *, with_added: bool) -> dict[str, str]:
-    """Return the content of ``vocab.json`` and ``merges.txt`` of a BPE; of its added tokens too,
-    or not."""
+    """Return the contents of ``vocab.json`` and ``merges.txt`` of a BPE, with or without its added
+    tokens."""
     ids = backend.get_vocab(with_added_tokens=with_added)
     ordered = {token: ids[token] for token in sorted(ids, key=ids.__getitem__)}
     lines = ["#version: 0.2", *(" ".join(pair) for pair in merges_of(backend))]
@@ -375,7 +374,7 @@ def bpe_files(backend: tokenizers.Tokenizer, *, with_added: bool) -> dict[str, s
 
 
 def _special(ids: Collection[str], source: str, added: Sequence[str] = ()) -> SpecialTokens:
-    """Tell whose special tokens a vocabulary has; those like BERT's may be `added` to it."""
+    """Return the special tokens of a vocabulary; those like BERT's may be `added` to it."""
     if all(token in ids for token in SPECIAL.tokens):
         return SPECIAL
     if all(token in ids or token in added for token in SPECIAL_TOKENS):
@@ -398,7 +397,8 @@ def _check_bytes(ids: Mapping[str, int], source: str) -> None:
 
 
 def _check_model(file: Path, model: dict[str, Any], added: Sequence[str]) -> SpecialTokens:
-    """Check what the library takes as it is; `added` are the tokens beside its vocabulary."""
+    """Check values that the library does not check; `added` are the tokens outside its
+    vocabulary."""
     vocab = check_vocab(file, model.get("vocab"))
     special = _special(vocab, str(file), added)
     for name, allowed, must in (

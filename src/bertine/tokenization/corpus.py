@@ -1,9 +1,9 @@
-"""Documents out of files: plain text, JSON lines, Parquet, csv, one at a time.
+"""Read the documents of a corpus one at a time: plain text, JSON lines, Parquet, csv.
 
-The corpus is streamed: at any time one document is held in memory, and a document larger than
-`max_document_bytes` is split, so memory stays bounded whatever the size of a file. (A line of a
-JSON-lines file is held whole, up to `MAX_JSON_LINE` bytes, and so is a row of csv or tsv, whose
-cells have :data:`~bertine.data.lines.MAX_LINE_BYTES` characters at the most.)
+The corpus is streamed: memory holds one document, and a document larger than `max_document_bytes`
+is split, so memory is bounded for files of any size. (A line of JSON lines is held whole, up to
+`MAX_JSON_LINE` bytes, and so is a row of csv or tsv, whose cells have at most
+:data:`~bertine.data.lines.MAX_LINE_BYTES` characters.)
 """
 
 from __future__ import annotations
@@ -46,23 +46,22 @@ from bertine.data.streams import (
 )
 from bertine.data.tables import Table
 
-# Find and read the texts of a table with one text in each row.
+# Tables: find and read their texts, one in each row.
 
 #: The usual names of the column, tried in this order.
 USUAL_TEXT_COLUMNS = ("text", "sentence")
 
 
 def choose_text_column(where: str, columns: Sequence[str], named: str | None) -> str:
-    """Choose the column that holds the text: the one named, ``text``, ``sentence``, or the only
-    one.
+    """Choose the column of the text: the one named, ``text``, ``sentence``, or the only one.
 
     Args:
         where: the table, or a row of it, for messages.
-        columns: the names that it has.
-        named: by the user; None: nobody has named one.
+        columns: its column names.
+        named: the user's choice; None: not given.
 
     Raises:
-        BertineError: the named column is not there, or none is recognized. Lists the columns.
+        BertineError: the named column does not exist, or none is recognized; lists the columns.
     """
     if named is not None:
         require_columns(where, columns, [named])
@@ -76,22 +75,22 @@ def choose_text_column(where: str, columns: Sequence[str], named: str | None) ->
 def table_texts(
     path: Path, column: str | None, quotes: bool | None, *, strict: bool, repairs: Fixes
 ) -> Iterator[tuple[str, int, int]]:
-    r"""Read the text of each row; memory holds one row.
+    r"""Yield the text of each row; memory holds one row.
 
     Args:
-        path: a csv or tsv file by its name, perhaps compressed.
-        column: where the text is; None: ``text``, ``sentence``, or the only column.
+        path: a csv or tsv file by its name, possibly compressed.
+        column: the column of the text; None: ``text``, ``sentence``, or the only column.
         quotes: whether ``"`` quotes cells; None: in csv, but not in tsv.
-        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
-        repairs: counts what is mended in the whole table; changed at its end.
+        strict: refuse invalid UTF-8 and NUL bytes instead of repairing and counting them.
+        repairs: counts the repairs in the whole table; changed at its end.
 
     Yields:
         The text (with ``\n`` as the only line end), the line its row starts on, and how many bytes
         of the file on disk have been read.
 
     Raises:
-        BertineError: the column is not there or not recognized; a row has the wrong number of
-            cells, broken quotes or a line that is too long; what :class:`Table` raises.
+        BertineError: the column does not exist or is not recognized; a row has the wrong number of
+            cells, invalid quotes or a line that is too long; or an error of :class:`Table`.
     """
     wanted = [] if column is None else [column]
     with Table(path, wanted=wanted, quotes=quotes, strict=strict) as table:
@@ -105,7 +104,7 @@ def table_texts(
         repairs.nul += table.stats.nul_bytes
 
 
-# Read the texts of a Parquet file, one row at a time: each is a document of a corpus.
+# Parquet: read the texts of a file; each row is a document of a corpus.
 
 #: Rows decoded at a time.
 _ROWS = 128
@@ -114,20 +113,20 @@ _ROWS = 128
 def parquet_texts(
     path: Path, column: str | None, *, strict: bool, repairs: Fixes
 ) -> Iterator[tuple[str, int, int]]:
-    r"""Read the text of each row; memory holds some rows.
+    r"""Yield the text of each row; memory holds some rows.
 
     Args:
-        path: a Parquet file, perhaps compressed as a whole.
-        column: where the text is; None: ``text``, ``sentence``, or the only column.
-        strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
-        repairs: counts what is mended; changed in place.
+        path: a Parquet file, possibly compressed as a whole.
+        column: the column of the text; None: ``text``, ``sentence``, or the only column.
+        strict: refuse invalid UTF-8 and NUL bytes instead of repairing and counting them.
+        repairs: counts the repairs; changed in place.
 
     Yields:
         The text (with ``\n`` as the only line end; "" for null), the number of its row from 1 on,
         and how many bytes of the file on disk have been read.
 
     Raises:
-        BertineError: the file is damaged; the column is not there, not recognized, or not text.
+        BertineError: the file is damaged; the column is missing, not recognized, or not text.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -143,7 +142,8 @@ def parquet_texts(
                 shutil.copyfileobj(stream.reader, source, 1 << 20)
             source.seek(0)
         with reading_outside(path, "write the file again"):
-            # By a buffer, or a row group's whole column would be read, however large it is.
+            # From a buffer: otherwise a row group's whole column would be read, however large it
+            # is.
             opened = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
             file = stack.enter_context(opened)
             names = file.schema_arrow.names
@@ -163,7 +163,7 @@ def parquet_texts(
                     column = batch.column(0)
                     if pa.types.is_dictionary(kind):
                         column = column.dictionary_decode()
-                    # As bytes: a writer may have put what is not UTF-8 into a string column.
+                    # As bytes: a writer may have put text that is not UTF-8 into a string column.
                     for value in column.cast(pa.large_binary()):
                         yield value.as_py() or b""
 
@@ -190,15 +190,15 @@ FORMATS = {
     ".tsv": "table",
     ".tab": "table",
 }
-#: How the kinds of files are listed where one is refused.
+#: The list of file kinds in the message about another one.
 _KINDS = ".txt, .md, .jsonl, .json, .csv, .tsv or .parquet"
 
-#: The longest line of a JSON-lines file that is read, in bytes.
+#: Most bytes of a line in a JSON lines file.
 MAX_JSON_LINE = 1 << 28
 
-#: What ends a file of old programs (^Z).
+#: The end-of-file character of old programs (^Z).
 _END_OF_DOS = "\x1a"
-#: So many of the files that are skipped are named; all are counted.
+#: Most skipped files that are named; all are counted.
 MAX_SKIPPED_NAMED = 10
 
 
@@ -208,7 +208,7 @@ class Document:
 
     Attributes:
         text: not empty; lines end in ``\\n``; no NULs and no lone surrogates.
-        source: the file it stands in.
+        source: its file.
         row: the line it begins at (plain text, csv, tsv), its line (JSON lines) or its row
             (Parquet), from 1.
     """
@@ -220,17 +220,18 @@ class Document:
 
 @dataclass
 class CorpusStats(Fixes):
-    """The counts of one pass over a corpus. (`invalid_utf8` and `nul` are those of `Fixes`.)
+    """Counts of one pass over a corpus. (`invalid_utf8` and `nul` are those of `Fixes`.)
 
     Attributes:
-        files: files read to their end.
-        documents: documents given out.
+        files: files read completely.
+        documents: documents yielded.
         text_bytes: their size in UTF-8.
         empty_documents: documents without text (or null), skipped.
-        split_documents: documents larger than `max_document_bytes`, given out in parts.
-        skipped_files: how many files of the given folders are of no known format.
-        first_skipped: the first of them, ten at the most.
-        twice: documents with text that was encoded twice, a word of it, and what it was before.
+        split_documents: documents larger than `max_document_bytes`, yielded in parts.
+        skipped_files: number of files in the given folders that have no known format.
+        first_skipped: the first of them, at most ten.
+        twice: number of documents with text that was encoded twice, one such word, and its
+        original.
     """
 
     files: int = 0
@@ -243,7 +244,7 @@ class CorpusStats(Fixes):
     twice: tuple[int, str, str] = (0, "", "")
 
     def lines(self) -> list[str]:
-        """Return a summary for people; a line for each thing that was mended or skipped."""
+        """Return a summary for people, with a line for each kind of repair or skipped item."""
         lines = [
             f"{plural(self.documents, 'document')}, {human_bytes(self.text_bytes)} of text, "
             f"from {plural(self.files, 'file')}"
@@ -277,28 +278,28 @@ class Corpus:
     """The documents of files and folders, in order; can be iterated any number of times.
 
     Plain text (.txt, .text, .md or no suffix) has a blank line between documents, unless
-    `document_per_file`. In JSON lines (.jsonl, .ndjson, .json) an object on each line, or in one
+    `document_per_file`. In JSON lines (.jsonl, .ndjson, .json), each object, on a line or in one
     list, holds a document under the key `text_column`; in Parquet (.parquet, .pq), csv (.csv) and
     tsv (.tsv, .tab) each row does, in the column of that name. Each may be compressed as a whole
-    (.gz, .zst, .xz). Folders are read recursively, in the order of their sorted paths, links in
-    them followed; hidden files and files of other formats in them are skipped and counted.
+    (.gz, .zst, .xz). Folders are read recursively, in the order of their sorted paths, and links in
+    them are followed; hidden files and files of other formats in them are skipped and counted.
 
     Args:
         paths: files and folders.
         document_per_file: a plain-text file is one document.
-        text_column: the key or column that holds the text; None: ``text``, ``sentence``, or the
-            only one, in each file by itself (of JSON lines by the first line).
+        text_column: the key or column of the text; None: ``text``, ``sentence``, or the only one,
+            determined for each file (for JSON lines by the first line).
         quotes: whether ``"`` quotes the cells of csv and tsv; None: in csv, but not in tsv.
-        strict: refuse invalid UTF-8 and NULs, instead of mending and counting them.
+        strict: refuse invalid UTF-8 and NULs instead of repairing and counting them.
         max_document_bytes: a larger document is split at line ends (a larger line at a space), and
-            counted. Two to three times this is what a pass holds in memory.
-        allow_empty: a corpus without any text is no error.
+            counted. A pass needs two to three times this memory.
+        allow_empty: accept a corpus without any text.
 
     Raises:
-        BertineError: a path is missing or of no known format, or a folder holds no file to read.
+        BertineError: a path is missing or of no known format, or a folder has no readable file.
             While iterating: a file is damaged, a line is not JSON, a row of a table has the wrong
-            number of cells, the column of the text is missing, cannot be told or is not text, or
-            there is no document with text at all.
+            number of cells, the text column is missing, ambiguous or not text, or there is no
+            document with text at all.
     """
 
     def __init__(
@@ -335,11 +336,11 @@ class Corpus:
 
     @property
     def position(self) -> int:
-        """How many of `size_on_disk` bytes the latest iteration has read."""
+        """The number of bytes, out of `size_on_disk`, that the latest iteration has read."""
         return self._position
 
     def __iter__(self) -> Iterator[Document]:
-        """Stream the documents. `stats` is begun anew, and complete at the end."""
+        """Yield the documents. `stats` is reset at the start and complete at the end."""
         stats = self.stats = self._new_stats()
         done = self._position = 0
         for path in self.files:
@@ -372,11 +373,11 @@ class Corpus:
             raise self.no_text()
 
     def check_options(self) -> None:
-        """Refuse what is said of columns and cells where no file has any.
+        """Refuse options of columns and cells that no file has.
 
         Raises:
-            BertineError: `text_column` is given for plain text alone, or `quotes` where there is
-                no csv or tsv.
+            BertineError: `text_column` is given for plain text only, or `quotes` without csv or
+            tsv.
         """
         kinds = {format_of(file) or "plain" for file in self.files}
         if self.text_column is not None and kinds == {"plain"}:
@@ -391,7 +392,7 @@ class Corpus:
             )
 
     def no_text(self) -> BertineError:
-        """Return what is wrong with a corpus that has no document."""
+        """Return the error for a corpus without documents."""
         names = ", ".join(str(path) for path in self.paths[:3])
         return BertineError(f"{names}: no document with text in it; give a corpus with some text")
 
@@ -438,7 +439,7 @@ class Corpus:
             )
             for raw, line, part in documents:
                 stats.split_documents += part == 1
-                # One copy at a time of what may be a very large document.
+                # Keep only one copy of a possibly very large document.
                 raw = raw.rstrip(b"\r\n")
                 place = Place(path, line)
                 text = decode(raw, place, check, strict=self.strict, repairs=stats).strip("\n")
@@ -463,8 +464,8 @@ class Corpus:
     def _json_texts(
         self, path: Path, stream: Stream, stats: CorpusStats
     ) -> Iterator[tuple[int, str]]:
-        """Yield the objects of JSON lines, or of one list, before they are parsed, and the lines
-        that they begin on."""
+        """Yield the objects of JSON lines, or of one list, before parsing, with their first line
+        numbers."""
         check, number = EncodingCheck(path), 0
         while raw := stream.reader.readline(MAX_JSON_LINE):
             number += 1
@@ -505,8 +506,8 @@ class Corpus:
             del text
 
     def _parts(self, text: str, stats: CorpusStats) -> Iterator[str]:
-        """Yield `text`, in parts where it is larger than a document may be."""
-        if len(text) * 4 <= self.max_document_bytes:  # four bytes a character at the most
+        """Yield `text`, in parts if it exceeds the largest document."""
+        if len(text) * 4 <= self.max_document_bytes:  # at most four bytes per character
             yield text
             return
         raw = text.encode()
@@ -521,8 +522,8 @@ class Corpus:
 
 
 def _files_below(top: Path) -> Iterator[Path]:
-    """Yield what is in `top` and in the folders in it that are not hidden, but for folders. Links
-    to folders are followed, each folder is looked into once."""
+    """Yield the files in `top` and in its folders that are not hidden. Links to folders are
+    followed, and each folder is visited once."""
     seen: set[tuple[int, int]] = set()
     links = [top]
     while links:
@@ -541,12 +542,13 @@ def _files_below(top: Path) -> Iterator[Path]:
                 if not os.path.isdir(path):
                     yield path
                 elif not entry.name.startswith("."):
-                    # Later, so that a folder that is here by itself is not known by a link.
+                    # Visited later, so that a folder that is also reached directly keeps its own
+                    # path.
                     (links if entry.is_symlink() else folders).append(path)
 
 
 def _text_of(values: dict[str, Any], column: str, place: Place) -> str:
-    """Return the text of a line of JSON; "" where it is null."""
+    """Return the text in a line of JSON; "" if it is null."""
     require_columns(str(place), list(values), [column])
     text = values[column]
     if text is None:

@@ -1,13 +1,12 @@
-"""BPE over words, the kind of tokenizer of GPT-1.
+"""Tokenize by BPE over words, as GPT-1 does.
 
-A text is lower-cased and divided into words and marks; the last character of a word has ``</w>``
-behind it, and in each word the pair of pieces that was learnt first is merged, until no pair is
-known (Sennrich et al. 2016; openai/finetune-transformer-lm, ``text_utils.py``).
+A text is lower-cased and split into words and marks; ``</w>`` follows the last character of a word,
+and in each word the pair of pieces that was learnt first is merged, until no pair is known
+(Sennrich et al. 2016; openai/finetune-transformer-lm, ``text_utils.py``).
 
-The published code divides with ftfy and spaCy (:mod:`bertine.tokenization.gpt_bpe`),
-transformers as BERT does. Which of the two a vocabulary is read with stands in its
-tokenizer_config.json; where it does not, OpenAI's vocabulary is read with the former if they are
-installed.
+The published code splits with ftfy and spaCy, transformers splits as BERT does. The
+tokenizer_config.json of a vocabulary says which of the two applies; if it does not, OpenAI's
+vocabulary is read with the former if the packages are installed.
 """
 
 from __future__ import annotations
@@ -42,18 +41,18 @@ import tokenizers  # isort: skip
 from tokenizers import decoders, models, pre_tokenizers, processors  # isort: skip
 
 
-# The words of GPT-1's published code: texts mended by `ftfy`, made uniform, divided by `spaCy`'s
-# rules for English, lower-cased (openai/finetune-transformer-lm, ``text_utils.py``).
+# Words of GPT-1's published code: texts are repaired by `ftfy`, made uniform, split by `spaCy`'s
+# rules for English, and lower-cased (openai/finetune-transformer-lm, ``text_utils.py``).
 #
-# Both packages are optional (the extra ``gpt``); spaCy's rules need no model of its own.
+# Both packages are optional (the extra ``gpt``); spaCy's rules need no trained model.
 
-#: Characters that are written in another way.
+#: Characters that are replaced by others.
 _UNIFORM = str.maketrans({"—": "-", "–": "-", "―": "-", "…": "...", "´": "'"})
-#: Runs of one mark, each of which stands by itself.
+#: Runs of one mark, which are set apart.
 _MARKS = re.compile(r'([-~!";?+,)(\\/*\[\]}{|_])\1*')
 _LINES = re.compile(r"\s*\n\s*")
 _SPACES = re.compile(r"[^\S\n]+")
-#: How far ahead of the last character the next one is looked for.
+#: How far after the last character the next one is searched for.
 _AHEAD = 16
 
 
@@ -64,37 +63,38 @@ def has_exact_words() -> bool:
 
 @lru_cache(1)
 def _english() -> Any:
-    """Return spaCy's tokenizer for English, which takes a second."""
+    """Load spaCy's English tokenizer, which takes a second."""
     import spacy
 
     return spacy.blank("en").tokenizer
 
 
 def uniform(text: str) -> str:
-    """Return `text` with dashes, dots and white space written in one way, and runs of marks
-    between spaces (``text_standardize``)."""
+    """Make dashes, dots and white space of `text` uniform, and put spaces around runs of marks
+    (``text_standardize``)."""
     text = _MARKS.sub(lambda match: f" {match[0]} ", text.translate(_UNIFORM))
     return _SPACES.sub(" ", _LINES.sub(" \n ", text)).strip()
 
 
 def exact_words(text: str) -> list[str]:
-    """Divide a text into lower-cased words; a line's end is one too."""
+    """Split a text into lower-cased words; a line end is a word, too."""
     import ftfy
 
     words = (str(word.text).lower() for word in _english()(uniform(ftfy.fix_text(text))))
-    # spaCy leaves the space behind a line's end with it; the published code has the same exception
-    # where it divides words into pieces.
+    # spaCy joins the space after a line end with it; the published code has the same exception when
+    # it splits words into pieces.
     return ["\n" if word == "\n " else word for word in words]
 
 
 def places(words: Sequence[str], text: str) -> list[tuple[int, int]]:
-    """Find the characters of `words` in the text that they are from.
+    """Find the characters of `words` in their source text.
 
-    The words are not all written as there, so each character is the next one that is alike, not
-    far behind the last one; one without any is where the last one ended.
+    The words are not all written as in the text, so each character is the next equal one within a
+    short distance of the last one; a character without a match is placed at the end of the last
+    one.
 
     Returns:
-        For each character of the words, one after the other, its (begin, end) in `text`.
+        For all characters of the words, in order, their (begin, end) in `text`.
     """
     spans, cursor = [], 0
     for character in "".join(words):
@@ -108,37 +108,37 @@ def places(words: Sequence[str], text: str) -> list[tuple[int, int]]:
     return spans
 
 
-# Imported after `kind`, which says how `tokenizers` is to use threads.
+# Tokenizer: its special tokens, settings and class.
 
-#: Stands behind the last character of a word.
+#: Follows the last character of a word.
 END = "</w>"
 UNKNOWN = "<unk>"
 #: The special tokens that fine-tuning puts around texts (``train.py``); a vocabulary has all of
 #: them or none.
 START, DELIMITER, CLASSIFY = ADDED = ("_start_", "_delimiter_", "_classify_")
 SPECIAL = SpecialTokens(UNKNOWN, UNKNOWN, CLASSIFY, DELIMITER, None, START)
-#: Of a vocabulary without those: as published, for running text.
+#: For a vocabulary without them: as published, for running text.
 BARE_SPECIAL = SpecialTokens(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, None)
 
-#: What says in tokenizer_config.json how words are found, and what it may be.
+#: The setting in tokenizer_config.json that selects the words, and its values.
 _WORDS, EXACT, LIKE_BERT = "word_splitting", "ftfy-spacy", "bert"
-#: A token that OpenAI's vocabulary has and those that are learnt here have not: the line's end.
+#: A token that OpenAI's vocabulary has, unlike those learnt here: the line end.
 _LINE_END = f"\n{END}"
 _SEPARATOR = "\0"
 _OPENAI_FILES = ("encoder_bpe_40000.json", "vocab_40000.bpe")
-#: The class of transformers that reads any tokenizer.json as it is, special tokens included.
+#: The class of transformers that reads any tokenizer.json unchanged, special tokens included.
 _GENERAL = "PreTrainedTokenizerFast"
-#: A text has the same words when it is cut behind such a character; where spaCy divides, where a
-#: space stands between two words of letters.
+#: A text has the same words if it is cut after such a character; where spaCy splits, after a space
+#: between two words of letters.
 _CUT = re.compile(r"""[ \n\t\r!"#$%&'()*+,\-./:;=?@\\^`{|}~]""")
 _CUT_EXACT = re.compile("(?<=[a-z]{2}) (?=[a-z]{2})")
 
 
 class WordBpe(Kind):
-    """BPE over words, with the special tokens of GPT-1's fine-tuning or with none but ``<unk>``,
-    which fills short sequences too, as in the published code.
+    """BPE over words, with the special tokens of GPT-1's fine-tuning or only ``<unk>``, which then
+    also pads short sequences, as in the published code.
 
-    A piece goes on with a word if the one before it does not end in ``</w>``: its own text does not
+    A piece continues a word if the one before it does not end in ``</w>``: its own text does not
     show it, so :attr:`continues` is False for all.
     """
 
@@ -171,18 +171,18 @@ class WordBpe(Kind):
         strip_accents: bool | None = None,
         split_chinese: bool = True,
     ) -> Self:
-        """Make BPE of a vocabulary.
+        """Create BPE from a vocabulary.
 
         Args:
-            ids: of the tokens.
-            merges: pairs of tokens that make another one, the first first.
-            exact: divide texts as the published code does.
+            ids: the ids of the tokens.
+            merges: pairs of tokens that are merged, in order of priority.
+            exact: split texts as the published code does.
             source: names the vocabulary in messages.
             strip_accents: remove accents; None: yes.
             split_chinese: make every Chinese character a word.
 
         Raises:
-            BertineError: a special token is missing, or a merge is of tokens that are not there.
+            BertineError: a special token is missing, or a merge has a token that does not exist.
         """
         special = _special(ids, source)
         try:
@@ -195,7 +195,7 @@ class WordBpe(Kind):
                     end_of_word_suffix=END,
                     fuse_unk=False,
                 )
-        except Exception as error:  # `tokenizers` raises nothing more exact
+        except Exception as error:  # `tokenizers` raises no narrower class
             raise BertineError(f"{source}: not a tokenizer ({error})") from error
         backend = tokenizers.Tokenizer(model)
         backend.normalizer = normalizer(True, strip_accents, split_chinese)
@@ -208,7 +208,7 @@ class WordBpe(Kind):
 
     @classmethod
     def is_of_files(cls, path: Path) -> bool:
-        """Tell it by a token that ends a word."""
+        """Recognize it by a token that ends a word."""
         file = _vocabulary(path)
         return any(token.endswith(END) for token in read_json_object(file))
 
@@ -239,11 +239,12 @@ class WordBpe(Kind):
 
     @property
     def encoder(self) -> tokenizers.Tokenizer:
-        """The backend; where texts are divided before, one that takes the words as they are."""
+        """The backend; if texts are split beforehand, a tokenizer that takes the words
+        unchanged."""
         return _over_words(self.backend) if self.exact else self.backend
 
     def prepared(self, texts: Sequence[str]) -> Sequence[str]:
-        """Put the words of the published code apart."""
+        """Separate the words as the published code does."""
         return [_SEPARATOR.join(exact_words(text)) for text in texts] if self.exact else texts
 
     def spans(
@@ -280,8 +281,8 @@ class WordBpe(Kind):
         return token.removesuffix(END) or token
 
     def words(self, texts: Sequence[str]) -> tuple[list[list[str]], list[int]]:
-        """Divide texts at white space, where what stands between is read by itself: not where spaCy
-        divides, nor where no special token can stand between words."""
+        """Split texts at white space where the parts are read independently: not where spaCy
+        splits, nor where a special token cannot be placed between words."""
         if self.exact or self.special.start is None:
             return [[] for _ in texts], list(range(len(texts)))
         return split_at_white_space(texts)
@@ -290,7 +291,7 @@ class WordBpe(Kind):
         return self.backend.decode(list(ids), skip_special_tokens=False)
 
     def with_task_tokens(self) -> WordBpe | None:
-        """Add those that the published code adds for fine-tuning (``train.py``)."""
+        """Add the tokens that the published code adds for fine-tuning (``train.py``)."""
         if self.special.start is not None:
             return None
         ids = self.backend.get_vocab(with_added_tokens=True)
@@ -327,21 +328,21 @@ class WordBpe(Kind):
 
 @lru_cache(8)
 def _over_words(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """Return the model of `backend` for texts whose words are apart already."""
+    """Return the model of `backend` for texts that are already split into words."""
     over = tokenizers.Tokenizer(backend.model)
     over.pre_tokenizer = pre_tokenizers.Split(_SEPARATOR, "removed")
     return over
 
 
 def _vocabulary(path: Path) -> Path:
-    """Return the file of the tokens, of a folder or beside a file of it."""
+    """Return the tokens file of a folder, or next to a file in it."""
     folder = path if path.is_dir() else path.parent
     theirs = path.name in _OPENAI_FILES or not (folder / "vocab.json").is_file()
     return folder / (_OPENAI_FILES[0] if theirs else "vocab.json")
 
 
 def _special(ids: Mapping[str, int], source: str) -> SpecialTokens:
-    """Tell which special tokens a vocabulary has."""
+    """Return the special tokens of a vocabulary."""
     check_special_tokens(ids, (UNKNOWN,), "BPE over words", source)
     if not any(token in ids for token in ADDED):
         return BARE_SPECIAL
@@ -350,8 +351,8 @@ def _special(ids: Mapping[str, int], source: str) -> SpecialTokens:
 
 
 def _is_exact(file: Path, ids: Mapping[str, int], config: Mapping[str, Any]) -> bool:
-    """Return whether texts are divided as the published code does, and say so where they should be
-    and cannot."""
+    """Return whether texts are split as the published code does; warn if they should be but cannot
+    be."""
     division = config.get(_WORDS)
     if division not in (None, EXACT, LIKE_BERT):
         raise BertineError(

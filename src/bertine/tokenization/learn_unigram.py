@@ -1,16 +1,16 @@
-"""Find the pieces of a Unigram vocabulary and their probabilities (Kudo 2018, arXiv 1804.10959,
-section 3.2; google/sentencepiece, ``unigram_model_trainer.cc``).
+"""Learn a Unigram vocabulary: its pieces and their probabilities.
 
-All substrings of the text that come often enough are the first vocabulary. Expectation maximization
-gives each a probability: a text has all of its divisions into pieces at once, each with its weight.
-Then the pieces whose loss the text would bear best are left out, a quarter at a time, until the
-vocabulary has the size that is asked for. Single characters stay.
+(Kudo 2018, arXiv 1804.10959, section 3.2; google/sentencepiece, ``unigram_model_trainer.cc``.) All
+frequent substrings of the text are the first vocabulary. Expectation maximization gives each a
+probability: every division of a text into pieces counts with its weight. Then the pieces whose loss
+costs the text least are removed, a quarter at a time, until the vocabulary has the requested size.
+Single characters are kept.
 
 Texts are laid out one after the other as a lattice: nodes between characters, an edge for each
-piece wherever it fits. Edges that end equally far into their texts are computed at once, by NumPy.
-Sums are made in a fixed order, so that the same text gives the same vocabulary; the trainer of
-`tokenizers` visits texts in the order of a hash table that is another one in every process, and its
-scores differ in the third decimal.
+possible piece. Edges that end at equal distances from the start of their texts are computed
+together, by NumPy. Sums are computed in a fixed order, so that the same text gives the same
+vocabulary; the trainer of `tokenizers` visits texts in the order of a hash table that differs in
+every process, and its scores differ in the third decimal.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from bertine.tokenization.tokenizer import Tokenizer
 from bertine.tokenization.unigram import Unigram, albert_steps
 from bertine.tokenization.unigram_files import SPACE, STYLES
 
-#: Characters of the longest piece and of the longest text.
+#: Most characters of a piece and of a text.
 LONGEST_PIECE, LONGEST_TEXT = 16, 32
 
-#: Pieces of the first vocabulary, as a multiple of those asked for, and at least.
+#: Pieces of the first vocabulary, as a multiple of the requested size, and at least.
 _SEEDS, _LEAST_SEEDS = 12, 50_000
-#: What stays of the pieces in each round, and the round before the last cut.
+#: The share of pieces kept in each round, and the size factor before the last cut.
 _KEPT, _NEARLY = 0.75, 1.1
-#: Steps of expectation maximization in a round.
+#: Steps of expectation maximization per round.
 _STEPS = 2
-#: Pieces expected less often are left out.
+#: Pieces with a smaller expected count are removed.
 _LEAST_EXPECTED = 0.5
-#: Decimals of a score: what is behind them may differ from one machine to the other.
+#: Decimals of a score; further ones may differ between machines.
 _DECIMALS = 5
 
 Floats = npt.NDArray[np.float64]
@@ -62,7 +62,7 @@ class Texts:
         characters: uint32 [N].
         lengths: int64 [texts].
         starts: int64 [texts], the place of the first character of each.
-        left: int64 [N], how many characters its text has from each on, it included.
+        left: int64 [N], number of characters from each one to the end of its text, inclusive.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
@@ -74,15 +74,16 @@ class Texts:
         self.left: Ints = np.repeat(ends, self.lengths) - np.arange(len(self.characters))
 
     def hashes(self, length: int, shorter: Hashes) -> tuple[Ints, Hashes]:
-        """Return the places where `length` characters of one text begin, and a number for them.
+        """Return the positions where `length` characters of one text begin, and a hash for each.
 
         Args:
-            shorter: at each place the number of one character less, which is changed into the new
-                one where there is one; begin with zeros.
+            shorter: at each position the hash of one character less, which is replaced by the new
+            one if
+                there is one; begin with zeros.
         """
         places = np.flatnonzero(self.left >= length)
         added = self.characters[places + length - 1].astype(np.uint64)
-        # An odd factor, and each character far from the next: 64 bits for different substrings.
+        # An odd factor, and well separated characters: 64 bits for different substrings.
         mixed = (added + np.uint64(1)) * np.uint64(0xD1B54A32D192ED03)
         mixed ^= mixed >> np.uint64(29)
         shorter[places] = shorter[places] * _FACTOR + mixed * np.uint64(0xBF58476D1CE4E5B9)
@@ -91,8 +92,8 @@ class Texts:
 
 @dataclass
 class _Layer:
-    """Edges that end (or begin) equally far into their texts, in the order of the node where they
-    do: where each node's edges begin among them, and the nodes."""
+    """Edges that end (or begin) at the same distance in their texts, sorted by node: the offsets of
+    each node's edges, and the nodes."""
 
     edges: slice
     first: Ints
@@ -100,16 +101,16 @@ class _Layer:
 
 
 class Lattice:
-    """The places of the pieces in texts.
+    """The possible places of the pieces in texts.
 
     Attributes:
-        source, target: int32 [edges], the nodes between which a piece lies.
-        piece: int32 [edges], its number.
+        source, target: int32 [edges], the nodes around each piece.
+        piece: int32 [edges], its index.
         ends: int64 [texts], the last node of each text; `begins` the first.
     """
 
     def __init__(self, texts: Texts, table: dict[int, tuple[Hashes, Ints]]) -> None:
-        """Look the pieces up; `table` has by length their hashes, sorted, and their numbers."""
+        """Look up the pieces; `table` has, by length, their sorted hashes and their indices."""
         node = np.arange(len(texts.characters)) + np.repeat(
             np.arange(len(texts.lengths)), texts.lengths
         )
@@ -136,8 +137,7 @@ class Lattice:
         self._arrange()
 
     def _arrange(self) -> None:
-        """Sort the edges by where they end, and remember how they are sorted by where they
-        begin."""
+        """Sort the edges by their end, and store their order by their beginning."""
         order = np.lexsort((self.source, self.target, self._depth[self.target]))
         self.source, self.target, self.piece = (
             values[order] for values in (self.source, self.target, self.piece)
@@ -148,7 +148,7 @@ class Lattice:
         self._backward = _layers(self._depth[begins], begins)[::-1]
 
     def keep(self, numbers: Ints) -> None:
-        """Give each piece its new number, and leave out those whose number is negative."""
+        """Renumber the pieces, and remove those whose new number is negative."""
         piece = numbers[self.piece]
         stays = piece >= 0
         self.source, self.target = self.source[stays], self.target[stays]
@@ -156,12 +156,12 @@ class Lattice:
         self._arrange()
 
     def expected(self, scores: Floats, counts: Floats) -> tuple[Floats, float]:
-        """Return how often each piece is expected in the texts, and the logarithm of the texts'
-        likelihood.
+        """Return the expected count of each piece in the texts, and the log-likelihood of the
+        texts.
 
         Args:
             scores: float64 [pieces], logarithms of probabilities.
-            counts: float64 [texts], how often each comes.
+            counts: float64 [texts], count of each text.
         """
         weight = np.exp(scores)[self.piece]
         forward, backward = np.zeros(len(self._depth)), np.zeros(len(self._depth))
@@ -185,7 +185,7 @@ class Lattice:
 
     def best(self, scores: Floats) -> Floats:
         """Return the score of each text's best division into more than one piece, float64 [texts];
-        -inf: there is none."""
+        -inf if there is none."""
         whole = np.zeros(len(self._depth), np.bool_)
         whole[self.ends] = True
         one = whole[self.target] & (self._depth[self.source] == 0)
@@ -201,7 +201,7 @@ class Lattice:
 
 
 def _layers(depth: npt.NDArray[Any], nodes: npt.NDArray[Any]) -> list[_Layer]:
-    """Return the layers of edges that are sorted by depth and by node."""
+    """Group edges sorted by depth and node into layers."""
     layers = []
     begin = 0
     for end in [*(np.flatnonzero(np.diff(depth)) + 1).tolist(), len(depth)]:
@@ -215,17 +215,18 @@ def _layers(depth: npt.NDArray[Any], nodes: npt.NDArray[Any]) -> list[_Layer]:
 def estimate(
     texts: Sequence[str], counts: Sequence[int], *, size: int, least: int
 ) -> list[tuple[str, float]]:
-    """Find a vocabulary.
+    """Learn a vocabulary.
 
     Args:
-        texts: different ones, each of at most :data:`LONGEST_TEXT` characters.
-        counts: how often each comes.
-        size: how many pieces there are to be, single characters included, all of which are among
-            them; fewer are found where the texts have no more.
-        least: how often a piece of several characters must come.
+        texts: distinct texts, each of at most :data:`LONGEST_TEXT` characters.
+        counts: the count of each.
+        size: number of pieces, including all single characters; fewer are returned if the texts
+        have
+            no more.
+        least: least count of a piece of several characters.
 
     Returns:
-        The pieces with the logarithms of their probabilities, the likeliest first.
+        The pieces with their log-probabilities, the most probable first.
     """
     held, weights = Texts(texts), np.array(counts, np.float64)
     pieces, frequencies = _seeds(held, weights, max(_SEEDS * size, _LEAST_SEEDS), least)
@@ -257,7 +258,7 @@ def estimate(
         expected = maximize()
         if len(names) <= size:
             break
-        # What the text would lose: each piece replaced by the next best ones.
+        # The loss of the text: each piece is replaced by its best division into others.
         loss = expected * (scores - own.best(scores)[names])
         near = len(names) <= _NEARLY * size
         most = size if near else max(int(_NEARLY * size), int(_KEPT * len(names)))
@@ -275,13 +276,13 @@ def estimate(
 
 
 def _seeds(texts: Texts, weights: Floats, most: int, least: int) -> tuple[list[str], Floats]:
-    """Return the first vocabulary, and how often each piece comes: all characters, and of the
-    longer substrings those that most of the text is made of. A substring that is always followed
-    by the same character is left out: what it is a part of says as much."""
+    """Return the first vocabulary and the count of each piece: all characters, and the longer
+    substrings that cover most of the text. A substring that is always followed by the same
+    character is left out, because the longer one carries the same information."""
     per_place = np.repeat(weights, texts.lengths)
     rolling: Hashes = np.zeros(len(texts.characters), np.uint64)
     alive = np.ones(len(texts.characters), np.bool_)
-    # Of the length before: at each place which substring begins there, and how often each comes.
+    # For the previous length: the substring that begins at each position, and its count.
     before: Ints = np.zeros(len(texts.characters), np.int64)
     known: list[tuple[int, Ints, Floats, npt.NDArray[np.bool_]]] = []
     for length in range(1, LONGEST_PIECE + 1):
@@ -319,7 +320,7 @@ def _seeds(texts: Texts, weights: Floats, most: int, least: int) -> tuple[list[s
 
 
 def _table(pieces: Sequence[str]) -> dict[int, tuple[Hashes, Ints]]:
-    """Return the hashes of pieces by length, sorted, with their numbers."""
+    """Return the sorted hashes of pieces by length, with their indices."""
     lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
     table = {}
     for length in np.unique(lengths).tolist():
@@ -346,22 +347,22 @@ def _digamma(x: Floats) -> Floats:
     return np.log(y) - 0.5 / y - series - below
 
 
-# Learn a Unigram vocabulary, as ALBERT or XLNet have it.
+# Learner of Unigram vocabularies in the form of ALBERT's or XLNet's.
 #
-# It begins with ``<pad> <unk> [CLS] [SEP] [MASK]`` or with XLNet's nine special tokens, then come
-# the pieces, the likeliest first, found by :mod:`bertine.tokenization.learn_unigram`. Text is
-# normalized as ALBERT's, with NFKC in the place of sentencepiece's own table. As in
-# sentencepiece, no piece crosses the border between letters of different scripts, numbers and
-# marks (``split_by_unicode_script``, ``split_by_number``).
+# The vocabulary begins with ``<pad> <unk> [CLS] [SEP] [MASK]`` or with XLNet's nine special tokens,
+# followed by the pieces, the most probable first. Text is normalized as ALBERT's, with NFKC in
+# place of sentencepiece's own table. As in sentencepiece, no piece crosses the border between
+# letters of different scripts, numbers and marks (``split_by_unicode_script``,
+# ``split_by_number``).
 
-#: Different words that are counted at a time, and how many of their characters are learnt from.
+#: Most different words counted at a time, and most of their characters learnt from.
 _MOST_WORDS, _MOST_CHARACTERS = 1 << 21, 1 << 22
-#: Words that are normalized at a time, and what stands between them: a character for private use.
+#: Words normalized at a time, and their separator: a character for private use.
 _NORMALIZED, _BETWEEN = 4096, "\ue000"
-#: What is counted of a word without spaces inside.
+#: Most characters of a word without spaces that are counted.
 _LONGEST_WORD = 1 << 10
 
-#: Scripts that are written together.
+#: Scripts that are used together.
 _JAPANESE = {"HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "IDEOGRAPHIC", "CJK"}
 
 
@@ -408,8 +409,8 @@ class UnigramLearner(VocabLearner):
         return sum(len(WORD.findall(line)) for line in lines)
 
     def _stretches(self, words: Counter[str]) -> Counter[str]:
-        """Return the normalized words in stretches that no piece crosses the end of, with the space
-        before each."""
+        """Split the normalized words into stretches whose borders no piece crosses, with the space
+        before each word."""
         specials = [(token, 0.0) for token in self._specials]
         reader = Unigram.build([*specials, (SPACE, -1.0)], self._normalizer, "vocabulary").backend
         normalize = reader.normalizer.normalize_str
@@ -418,7 +419,7 @@ class UnigramLearner(VocabLearner):
         for begin in range(0, len(ordered), _NORMALIZED):
             group = ordered[begin : begin + _NORMALIZED]
             parts = normalize(_BETWEEN.join(group)).split(_BETWEEN)
-            if len(parts) != len(group):  # one of them has that character
+            if len(parts) != len(group):  # a word contains the separator
                 parts = [normalize(word) for word in group]
             for word, part in zip(group, parts, strict=True):
                 for piece in part.split():
@@ -429,8 +430,8 @@ class UnigramLearner(VocabLearner):
         return stretches
 
     def _alphabet(self, stretches: Counter[str]) -> frozenset[str]:
-        """Choose the characters of the vocabulary: the most frequent ones, which together have
-        99.99% of the text, or as many as are asked for. They are no more than half of it.
+        """Choose the characters of the vocabulary: the most frequent ones, which together cover
+        99.99% of the text, or the requested number. They are at most half of it.
 
         Raises:
             BertineError: it is too small for them.
@@ -445,7 +446,7 @@ class UnigramLearner(VocabLearner):
         size, limit = self._options.vocab_size, self._options.limit_alphabet
 
         def needed(share: float) -> int:
-            """Count the characters that make up this share of the text."""
+            """Count the characters that cover this share of the text."""
             covered = 0
             for number, character in enumerate(ranked):
                 if covered >= share * total:
@@ -455,7 +456,7 @@ class UnigramLearner(VocabLearner):
 
         room = size - len(self._specials) - 1
         most = min(needed(COVERAGE), max(room // 2, 1)) if limit is None else limit
-        # Rarer characters too, where they take next to no room.
+        # Also rarer characters if they take little room.
         most = max(most, size // 20) if limit is None else most
         most = min(most, len(ranked))
         if most > room:
@@ -479,9 +480,8 @@ class UnigramLearner(VocabLearner):
 
 
 def _count_words(lines: Iterator[list[str]]) -> Counter[str]:
-    """Count what stands between spaces. When there are too many different words, the half of them
-    that came most often are kept, and of those that came equally often some by a hash of their
-    letters."""
+    """Count the parts between spaces. If there are too many different words, the more frequent half
+    is kept; ties are broken by a hash of their letters."""
     words: Counter[str] = Counter()
     forgotten = 0
     for group in lines:
@@ -509,8 +509,8 @@ def _hash(word: str) -> int:
 
 
 def divide(word: str) -> Iterator[str]:
-    """Yield the stretches of a word that no piece crosses the end of: letters of one script, digits
-    or marks, each with combining characters. The first has the space before the word."""
+    """Yield the stretches of a word whose borders no piece crosses: letters of one script, digits
+    or marks, each with combining characters. The first one includes the space before the word."""
     begin, before = 0, ""
     for place, character in enumerate(word):
         script = _script(character)
@@ -532,7 +532,8 @@ def _parts(stretch: str) -> Iterator[str]:
 @lru_cache(1 << 17)
 def _script(character: str) -> str:
     """Return the script of a letter by the first word of its name, "0" for a digit, "." for other
-    marks, and "" for what goes with the character before it (and for the space before a word)."""
+    marks, and "" for a character that belongs to the one before it (and for the space before a
+    word)."""
     category = unicodedata.category(character)
     if character == SPACE or category[0] == "M":
         return ""
@@ -545,7 +546,7 @@ def _script(character: str) -> str:
 
 
 def _split_at_unknown(stretches: Counter[str], alphabet: frozenset[str]) -> Counter[str]:
-    """Return the stretches without the characters that are not in the alphabet."""
+    """Split the stretches at characters that are not in the alphabet."""
     known: Counter[str] = Counter()
     for stretch, times in stretches.items():
         if alphabet.issuperset(stretch):
@@ -559,7 +560,7 @@ def _split_at_unknown(stretches: Counter[str], alphabet: frozenset[str]) -> Coun
 
 
 def _as_many_as_fit(chosen: list[str], counts: Counter[str]) -> list[str]:
-    """Return the first ones, of a bounded number of characters, and say what is left out."""
+    """Return the first items up to a total number of characters, and note the rest."""
     size = 0
     for number, text in enumerate(chosen):
         size += len(text)

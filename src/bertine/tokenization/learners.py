@@ -1,9 +1,9 @@
-"""Learn a WordPiece vocabulary.
+"""Learn vocabularies of WordPiece, byte-level BPE and BPE over words, and measure their quality.
 
-The pieces are learnt by the trainer of `tokenizers` (the most frequent pair of pieces is merged,
-until the vocabulary is full). What is ours is the alphabet: it is counted beforehand and given to
-the trainer in a fixed order, because left to itself the trainer numbers characters as its hash
-tables happen to hold them, and the same corpus would give another vocabulary on every run.
+The pieces are learnt by the trainer of `tokenizers` (the most frequent pair of pieces is merged
+until the vocabulary is full). The alphabet of WordPiece is counted here and given to the trainer in
+a fixed order: otherwise the trainer numbers characters in the order of its hash tables, and the
+same corpus would give another vocabulary on every run.
 """
 
 from __future__ import annotations
@@ -35,22 +35,21 @@ from bertine.tokenization.byte_bpe import ALPHABET, STYLES, ByteBpe
 from bertine.tokenization.gpt_bpe import ADDED, END, UNKNOWN, WordBpe
 from bertine.tokenization.wordpiece import normalizer
 
-# What all that learn a vocabulary have in common: the text that they learn from, in bounded
-# parts, and how well a vocabulary fits text.
+# Shared by all learners: the text to learn from, in bounded parts, and the quality of a vocabulary.
 
-#: Held-out text beyond this many characters is trained on after all: the figures are exact enough.
+#: Most characters held out; the figures are then exact enough.
 _MAX_HELD_OUT = 8_000_000
 
-#: Longer lines are given to the trainer in parts, so that a line of 50 MB is counted as others are.
+#: Longer lines are passed to the trainer in parts, so that a line of 50 MB is counted like others.
 LINE_PART = 1 << 16
 
-#: Encoded data and the like: words that nobody writes are not to shape the vocabulary.
+#: Encoded data and the like, which must not affect the vocabulary.
 _ENDLESS_WORD = re.compile(rf"(?<![A-Za-z0-9])[A-Za-z0-9]{{{MAX_CHARS_PER_WORD + 1},}}")
 
-#: Chinese characters, each of which is a word, and what other scripts write without a break.
+#: Chinese characters, each of which is a word, and unbroken runs of other scripts.
 WORD = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]|[^\W_\u3400-\u4dbf\u4e00-\u9fff]+")
 
-#: Lines that are measured at a time.
+#: Lines measured at a time.
 _MEASURED = 1024
 
 
@@ -59,11 +58,11 @@ class Quality:
     """Counts of pieces and words of some text. A *word* has a letter or digit; marks do not count.
 
     Attributes:
-        pieces: of the whole text.
-        words: in it.
+        pieces: number in the whole text.
+        words: number in the text.
         word_pieces: pieces of its words.
-        unknown: pieces that stand for what the vocabulary has not.
-        single: pieces of one character among those of words.
+        unknown: pieces that are the unknown token.
+        single: one-character pieces of words.
     """
 
     pieces: int
@@ -89,15 +88,15 @@ class Quality:
 
 
 class VocabLearner:
-    """A learner of the vocabulary of one kind of tokenizer.
+    """A learner of one kind of vocabulary.
 
     Attributes:
-        counts: whether the documents are counted before anything is learnt, by :meth:`count` for
-            each and then :meth:`counted`: there is an alphabet to choose, without which characters
-            are unknown.
+        counts: whether the documents are counted first, by :meth:`count` for each and then
+            :meth:`counted`, in order to choose an alphabet, outside of which characters are
+            unknown.
         has_unknown: whether some characters are not in the vocabulary.
         alphabet_size, characters_seen, coverage, full_size: see
-            :class:`bertine.tokenization.vocab.VocabReport`; known when all is counted.
+            :class:`bertine.tokenization.vocab.VocabReport`; known after counting.
     """
 
     counts: bool = False
@@ -108,20 +107,20 @@ class VocabLearner:
     full_size: int = 0
 
     def count(self, text: str) -> None:
-        """Count what is in a document."""
+        """Count the characters of a document."""
 
     def counted(self) -> None:
-        """Decide what follows from the counts."""
+        """Finish counting."""
 
     def learn(self, lines: Iterator[list[str]]) -> Tokenizer:
         """Learn the pieces of the lines."""
         raise NotImplementedError
 
     def measure(self, tokenizer: Tokenizer, lines: Sequence[str]) -> Quality:
-        """Measure the vocabulary on text. A part of a character counts as one."""
+        """Measure the vocabulary on text. A part of a character counts as a character."""
         texts = [bare(name) for name in tokenizer.names]
         parts = np.array([self.is_part(token) for token in tokenizer.tokens])
-        # Specials in brackets count as words here; in a corpus they are hardly ever met.
+        # Special tokens in brackets count as words here; they are very rare in a corpus.
         is_word = parts | np.array([any(c.isalnum() for c in text) for text in texts])
         is_single = parts | np.array([len(text) == 1 for text in texts])
         begins_word = is_word & self.marks_word(tokenizer)
@@ -141,17 +140,16 @@ class VocabLearner:
         return False
 
     def marks_word(self, tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
-        """Return which pieces stand once in each word, bool [V]: its first ones."""
+        """Return which pieces occur once in each word, bool [V]: its first ones."""
         return ~tokenizer.continues
 
     def count_words(self, lines: Sequence[str], begins_word: npt.NDArray[Any]) -> int:
-        """Count the words of some lines; `begins_word` says of each of their pieces whether a word
-        begins with it."""
+        """Count the words of some lines; `begins_word` marks the pieces that begin a word."""
         return int(begins_word.sum())
 
 
 def training_lines(corpus: Corpus, hold_out_every: int, held_out: list[str]) -> Iterator[list[str]]:
-    """Yield the lines of each document; one of `hold_out_every` goes to `held_out` instead."""
+    """Yield the lines of each document; one in `hold_out_every` goes to `held_out` instead."""
     number = held_size = 0
     for document in corpus:
         group: list[str] = []
@@ -184,10 +182,10 @@ def first_lines(corpus: Corpus) -> list[str]:
     return lines
 
 
-# Imported after `wordpiece`, which says how `tokenizers` is to use threads.
+# WordPiece.
 
-#: Share of the characters of the text that the alphabet is to hold, where nothing else is said,
-#: and the share without which no vocabulary is made.
+#: Default share of the text's characters that the alphabet covers, and the share below which no
+#: vocabulary is made.
 COVERAGE = 0.9999
 LEAST_COVERAGE = 0.99
 
@@ -200,7 +198,8 @@ class WordPieceLearner(VocabLearner):
     counts = has_unknown = True
 
     def __init__(self, options: Vocabulary, base: Tokenizer | None) -> None:
-        """`base`: the tokenizer whose vocabulary is extended, which says how text is read."""
+        """Create a learner; `base` is the tokenizer whose vocabulary is extended and which reads
+        the text."""
         self._options, self._base = options, base
         reading: Tokenizer | Vocabulary = options if base is None else base
         self._reading: dict[str, Any] = {
@@ -216,14 +215,14 @@ class WordPieceLearner(VocabLearner):
         self._counts = np.zeros(_CODE_POINTS, np.int64)
 
     def count(self, text: str) -> None:
-        """Count the characters of a document, before anything is learnt."""
+        """Count the characters of a document before learning."""
         points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
         for begin in range(0, len(points), LINE_PART):
             seen, times = np.unique(points[begin : begin + LINE_PART], return_counts=True)
             self._counts[seen] += times
 
     def counted(self) -> None:
-        """Choose the alphabet, when all documents are counted.
+        """Choose the alphabet when all documents are counted.
 
         Raises:
             BertineError: the vocabulary is too small for it.
@@ -240,7 +239,7 @@ class WordPieceLearner(VocabLearner):
             vocab_size=self._options.vocab_size,
             min_frequency=self._options.min_frequency,
             show_progress=False,
-            # In this order they get their ids; that they are "special" is dropped below.
+            # They get their ids in this order; their mark as "special" is removed below.
             special_tokens=[*SPECIAL_TOKENS, *self._alphabet.tokens],
             initial_alphabet=self._alphabet.characters,
             limit_alphabet=len(self._alphabet.characters),
@@ -260,8 +259,8 @@ class WordPieceLearner(VocabLearner):
 
 @dataclass(frozen=True)
 class _Alphabet:
-    """The characters of a vocabulary, sorted; their tokens; how many different ones were seen, how
-    much of the text they are; and `full_size` as in :class:`VocabReport`."""
+    """The sorted characters of a vocabulary, their tokens, the number of different characters in
+    the text, their share of the text, and `full_size` as in :class:`VocabReport`."""
 
     characters: list[str]
     tokens: list[str]
@@ -276,10 +275,10 @@ class _Alphabet:
         options: Vocabulary,
         base: Sequence[str],
     ) -> _Alphabet:
-        """Choose from counts of raw characters [code points], normalized here one by one.
+        """Choose from counts of raw characters [code points], normalized one by one.
 
-        (BERT's normalization works on single characters, so that this equals counting the
-        normalized text.) What the tokens of `base` hold takes no room.
+        (BERT's normalization works on single characters, so this equals counting the normalized
+        text.) The tokens of `base` take no room.
         """
         vocab_size, limit = options.vocab_size, options.limit_alphabet
         counts: dict[str, int] = {}
@@ -292,7 +291,7 @@ class _Alphabet:
         ranked = sorted(counts, key=lambda c: (-counts[c], c))
         total = sum(counts.values())
         # Inside a word a character needs a second token. Marks and Chinese characters are always
-        # words of their own.
+        # words by themselves.
         inside = {c for c in ranked if _goes_on(backend, c)}
 
         known = set(base)
@@ -301,8 +300,8 @@ class _Alphabet:
         chosen = [c for c in ranked if not cost[c]]
         covered = sum(counts[c] for c in chosen)
         used = taken = len(base) or len(SPECIAL_TOKENS)
-        # Only characters that stand inside words are joined to pieces, which need room; Chinese
-        # ones are not, and without them a vocabulary of Chinese would fill with rare Latin words.
+        # Only characters inside words are merged into pieces, which need room; Chinese ones are
+        # not, and without them a vocabulary of Chinese would fill with rare Latin words.
         share = 1 - sum(counts[c] for c in inside) / total / 2
         begin = taken if base else 0
         most = begin + int((vocab_size - begin) * share)
@@ -319,7 +318,7 @@ class _Alphabet:
             covered += counts[character]
 
         def least_size(coverage: float) -> int:
-            """Return tokens of a vocabulary whose alphabet has this share of the text."""
+            """Return the size of a vocabulary whose alphabet covers this share of the text."""
             need, rest = 0, coverage * total - sum(counts[c] for c in ranked if not cost[c])
             for character in new:
                 if rest <= 0:
@@ -347,19 +346,17 @@ class _Alphabet:
 
 
 def _goes_on(backend: tokenizers.Tokenizer, character: str) -> bool:
-    """Return whether `character` (normalized) can stand inside a word."""
+    """Return whether `character` (normalized) can occur inside a word."""
     text = backend.normalizer.normalize_str(f"a{character}")
     return len(backend.pre_tokenizer.pre_tokenize_str(text)) == 1
 
 
-# Learn a vocabulary of byte-level BPE, as RoBERTa has it, or with special tokens like BERT's.
+# Byte-level BPE in the form of RoBERTa's, or with special tokens like BERT's.
 #
-# It begins with its special tokens (of RoBERTa ``<s> <pad> </s> <unk>``) and the 256 bytes, then
-# come the pieces in the order in which the trainer of `tokenizers` has learnt them, and the mask
-# is last. (RoBERTa's own order is by frequency; it has no bearing on a model.) Every text can be
-# written with the bytes, so there is no alphabet to choose, and the corpus is read once.
-
-# Imported after `byte_bpe`, which says how `tokenizers` is to use threads.
+# The vocabulary begins with its special tokens (RoBERTa: ``<s> <pad> </s> <unk>``) and the 256
+# bytes, followed by the pieces in the order in which the trainer of `tokenizers` learns them; the
+# mask is last. (RoBERTa's own order is by frequency, which has no effect on a model.) Every text
+# can be written with the bytes, so there is no alphabet to choose, and the corpus is read once.
 
 
 class ByteBpeLearner(VocabLearner):
@@ -413,25 +410,22 @@ class ByteBpeLearner(VocabLearner):
         return sum(len(WORD.findall(line)) for line in lines)
 
 
-# Learn a vocabulary of BPE over words, as GPT-1 has it.
+# BPE over words in the form of GPT-1's.
 #
-# ``<unk>`` is first, then come the characters, those that end a word, and the pieces in the order
-# in which the trainer of `tokenizers` has learnt them; the special tokens of fine-tuning are
-# last, where the published code adds them. Words are divided as BERT does, which needs no
-# package.
+# ``<unk>`` is first, followed by the characters, those that end a word, and the pieces in the order
+# in which the trainer of `tokenizers` learns them; the special tokens of fine-tuning are last,
+# where the published code adds them. Words are split as BERT does, which needs no package.
 
-# Imported after `tokenizing`, which says how `tokenizers` is to use threads.
-
-#: The characters that are kept where nothing is said, with room for both forms of each.
+#: By default one character for this number of tokens, with room for both of its forms.
 _SHARE = 4
 
 
 class WordBpeLearner(VocabLearner):
     """A learner of BPE over words; see :func:`bertine.train_vocab` for its arguments. The alphabet
-    is the most frequent characters, a quarter of the vocabulary at the most.
+    is the most frequent characters, at most a quarter of the vocabulary.
 
     Raises:
-        BertineError: an option that does not go with it.
+        BertineError: an option does not apply to it.
     """
 
     has_unknown = True
@@ -481,7 +475,7 @@ class WordBpeLearner(VocabLearner):
         return Tokenizer(kind, "vocabulary")
 
     def marks_word(self, tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
-        """Return which pieces stand once in each word, bool [V]: its last ones."""
+        """Return which pieces occur once in each word, bool [V]: its last ones."""
         return np.array([token.endswith(END) for token in tokenizer.tokens])
 
 

@@ -1,7 +1,8 @@
-"""Splitting documents into sentences, for next-sentence prediction.
+"""Split documents into sentences, join Chinese characters, and find Chinese words.
 
-The splitting is done by `sentencex`, which knows the marks of all scripts and the abbreviations of
-some thirty languages; some hundred others are split like a related one, all else like English.
+Sentences, for next-sentence prediction, are split by `sentencex`, which knows the marks of all
+scripts and the abbreviations of some thirty languages; some hundred others are split like a related
+one, all others like English.
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ import sentencex
 from bertine.core.errors import BertineError, require_packages
 from bertine.tokenization.tokenizer import Tokenizer
 
-# Remove the spaces that joining pieces or words puts between Chinese characters.
+# Spaces between Chinese characters: remove those that joining pieces or words has added.
 #
-# Chinese and Japanese are written without spaces; a tokenizer's pieces, and the words of a column
-# file, come apart. Numbers and Latin words among the characters stay apart, as they are often
-# printed.
+# Chinese and Japanese are written without spaces, but a tokenizer's pieces and the words of a
+# column file are separate. Numbers and Latin words among the characters keep their spaces, as in
+# most printed text.
 
 #: Ideographs, kana and bopomofo.
 _CHARACTERS = (
     "\u3005-\u3007\u3041-\u312f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\uff66-\uff9f\U00020000-\U0003fffd"
 )
-#: Full-width punctuation, which has its space in itself.
+#: Full-width punctuation, whose glyphs include their space.
 _FULL_WIDTH = (
     "\u3001-\u3003\u3008-\u3011\u3014-\u301f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"
 )
-#: Marks of all scripts: quotes, brackets (of "[MASK]", too), dashes.
+#: Marks of all scripts: quotes, brackets (also those of "[MASK]"), dashes.
 _MARKS = r"\u2018\u2019\u201c\u201d\u2026\u2014\u00b7()\[\]<>\"'/"
 _EXTRA_SPACE = re.compile(
     f"(?<=[{_FULL_WIDTH}]) +| +(?=[{_FULL_WIDTH}])"
@@ -54,10 +55,10 @@ def remove_cjk_spaces(text: str) -> str:
 
 
 def cjk_space_places(text: str) -> tuple[str, list[int]]:
-    """Do the same, and find each character again.
+    """Join the characters like :func:`remove_cjk_spaces`, and map the positions.
 
     Returns:
-        The text, and for each place in the given one, its end included, the place in the new one.
+        The new text, and for each position in the given text, its end included, the new position.
     """
     places: list[int] = []
     gone = passed = 0
@@ -70,18 +71,18 @@ def cjk_space_places(text: str) -> tuple[str, list[int]]:
     return remove_cjk_spaces(text), places
 
 
-# Find the words of Chinese text, which is written without spaces, with `jieba`.
+# Chinese words, found with `jieba`, since Chinese is written without spaces.
 #
-# A Chinese vocabulary has characters for pieces. Whole-word masks need to know which characters
-# are one word (Cui et al. 2019, arXiv 1906.08101, section 3.1), which only the text can tell: so
-# words are found when a store is prepared, and kept there (:mod:`bertine.corpora.store`).
+# The pieces of a Chinese vocabulary are characters. Whole-word masks need to know which characters
+# form a word (Cui et al. 2019, arXiv 1906.08101, section 3.1), which only the text shows: so words
+# are found when a store is prepared, and stored in it (:mod:`bertine.corpora.store`).
 
 #: A run of Chinese characters.
 _RUN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003fffd]{2,}")
 
 
 def check_segmenter() -> None:
-    """Refuse to begin without `jieba`.
+    """Raise an error if `jieba` is not installed.
 
     Raises:
         BertineError: it is not installed.
@@ -91,21 +92,21 @@ def check_segmenter() -> None:
 
 @lru_cache(1)
 def _jieba() -> Any:
-    """Return the segmenter with its dictionary, which takes a second."""
+    """Load the segmenter with its dictionary, which takes a second."""
     import jieba
 
     segmenter = jieba.Tokenizer()
-    # As `initialize` does, without the cache: a file of marshal in a folder for everybody.
+    # Like `initialize`, but without the cache, a marshal file in a folder writable by everybody.
     segmenter.FREQ, segmenter.total = segmenter.gen_pfdict(segmenter.get_dict_file())
     segmenter.initialized = True
     return segmenter
 
 
 class ChineseWords:
-    """The words of `jieba`, with its own dictionary and its model for words that are not in it.
+    """A segmenter by `jieba`, with its own dictionary and its model for unknown words.
 
     Args:
-        tokenizer: makes the pieces.
+        tokenizer: the tokenizer of the pieces.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -113,7 +114,7 @@ class ChineseWords:
         self._tokenizer = tokenizer
 
     def inside(self, text: str) -> npt.NDArray[np.bool_]:
-        """Return which characters of a text go on with a Chinese word, bool [characters]."""
+        """Return which characters of a text continue a Chinese word, bool [characters]."""
         marks = np.zeros(len(text), np.bool_)
         for run in _RUN.finditer(text):
             place = run.start()
@@ -126,11 +127,11 @@ class ChineseWords:
         self, texts: Sequence[str]
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """Return the ids of all texts' pieces, as :meth:`bertine.Tokenizer.encode_flat` does, and
-        which of them go on with the word before: those that the vocabulary says, and those that
+        which of them continue the word before: those that do so by the vocabulary, and those that
         begin inside a Chinese word.
 
         Returns:
-            int32 [pieces]; int64 [texts], how many each has; bool [pieces].
+            int32 [pieces]; int64 [texts], the number of pieces of each; bool [pieces].
         """
         ids, lengths = self._tokenizer.encode_flat(texts)
         goes_on = self._tokenizer.continues[ids]
@@ -146,15 +147,15 @@ class ChineseWords:
         return ids, lengths, goes_on
 
 
-#: Lines of a document are taken together up to about so many characters, not all at once.
+#: Lines of a document are joined up to about this number of characters.
 _CHARACTERS_AT_A_TIME = 1 << 16
 
 _OWN = (
     "am ar bg bn ca da de el en es fi fr gu hi hy it ja kk kn ml mr my nl pa pl pt ru sk ta te uk"
 )
-#: The languages that `sentencex` has rules for. Chinese ones are its marks, known everywhere.
+#: The languages with rules in `sentencex`. The rules for Chinese are its marks, known everywhere.
 LANGUAGES = (*_OWN.split(), "zh")
-#: The languages that it splits like one of these, by that one.
+#: Related language → the language whose rules it uses.
 _RELATIVES = {
     "ar": "acm aeb apc arq ary arz",
     "bn": "bpy",
@@ -187,13 +188,13 @@ _LIKE = {code: known for known, codes in _RELATIVES.items() for code in codes.sp
 def split_sentences(text: str, language: str = "en") -> list[str]:
     """Split `text` into sentences.
 
-    A line end always ends a sentence. No character is lost or changed but the white space around
+    A line end always ends a sentence. No character is lost or changed except white space around
     sentences (and lone surrogates, which become U+FFFD).
 
     Args:
         text: any text.
-        language: a language code such as ``"en"`` or ``"zh"``; of ``"zh-Hans"`` or ``"pt_BR"`` the
-            first part counts. Unknown ones are split like English.
+        language: a language code such as ``"en"`` or ``"zh"``; only the first part of ``"zh-Hans"``
+            or ``"pt_BR"`` is used. Unknown ones are split like English.
 
     Returns:
         The sentences, stripped, none of them empty.
@@ -202,17 +203,17 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
 
 
 def iter_sentences(text: str, language: str = "en", *, spaces: bool = False) -> Iterator[str]:
-    """Yield the sentences of :func:`split_sentences`, one at a time: a document of any length takes
+    """Yield the sentences of :func:`split_sentences` one at a time: a document of any length takes
     no more memory than its text.
 
     Args:
-        text, language: as there.
-        spaces: put one space before a sentence that is parted from the one before it by white
-            space or the end of a line, for tokenizers whose pieces hold spaces.
+        text, language: see :func:`split_sentences`.
+        spaces: put one space before a sentence that is separated from the one before it by white
+            space or a line end, for tokenizers whose pieces include spaces.
     """
     code = _code(language)
     begin = 0
-    parted = False  # from a sentence before
+    parted = False  # from the sentence before
     while begin < len(text):
         line_end = text.find("\n", begin + _CHARACTERS_AT_A_TIME)
         end = line_end + 1 if line_end >= 0 else len(text)
@@ -234,12 +235,12 @@ def iter_sentences(text: str, language: str = "en", *, spaces: bool = False) -> 
 
 
 def check_language(language: str) -> str | None:
-    """Return what a user should know: that `language` is split by the rules of a related one; None
-    where it has its own.
+    """Return a note if `language` is split by the rules of a related one; None if it has rules of
+    its own.
 
     Raises:
-        BertineError: there are no rules for it, so English ones would be taken; names those there
-            are.
+        BertineError: there are no rules for it, so English ones would be used; names the languages
+            with rules.
     """
     code = _code(language)
     if code in LANGUAGES:
@@ -268,5 +269,5 @@ def _segment(line: str, code: str) -> list[str]:
         if type(error).__name__ != "PanicException":
             raise
         return [line]
-    # What a splitter may do to a training text is cut it, and nothing else.
+    # A splitter may only cut a training text, never change it.
     return pieces if "".join(pieces) == line else [line]

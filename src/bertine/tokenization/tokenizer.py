@@ -1,8 +1,8 @@
-"""Text to ids and back, for every kind of vocabulary.
+"""Convert text to ids and back, for every kind of vocabulary.
 
-Each kind has its own file, such as :mod:`bertine.tokenization.wordpiece`; where special tokens
-go is in its :class:`~bertine.tokenization.base.Template`. Hugging Face's `tokenizers` does the
-work, so ids equal those of `transformers`.
+Each kind is defined in its own file, such as :mod:`bertine.tokenization.wordpiece`; the places of
+the special tokens are in its :class:`~bertine.tokenization.base.Template`. Hugging Face's
+`tokenizers` does the work, so ids equal those of `transformers`.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from bertine.tokenization.unigram import Unigram
 from bertine.tokenization.word_cache import ChunkedEncoder, Pieces, WordCache
 from bertine.tokenization.wordpiece import SPECIAL_TOKENS, WordPiece
 
-# The kinds of tokenizers by name, and which of them a folder holds.
+# Kinds of tokenizers by name, and detection of the kind in a folder.
 
 KINDS: dict[TokenizerKind, type[Kind]] = {
     kind.name: kind for kind in (WordPiece, ByteBpe, Unigram, WordBpe)
 }
 
-#: In the names of the classes of tokenizers that divide text into words by a program of their own;
-#: and the settings that those have.
+#: Matches the classes of tokenizers that split text into words with a program of their own; and
+#: their settings.
 _DIVIDING = re.compile(
     "japanese|mecab|sudachi|juman|janome|jieba|roformer|wobert|cpm|bertweet|phobert|flaubert|^XLMTok"
     "|kobert",
@@ -78,7 +78,7 @@ def holds_tokenizer(folder: Path) -> bool:
 
 
 def read(path: Path) -> tuple[Kind, str]:
-    """Read what :meth:`bertine.Tokenizer.load` reads.
+    """Read the kind from a path, for :meth:`bertine.Tokenizer.load`.
 
     Returns:
         The kind, and the name of the file that it was read from.
@@ -116,8 +116,8 @@ def read(path: Path) -> tuple[Kind, str]:
 
 
 def _refuse_dividing(file: Path, config: dict[str, Any]) -> None:
-    """Refuse a tokenizer that divides text into words by a program of its own, which is in none of
-    its files: read without it, texts would have other ids than the model was trained with."""
+    """Refuse a tokenizer that splits text into words with a program of its own, which is not in its
+    files: without it, texts would get other ids than in training."""
     name = config.get("tokenizer_class")
     keys = [f"{key} {briefly(config[key])}" for key in _DIVIDING_KEYS if config.get(key)]
     if keys or _DIVIDING.search(str(name)):
@@ -150,16 +150,18 @@ __all__ = ["SPECIAL_TOKENS", "Encoding", "Tokenizer"]
 
 @dataclass(slots=True)
 class Encoding:
-    """One text, or pair of texts, as the model takes it: of BERT ``[CLS] text [SEP] (pair [SEP])``.
+    """One text, or pair of texts, as input of the model: for BERT ``[CLS] text [SEP] (pair
+    [SEP])``.
 
     Attributes:
         input_ids: T ids.
-        token_type_ids: T times 0 (up to the special tokens behind the text) or 1 (from the pair's
+        token_type_ids: T times 0 (up to the special tokens after the text) or 1 (from the pair's
             first piece on).
-        offsets: T pairs (begin, end) of character positions in the text that a token comes from
-            (the pair where the type is 1), end exclusive; (0, 0) for the special tokens added.
+        offsets: T pairs (begin, end) of character positions of each token in the text (in the pair
+        if
+            the type is 1), end exclusive; (0, 0) for the special tokens added.
         special_tokens_mask: T times 1 for the special tokens added, else 0.
-        num_truncated: pieces cut off to meet `max_length`.
+        num_truncated: pieces cut off to fit `max_length`.
     """
 
     input_ids: list[int]
@@ -170,30 +172,30 @@ class Encoding:
 
 
 class Tokenizer:
-    """A tokenizer of any kind. Make one with :meth:`from_vocab` or :meth:`load`.
+    """A tokenizer of any kind. Create one with :meth:`from_vocab` or :meth:`load`.
 
     As in `transformers`, the special tokens are recognized in raw text: "[MASK]" is one token.
 
     Attributes:
-        kind: what kind it is: "wordpiece" (BERT), "byte-bpe" (RoBERTa, BART, GPT-2), "unigram"
-            (ALBERT, XLM-R, CamemBERT, DeBERTa-v3).
+        kind: its kind: "wordpiece" (BERT), "byte-bpe" (RoBERTa, BART, GPT-2), "unigram" (ALBERT,
+            XLM-R, CamemBERT, DeBERTa-v3).
         title: the same for people.
         backend: the object of the `tokenizers` library; not to be changed.
         lowercase, strip_accents, split_chinese: the normalization; see :meth:`from_vocab`.
-        keeps_spaces: whether the space before a word is a part of the word's first piece, so that
-            a word has other pieces at the beginning of a text than in its middle.
+        keeps_spaces: whether the space before a word belongs to the word's first piece, so that a
+            word has other pieces at the beginning of a text than in its middle.
         tokens: the vocabulary; positions are ids.
-        vocab_size: how many there are.
-        template: where the special tokens stand around one text and around two.
+        vocab_size: number of tokens.
+        template: the places of the special tokens around one text and around two.
         pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id: ids of the special
-            tokens; `special_ids` holds all of them. Of unk and mask None where the vocabulary has
-            none.
-        mask_text: what stands for a mask in a text: "[MASK]", or "<mask>", which takes the space
-            before it; "" where the vocabulary has none.
+            tokens; `special_ids` holds all of them. unk and mask are None if the vocabulary lacks
+            them.
+        mask_text: the text of a mask: "[MASK]", or "<mask>", which includes the space before it; ""
+            if the vocabulary has no mask.
     """
 
     def __init__(self, kind: Kind, source: str) -> None:
-        """Complete what a kind has read; `source` names it in messages."""
+        """Complete a kind that was read from files; `source` names it in messages."""
         self._kind = kind
         self.kind: TokenizerKind = kind.name
         self.title = kind.title
@@ -226,7 +228,7 @@ class Tokenizer:
         self.template: Template = kind.complete(ids)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy is made of: all but the lock, and the words that are remembered."""
+        """Return the state to copy: everything except the lock and the cached words."""
         return {k: v for k, v in self.__dict__.items() if k not in ("_lock", "_remembered")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -246,7 +248,7 @@ class Tokenizer:
         strip_accents: bool | None = None,
         split_chinese: bool = True,
     ) -> Tokenizer:
-        """Make a WordPiece tokenizer over `tokens`, whose positions are their ids.
+        """Create a WordPiece tokenizer over `tokens`, whose positions are their ids.
 
         Args:
             tokens: the vocabulary, ``##`` before pieces inside words; holds `SPECIAL_TOKENS`.
@@ -255,7 +257,7 @@ class Tokenizer:
             split_chinese: make every Chinese character a word.
 
         Raises:
-            BertineError: a token is there twice, or a special token is missing.
+            BertineError: a token is duplicated, or a special token is missing.
         """
         kind = WordPiece.build(
             tokens,
@@ -268,17 +270,18 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path | str) -> Tokenizer:
-        """Read a folder with tokenizer.json, vocab.txt, vocab.json and merges.txt, or a Unigram
-        ``.model`` of sentencepiece; one of these files itself; or a bundled model's.
+        """Read a folder with tokenizer.json, vocab.txt, vocab.json and merges.txt, or a
+        sentencepiece Unigram ``.model``; one of these files itself; or a bundled model's tokenizer.
 
-        What tokenizer_config.json says of lower case, accents and Chinese characters, or of a space
-        before a text, goes before what tokenizer.json says, as in `transformers`. Where there is
-        only a vocab.txt, it is uncased if no token but those in brackets has a capital letter A-Z.
+        The settings of tokenizer_config.json for lower case, accents, Chinese characters, or a
+        space before a text override tokenizer.json, as in `transformers`. If there is only a
+        vocab.txt, it is uncased if no token except those in brackets has a capital letter A-Z.
         Tokens that these files, added_tokens.json and special_tokens_map.json add are added.
 
         Raises:
-            BertineError: nothing there to read, not a tokenizer of a kind that is known, one that
-                divides words by a program of its own, a token twice, or a special token missing.
+            BertineError: nothing can be read, it is not a tokenizer of a known kind, it splits
+            words with
+                a program of its own, a token is duplicated, or a special token is missing.
         """
         return cls(*read(locate(path)))
 
@@ -291,11 +294,11 @@ class Tokenizer:
         pads_left: bool = False,
     ) -> None:
         """Write the vocabulary, tokenizer.json and tokenizer_config.json into the existing
-        `folder`: the files that `transformers` wants.
+        `folder`: the files that `transformers` needs.
 
-        `model_max_length`, the number of positions of the model, tells `transformers` where it is
-        to truncate, `one_type` that the model has one token type, so that it is to be given none,
-        and `pads_left` on which side it is to pad.
+        For `transformers`, `model_max_length`, the model's number of positions, is the length at
+        which it truncates; `one_type` means that the model has one token type, so that none are
+        passed to it; `pads_left` is the side on which it pads.
         """
         folder = Path(folder)
         for name, text in self._kind.files(self.tokens).items():
@@ -310,14 +313,14 @@ class Tokenizer:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 (hex) of the vocabulary and the settings: what ids depend on."""
+        """SHA-256 (hex) of the vocabulary and the settings, everything that ids depend on."""
         what: list[Any] = [self._kind.settings(), self.tokens]
         return hashlib.sha256(json.dumps(what).encode()).hexdigest()
 
     @cached_property
     def continues(self) -> npt.NDArray[np.bool_]:
-        """Whether each piece of the vocabulary goes on with the word before it, bool [V]: whole
-        words are masked by it. Special tokens never do."""
+        """Whether each piece of the vocabulary continues the word before it, bool [V]: whole-word
+        masks use it. Special tokens never do."""
         kind, special = self._kind, self.special_ids
         return np.array(
             [
@@ -329,7 +332,7 @@ class Tokenizer:
 
     @cached_property
     def names(self) -> list[str]:
-        """The names of the pieces for people, as in :mod:`bertine.tokenization.base`, by id."""
+        """The names of the pieces for people by id, as in :mod:`bertine.tokenization.base`."""
         kind, special = self._kind, self.special_ids
         return [
             token if index in special else kind.name_of(token)
@@ -337,18 +340,19 @@ class Tokenizer:
         ]
 
     def name_at(self, index: int, begins_text: bool) -> str:
-        """Return the name of a piece at its place.
+        """Return the name of a piece in its context.
 
         Args:
-            index: of the piece.
-            begins_text: nothing stands before it. Where spaces belong to pieces there is none
-                then, so that the piece looks as if it went on with a word.
+            index: the id of the piece.
+            begins_text: the piece is the first one of a text. If spaces belong to pieces, it has
+            none,
+                so that it would look like the continuation of a word.
         """
         name = self.names[index]
         return bare(name) if begins_text and self.keeps_spaces else name
 
     def put_piece(self, text: str, start: int, end: int, index: int) -> str:
-        """Return `text` with a piece in the place of the characters [start, end), a mask's."""
+        """Return `text` with the characters [start, end), those of a mask, replaced by a piece."""
         before, name, after = text[:start], self.names[index], text[end:]
         if goes_on(name):
             return before.rstrip() + bare(name) + after
@@ -384,18 +388,18 @@ class Tokenizer:
 
     @property
     def mask_hint(self) -> str:
-        """How to write the mask, behind "has no [MASK]; "."""
+        """How to write the mask, after "has no [MASK]; "."""
         return "write it, in capitals" if self.mask_text.isupper() else "write it"
 
     def with_task_tokens(self) -> Tokenizer | None:
-        """Return the same tokenizer with special tokens behind its vocabulary, for texts of tasks;
-        None: it has them, or its kind adds none."""
+        """Return the same tokenizer with special tokens for texts of tasks after its vocabulary;
+        None if it has them, or its kind adds none."""
         kind = self._kind.with_task_tokens()
         return None if kind is None else Tokenizer(kind, "vocabulary")
 
     def extends(self, old: Tokenizer) -> bool:
-        """Return whether it has the tokens of `old` at their ids, more after them, and reads text
-        alike."""
+        """Return whether it has the tokens of `old` with their ids, further tokens after them, and
+        reads text in the same way."""
         return (
             self.vocab_size > old.vocab_size
             and self.tokens[: old.vocab_size] == old.tokens
@@ -404,13 +408,13 @@ class Tokenizer:
 
     def parts_of(self, token: str) -> list[int]:
         """Return the ids of the pieces that make up a `token` of a vocabulary that extends this
-        one: the longest first, as in tokenizing; empty where it knows some character of it not at
-        all."""
+        one: the longest first, as in tokenizing; empty if one of its characters is not in this
+        vocabulary."""
         return self._kind.parts_of(token, self.token_to_id)
 
     def encode_plain(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text's pieces, without special tokens, not truncated: what
-        :meth:`encode_flat` gives, as lists.
+        """Return the ids of each text's pieces, without special tokens, not truncated: the result
+        of :meth:`encode_flat` as lists.
         """
         ids, lengths = self.encode_flat(texts)
         flat, ends = ids.tolist(), np.cumsum(lengths).tolist()
@@ -421,12 +425,12 @@ class Tokenizer:
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         """Return the ids of all texts' pieces, without special tokens, not truncated.
 
-        What stands between white space is tokenized by itself (with the space before it, where
-        spaces belong to pieces), whatever is around it, so it is tokenized once and remembered:
-        that is several times as fast as tokenizing all of a text.
+        Parts between white space are tokenized independently (with the space before them, if spaces
+        belong to pieces), so each is tokenized once and cached: that is several times as fast as
+        tokenizing whole texts.
 
         Returns:
-            int32 [pieces], of one text after the other; int64 [N], how many pieces each has.
+            int32 [pieces], of all texts in order; int64 [N], the number of pieces of each.
         """
         split, whole = self._kind.words(texts)
         with self._lock:
@@ -440,22 +444,22 @@ class Tokenizer:
         return ids, lengths
 
     def _plain(self, texts: Sequence[str]) -> list[list[int]]:
-        """Tokenize all of each text."""
+        """Tokenize each text as a whole."""
         return [ids for ids, _ in self._bounded.encode(texts, offsets=False)]
 
     def encode_words(
         self, words: Sequence[str]
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """Tokenize words, each by itself, as they stand in the middle of a text.
+        """Tokenize words, each by itself, as in the middle of a text.
 
         Returns:
-            As :meth:`encode_flat`.
+            The same as :meth:`encode_flat`.
         """
         return self.encode_flat([self._kind.as_word(word) for word in words])
 
     def encode_offsets(self, texts: Sequence[str]) -> list[Pieces]:
         """Return the ids of each text's pieces, without special tokens, not truncated, and the
-        characters (begin, end), end exclusive, that each piece comes from."""
+        characters (begin, end), end exclusive, of each piece."""
         return list(self._bounded.encode(texts))
 
     def encode(
@@ -474,15 +478,15 @@ class Tokenizer:
     ) -> list[Encoding]:
         """Encode texts, or pairs of texts, with special tokens. Threaded.
 
-        What exceeds `max_length` tokens is cut off at the end: of the longer of the pair, one
-        piece after the other, of the second where both are equal (``_truncate_seq_pair`` in
-        google-research/bert, ``run_classifier.py``); byte-level BPE as `transformers` cuts.
+        Pieces beyond `max_length` tokens are cut off at the end: from the longer of the pair, one
+        piece at a time, from the second if both are equal (``_truncate_seq_pair`` in
+        google-research/bert, ``run_classifier.py``); byte-level BPE truncates like `transformers`.
 
         Args:
             texts: N texts.
-            pairs: None, or the N seconds of the pairs.
-            max_length: tokens with special tokens, of which at least these must have room. None:
-                no limit.
+            pairs: None, or the second texts of the N pairs.
+            max_length: most tokens including special tokens, at least room for these. None: no
+            limit.
 
         Raises:
             BertineError: `max_length` has no room for the special tokens.
@@ -502,12 +506,12 @@ class Tokenizer:
         *,
         max_length: int | None = None,
     ) -> list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int8], int]]:
-        """Encode as :meth:`encode_batch` does, without offsets, in a tenth of its time.
+        """Encode like :meth:`encode_batch`, without offsets, in a tenth of its time.
 
-        Its arguments and errors are the same.
+        The arguments and errors are the same.
 
         Returns:
-            Of each input the ids int32 [T], the token types int8 [T], and how many pieces were cut
+            For each input the ids int32 [T], the token types int8 [T], and the number of pieces cut
             off.
         """
         room = self._room(texts, pairs, max_length)
@@ -533,11 +537,10 @@ class Tokenizer:
         return [ids[begin:end] for begin, end in pairwise([0, *ends])]
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
-        """Turn pieces into text.
+        """Convert pieces to text.
 
-        Those of WordPiece are joined into words, with the spaces before punctuation removed; what
-        normalization removed does not come back. Those of byte-level BPE give the text back as it
-        was.
+        WordPiece pieces are joined into words, and the spaces before punctuation removed; the
+        effect of normalization is not reverted. Pieces of byte-level BPE give back the exact text.
 
         Raises:
             BertineError: an id is out of range.
@@ -548,7 +551,7 @@ class Tokenizer:
         return self.backend.decode(ids, skip_special_tokens=skip_special_tokens)
 
     def show(self, ids: Iterable[int]) -> str:
-        """Turn pieces into text for people, with the special tokens among them."""
+        """Convert pieces to text for people, including the special tokens."""
         return self._kind.show([int(index) for index in ids])
 
     def _assemble(self, first: Pieces, second: Pieces | None, room: int | None) -> Encoding:
@@ -567,7 +570,7 @@ class Tokenizer:
     def _room(
         self, texts: Sequence[str], pairs: Sequence[str] | None, max_length: int | None
     ) -> int | None:
-        """Check the arguments of encoding, and return how many pieces there is room for."""
+        """Check the arguments of encoding, and return the room for pieces."""
         added = self.template.added(1 if pairs is None else 2)
         if max_length is not None and max_length < added:
             ends = " and ".join(dict.fromkeys((self._kind.special.cls, self._kind.special.sep)))

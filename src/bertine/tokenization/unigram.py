@@ -1,8 +1,8 @@
-"""Unigram, the kind of tokenizer of ALBERT, XLM-R, CamemBERT and DeBERTa-v3.
+"""Tokenize by Unigram, as ALBERT, XLM-R, CamemBERT and DeBERTa-v3 do.
 
-Every piece has a probability, and a word is divided into the pieces whose product is greatest (Kudo
+Every piece has a probability, and a word is divided into the pieces with the greatest product (Kudo
 2018, arXiv 1804.10959, section 3.2). The space before a word is a character, ``▁``, and every text
-begins with one, so that a word has the same pieces wherever it stands.
+begins with one, so that a word has the same pieces at any place.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ import tokenizers  # isort: skip
 from tokenizers import AddedToken, decoders, processors  # isort: skip
 
 
-# What a Unigram tokenizer does to a text before it looks for pieces, as parts of a
-# tokenizer.json: made for ALBERT, XLM-R and new vocabularies, and checked where a file has them.
+# Normalization before the search for pieces, as parts of a tokenizer.json: created for ALBERT,
+# XLM-R and new vocabularies, and checked in files.
 
-#: The regular expressions that files have: several spaces in a row, and other white space.
+#: The regular expressions in files: several spaces in a row, and other white space.
 _SPACES = " {2,}"
 _EXPRESSIONS = (_SPACES, r"\s{2,}|[\n\r\t]")
 
-#: Steps that have no settings.
+#: Steps without settings.
 PLAIN = {"NFC", "NFD", "NFKC", "NFKD", "Nmt", "StripAccents", "Lowercase"}
 
-#: Steps of a normalization.
+#: Most steps of a normalization.
 _MOST_STEPS = 32
-#: What to do with a file that does something else.
+#: The advice about a file with another normalization.
 _HINT = "give a tokenizer as ALBERT or XLM-R have it"
 
 Part = dict[str, Any]
@@ -64,8 +64,8 @@ def albert_steps(charsmap: bytes, *, lowercase: bool, strip_accents: bool) -> Pa
     ``preprocess_text``; then sentencepiece's own).
 
     Args:
-        charsmap: the table of sentencepiece; empty: NFKC, which it is for nearly all characters.
-        lowercase: one case.
+        charsmap: sentencepiece's table; empty: NFKC, which equals it for nearly all characters.
+        lowercase: lower-case the text.
         strip_accents: remove accents.
     """
     steps = [_replace("``", '"'), _replace("''", '"')]
@@ -84,8 +84,8 @@ def plain_steps(charsmap: bytes, *, lowercase: bool = False) -> Part | None:
     """Return the normalization of XLM-R, CamemBERT and DeBERTa-v3: sentencepiece's own.
 
     Args:
-        charsmap: the table of sentencepiece; empty: characters stay as they are.
-        lowercase: one case, before that.
+        charsmap: sentencepiece's table; empty: characters are not changed.
+        lowercase: lower-case the text first.
     """
     table = _precompiled(charsmap) if charsmap else None
     if not lowercase:
@@ -100,7 +100,7 @@ def _precompiled(charsmap: bytes) -> Part:
 
 
 def word_splitting() -> Part:
-    """Return the division into words: at white space, with ``▁`` in front of each."""
+    """Return the division into words: at white space, with ``▁`` before each."""
     space = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always", "split": True}
     return {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, space]}
 
@@ -115,8 +115,8 @@ def steps_of(normalizer: Part | None) -> list[Part]:
 
 
 def check_normalizer(file: Path, normalizer: Any) -> None:
-    """Refuse a normalization with steps that are not known: they may make any text longer without
-    end, or take any time.
+    """Refuse a normalization with unknown steps: they could make a text arbitrarily long, or take
+    arbitrary time.
 
     Raises:
         BertineError: there is such a step.
@@ -156,7 +156,7 @@ def check_normalizer(file: Path, normalizer: Any) -> None:
 
 
 def _may_replace(step: Part) -> bool:
-    """Return whether a replacement makes no text longer."""
+    """Return whether a replacement never makes a text longer."""
     pattern, content = step.get("pattern"), step.get("content")
     if not isinstance(pattern, dict) or len(pattern) != 1 or not isinstance(content, str):
         return False
@@ -167,8 +167,8 @@ def _may_replace(step: Part) -> bool:
 
 
 def keeps_to_words(normalizer: Part | None) -> bool:
-    """Return whether a word is normalized alike wherever it stands between spaces. To strip a text
-    changes no word: one is put a space in front of anyway."""
+    """Return whether a word is normalized in the same way at any place between spaces. Stripping a
+    text changes no word, because a space is put before the text anyway."""
     for step in steps_of(normalizer):
         if step["type"] == "Replace":
             pattern = step["pattern"]
@@ -180,7 +180,7 @@ def keeps_to_words(normalizer: Part | None) -> bool:
 
 
 def check_pre_tokenizer(file: Path, part: Any) -> None:
-    """Refuse a division into words that is neither at white space nor at ``▁`` alone.
+    """Refuse a division into words other than at white space or at ``▁``.
 
     Raises:
         BertineError: it is another one.
@@ -213,18 +213,18 @@ def _kinds(kinds: list[Any]) -> str:
     return " and ".join(str(kind) for kind in kinds) or "missing"
 
 
-# Imported after `kind`, which says how `tokenizers` is to use threads.
+# Tokenizer: its special tokens, settings and class.
 
-#: The settings of a tokenizer_config.json that a ``.model`` file is read with.
+#: The settings of a tokenizer_config.json that apply to a ``.model`` file.
 _SWITCHES = ("do_lower_case", "keep_accents", "split_by_punct")
 
 # A long text may be cut before a space between such characters.
 _PLAIN = "A-Za-z0-9\u4e00-\u9fff"
 _CUT = re.compile(f"(?<=[{_PLAIN},.;])(?= [{_PLAIN}])")
 _NEVER = re.compile("(?!)")
-# White space that the normalization may remove, or that Python and Unicode see differently; white
-# space with a character behind it or before it that makes one character with it (UAX #29: Extend,
-# SpacingMark, Prepend); and `▁` itself: texts with these are not divided.
+# Texts with these are not divided: white space that the normalization may remove, or that Python
+# and Unicode treat differently; white space that forms one character with a neighbour (UAX #29:
+# Extend, SpacingMark, Prepend); and `▁` itself.
 _ODD = re.compile(
     f"[\x0b\x0c\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000{SPACE}]"
     r"|\s(?=[^\w\s!-~\xa1-\xac\xae-\xb4\xb6-\xbf\u2010-\u2027\u2030-\u205e\u20a0-\u20c0"
@@ -256,11 +256,11 @@ class Unigram(Kind):
         *,
         falls_back: bool = False,
     ) -> None:
-        """Take the library's object and what it was made of.
+        """Store the library's object and its sources.
 
         Args:
             tokens: the pieces by their ids.
-            falls_back: whether a character that no piece has is written with its bytes' pieces.
+            falls_back: whether a character without a piece is written with the pieces of its bytes.
         """
         super().__init__(backend)
         self.layout, self.special = layout, layout.special
@@ -275,7 +275,7 @@ class Unigram(Kind):
         self.cut = _NEVER if whole else _CUT
         self._divides = not whole and len((splitting or {}).get("pretokenizers", [])) == 2
         self._space: int | None = backend.token_to_id(SPACE)
-        # What may begin with such a mark; a piece that is not known may, too.
+        # Pieces that may begin with such a mark; an unknown piece may, too.
         quotes = ('"', f'{SPACE}"')
         self._quotes = {i for i, token in enumerate(tokens) if token.startswith(quotes)}
         self._quotes.add(tokens.index(layout.special.unk or ""))
@@ -291,17 +291,17 @@ class Unigram(Kind):
         *,
         falls_back: bool = False,
     ) -> Self:
-        """Make Unigram of a vocabulary.
+        """Create Unigram from a vocabulary.
 
         Args:
             vocab: the pieces in the order of their ids, with the logarithms of their
                 probabilities.
-            normalizer: what is done to a text beforehand.
+            normalizer: the normalization of texts.
             source: names the vocabulary in messages.
-            falls_back: write a character that no piece has with the pieces of its bytes.
+            falls_back: write a character without a piece with the pieces of its bytes.
 
         Raises:
-            BertineError: the special tokens are not there.
+            BertineError: the special tokens are missing.
         """
         tokens = [token for token, _ in vocab]
         layout = layout_of(frozenset(tokens), source)
@@ -398,7 +398,7 @@ class Unigram(Kind):
         return token.removeprefix(SPACE) or "␣"
 
     def words(self, texts: Sequence[str]) -> tuple[list[list[str]], list[int]]:
-        """Divide texts at white space."""
+        """Split texts at white space."""
         if not self._divides:
             return [[] for _ in texts], list(range(len(texts)))
         whole = [number for number, text in enumerate(texts) if _ODD.search(text)]
@@ -410,12 +410,11 @@ class Unigram(Kind):
     def spans(
         self, ids: Sequence[int], offsets: list[tuple[int, int]], text: str
     ) -> list[tuple[int, int]]:
-        """Correct the offsets that the library gives.
+        """Correct the offsets of the library.
 
-        The ``▁`` that is put in front of a word has no character, where the library gives it the
-        first one, which is the next piece's. A quotation mark that is made of two characters has
-        both of them, where the library gives it the second. The space before a word belongs to no
-        piece, where words are divided by it.
+        The ``▁`` put before a word has no character; the library gives it the first one, which
+        belongs to the next piece. A quotation mark made of two characters has both; the library
+        gives it the second. The space before a word belongs to no piece if words are split at it.
         """
         start = -1
         for place in range(len(offsets) - 1, -1, -1):
@@ -443,18 +442,18 @@ class Unigram(Kind):
         return text.strip()
 
     def settings(self) -> list[Any]:
-        """Return a hash of what the library makes of its file: scores are parts of it."""
+        """Return a hash of the library's serialization, which includes the scores."""
         value = json.loads(self.backend.to_str())
         what = [value[part] for part in ("normalizer", "pre_tokenizer", "model")]
         return [self.name, hashlib.sha256(json.dumps(what).encode()).hexdigest()]
 
     def files(self, tokens: Sequence[str]) -> dict[str, str]:
-        """Return none: tokenizer.json has the pieces with their probabilities."""
+        """Return no files: tokenizer.json has the pieces with their probabilities."""
         return {}
 
     def config(self, one_type: bool = False) -> dict[str, Any]:
-        """Name the class that takes tokenizer.json as it is. Those of ALBERT, XLM-R and CamemBERT
-        in `transformers` make the normalization anew and lose steps of it."""
+        """Name the class that reads tokenizer.json unchanged. The classes of ALBERT, XLM-R and
+        CamemBERT in `transformers` rebuild the normalization and lose some of its steps."""
         special = self.special
         types = ["token_type_ids"] if self.layout.has_types and not one_type else []
         inputs = ["input_ids", *types, "attention_mask"]
@@ -473,7 +472,7 @@ class Unigram(Kind):
 
 
 def _check_model(file: Path, value: dict[str, Any]) -> Layout:
-    """Check what the library takes as it is."""
+    """Check values that the library does not check."""
     model = value["model"]
     vocab = model.get("vocab")
     if not isinstance(vocab, list) or not vocab:
@@ -492,7 +491,7 @@ def _check_model(file: Path, value: dict[str, Any]) -> Layout:
                 "score"
             )
     tokens = [token for token, _ in vocab]
-    # DeBERTa's mask is not one of the pieces, but added to them.
+    # DeBERTa's mask is not one of the pieces, but an added token.
     added = [
         token["content"] for token in value.get("added_tokens") or [] if token["id"] >= len(tokens)
     ]
@@ -515,7 +514,8 @@ def _check_model(file: Path, value: dict[str, Any]) -> Layout:
 
 
 def _names_beside(file: Path, config: dict[str, Any]) -> frozenset[str]:
-    """Return what the files beside a ``.model`` file call its tokenizer's class and its model."""
+    """Return the names of the tokenizer's class and model in the files next to a ``.model``
+    file."""
     names = {str(config.get("tokenizer_class")).removesuffix("Fast")}
     if (file.parent / "config.json").is_file():
         values = read_json_object(file.parent / "config.json")

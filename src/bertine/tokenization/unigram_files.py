@@ -1,6 +1,6 @@
-"""Whose Unigram tokenizer it is: the special tokens, where they stand, and what is a word.
+"""Read Unigram files, and define the families' special tokens, their places, and what a word is.
 
-The algorithm is the same for all of them. What differs is a :class:`Layout`, one constant each.
+The algorithm is the same for all families. They differ in a :class:`Layout`, one constant each.
 """
 
 from __future__ import annotations
@@ -23,26 +23,25 @@ from bertine.core.foreign_files import fields
 from bertine.core.names import BYTE_BPE_MASK, WORDPIECE_MASK, SpecialStyle
 from bertine.tokenization.base import SpecialTokens, Template
 
-# Check the table of replacements that a Unigram tokenizer normalizes text with.
+# Table of replacements (charsmap) with which a Unigram tokenizer normalizes text.
 #
-# It is a double-array trie over UTF-8 bytes whose leaves are places in a list of texts
-# (google/sentencepiece, ``builder.cc``). The library looks things up in it without asking whether
-# the places are there, and ends in a panic where they are not; so they are all looked at
-# beforehand.
+# It is a double-array trie over UTF-8 bytes whose leaves are positions in a list of texts
+# (google/sentencepiece, ``builder.cc``). The library does not check the positions, and panics if
+# one does not exist; so all of them are checked here.
 
 _LEAF = np.uint32(1 << 31)
 
 
 def check_charsmap(raw: bytes, source: object) -> None:
-    """Refuse a table with a place that is not there.
+    """Refuse a table with an invalid position.
 
     Args:
-        raw: uint32, the size of the trie in bytes; the trie, a uint32 a node; the texts, each with
-            a zero byte behind it.
+        raw: uint32, the size of the trie in bytes; the trie, a uint32 per node; the texts, each
+            followed by a zero byte.
         source: names it in the message.
 
     Raises:
-        BertineError: there is one, or the table is damaged otherwise.
+        BertineError: there is one, or the table is otherwise damaged.
     """
     problem = _problem(raw)
     if problem:
@@ -53,7 +52,7 @@ def check_charsmap(raw: bytes, source: object) -> None:
 
 
 def _problem(raw: bytes) -> str:
-    """Say what is wrong with a table; nothing: ``""``."""
+    """Describe the defect of a table; ``""`` if there is none."""
     size = int.from_bytes(raw[:4], "little")
     if len(raw) < 4 or size % 4 or not 4 <= size <= len(raw) - 4:
         return "its size is wrong"
@@ -62,8 +61,8 @@ def _problem(raw: bytes) -> str:
     except UnicodeDecodeError:
         return "its texts are not UTF-8"
     trie = np.frombuffer(raw, "<u4", size // 4, 4)
-    # A node's children lie at its place, changed by its offset and by the byte that leads to them
-    # (Darts-clone): all 256 of them are looked at.
+    # The children of a node are at its position changed by its offset and by the byte that leads to
+    # them (Darts-clone): all 256 of them are checked.
     inner = np.flatnonzero(trie < _LEAF)
     units = trie[inner].astype(np.int64)
     offsets = (units >> 10) << ((units & (1 << 9)) >> 6)
@@ -79,34 +78,34 @@ def _problem(raw: bytes) -> str:
     return ""
 
 
-# Read a sentencepiece ``.model`` file without `sentencepiece`.
+# Sentencepiece ``.model`` files, read without `sentencepiece`.
 #
-# The file is one protobuf message (google/sentencepiece, ``sentencepiece_model.proto``): its
-# field 1 comes once for each piece, 2 says how the pieces were learnt, 3 how text is normalized.
-# Fields that have no bearing on the ids are passed over. A file that is cut between two pieces is
-# a whole message too; but 2 and 3 come behind the pieces, so both must be there.
+# The file is one protobuf message (google/sentencepiece, ``sentencepiece_model.proto``): field 1
+# occurs once for each piece, field 2 describes the training, field 3 the normalization. Fields that
+# do not affect the ids are skipped. A file cut between two pieces is a complete message too; but
+# fields 2 and 3 follow the pieces, so both must exist.
 
 #: Kinds of pieces.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
-#: The pieces of bytes, where there are any.
+#: The pieces of bytes, if there are any.
 BYTES = frozenset(f"<0x{value:02X}>" for value in range(256))
 
-#: Bytes of a file; XLM-R's has five million.
+#: Most bytes of a file; XLM-R's has five million.
 _MAX_BYTES = 64 * 2**20
-#: Pieces of a file, and characters of one.
+#: Most pieces of a file, and most characters of one.
 _MAX_PIECES, _MAX_CHARACTERS = 2**21, 1024
 
-#: What field 3 of the second part calls the models.
+#: The names of the models by their number in field 3 of the second part.
 _MODELS = {1: "Unigram", 2: "BPE", 3: "a list of words", 4: "a list of characters"}
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of the vocabulary; its place is its id.
+    """A piece of the vocabulary; its position is its id.
 
     Attributes:
-        text: ``▁`` stands for the space before a word.
+        text: ``▁`` represents the space before a word.
         score: the logarithm of its probability.
         kind: :data:`NORMAL` and so on.
     """
@@ -118,12 +117,12 @@ class Piece:
 
 @dataclass(frozen=True)
 class ModelFile:
-    """What a ``.model`` file says.
+    """The contents of a ``.model`` file.
 
     Attributes:
         pieces: the vocabulary.
-        charsmap: the table of replacements of the normalization; empty: there is none.
-        falls_back: whether a character that no piece has is written with the pieces of its bytes.
+        charsmap: the normalization's table of replacements; empty if there is none.
+        falls_back: whether a character without a piece is written with the pieces of its bytes.
     """
 
     pieces: tuple[Piece, ...]
@@ -134,11 +133,11 @@ class ModelFile:
 def read_model_file(file: Path) -> ModelFile:
     """Read a ``.model`` file of a Unigram tokenizer.
 
-    Fewer pieces than were learnt are warned of: some were taken out, or lost.
+    Warns if there are fewer pieces than were learnt: some were removed, or lost.
 
     Raises:
-        BertineError: it cannot be read, is truncated or something else, or is of another model
-            than Unigram or of one that treats spaces in another way.
+        BertineError: it cannot be read, is truncated or another kind of file, or its model is not
+            Unigram, or treats spaces in another way.
     """
     with os_errors(file, "loading the tokenizer"):
         raw = read_bounded(file, _MAX_BYTES)
@@ -185,7 +184,7 @@ def read_model_file(file: Path) -> ModelFile:
             f"{file}: falls back to bytes, but the pieces of its bytes are not <0x00> to <0xFF>; "
             "copy or download it again"
         )
-    # What the library cannot do, with the value that the message has where nothing is said.
+    # Settings that the library does not support, with the default of the message.
     for wrong, what in (
         (learnt.get(24, 0), "puts spaces behind words"),
         (not reading.get(3, 1), "puts no space before a text"),
@@ -223,20 +222,20 @@ def _bytes(value: int | bytes) -> bytes:
     return value
 
 
-#: How the space before a word is written.
+#: The character of the space before a word.
 SPACE = "▁"
 
 #: A piece and the logarithm of its probability.
 Scored = tuple[str, float]
 
-#: Characters of scripts that put no spaces between words: ideographs, kana and bopomofo, Thai, Lao,
+#: Characters of scripts without spaces between words: ideographs, kana and bopomofo, Thai, Lao,
 #: Tibetan, Burmese, Khmer.
 SPACELESS = (
     "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u312f\u31a0-\u31bf\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003fffd"
 )
 _SPACELESS = re.compile(f"[{SPACELESS}]")
-#: Letters of other scripts, and ASCII marks but for ' < = >.
+#: Letters of other scripts, and ASCII marks except ' < = >.
 _INSIDE_A_WORD = re.compile(
     rf"(?:(?![{SPACELESS}])[^\W\d_]|[!#$%&()*+,\-./:;?@\[\\\]^_`{{|}}~\"])+"
 )
@@ -244,20 +243,20 @@ _INSIDE_A_WORD = re.compile(
 
 @dataclass(frozen=True)
 class Layout:
-    """The special tokens of a Unigram vocabulary and what goes with them.
+    """The special tokens of a Unigram vocabulary and its conventions.
 
     Attributes:
-        of: whose it is, for messages.
+        of: the family, for messages.
         special: the special tokens.
         single, pair: a sequence of one text and of two; each None is a text.
-        types: the token type of each entry of `pair`, as `transformers` is to give it.
-        single_types: the same of `single`; None: they are 0, and segments are counted as
-            :class:`~bertine.tokenization.base.Template` counts them.
+        types: the token type of each entry of `pair`, for `transformers`.
+        single_types: the same for `single`; None: they are 0, and segments are as in
+            :class:`~bertine.tokenization.base.Template`.
         has_types: whether the models of this vocabulary read token types.
-        goes_on: a piece that is no special token → whether it goes on with the word before it.
-        before: pieces that a vocabulary of one's own begins with, special tokens among them; empty:
-            the special tokens.
-        settings: what `transformers` is told besides.
+        goes_on: a piece that is not a special token → whether it continues the word before it.
+        before: pieces with which a new vocabulary begins, special tokens among them; empty: the
+            special tokens.
+        settings: further settings for `transformers`.
     """
 
     of: str
@@ -273,7 +272,7 @@ class Layout:
 
     @property
     def first_pieces(self) -> tuple[str, ...]:
-        """The pieces that a vocabulary of one's own begins with."""
+        """The pieces with which a new vocabulary begins."""
         return self.before or self.special.tokens
 
     def template(self, ids: Mapping[str, int]) -> Template:
@@ -288,7 +287,7 @@ class Layout:
         return Template(single, pair, sep, self.single_types, self.types)
 
     def written(self) -> tuple[str, str]:
-        """Return `single` and `pair` as the `tokenizers` library writes them."""
+        """Return `single` and `pair` in the notation of the `tokenizers` library."""
         texts = iter("AAB")
         single, pair = (
             " ".join(
@@ -304,12 +303,12 @@ class Layout:
 
 
 def _goes_on_in_albert(token: str) -> bool:
-    """Follow google-research/albert, ``create_pretraining_data.py`` (``_is_start_piece_sp``): what
-    begins with a space or ``<`` begins a word, and so does a mark by itself and whatever has a
-    digit or another character that belongs to no word.
+    """Apply the rule of google-research/albert, ``create_pretraining_data.py``
+    (``_is_start_piece_sp``): a piece that begins with a space or ``<`` begins a word, and so does a
+    single mark and any piece with a digit or another character outside words.
 
-    There, letters are a to z. Here they are those of every script that puts spaces between words,
-    which makes no difference to the published vocabulary: it has no others without a space.
+    There, letters are a to z. Here they are those of every script with spaces between words, which
+    makes no difference to the published vocabulary: it has no others without a space.
     """
     if token[0] in (SPACE, "<") or (len(token) == 1 and not token.isalpha()):
         return False
@@ -317,15 +316,15 @@ def _goes_on_in_albert(token: str) -> bool:
 
 
 def _goes_on_in_fairseq(token: str) -> bool:
-    """Decide by the space, as fairseq does (``get_whole_word_mask``); where a script has none
-    between words, every piece is one."""
+    """Apply the rule of fairseq, the space (``get_whole_word_mask``); in a script without spaces
+    between words, every piece is a word."""
     return token[0] != SPACE and not _SPACELESS.match(token)
 
 
 def _goes_on_in_deberta(token: str) -> bool:
-    """Follow microsoft/DeBERTa, ``spm_tokenizer.py`` (``part_of_whole_word``): what has no space in
-    front goes on, but for a mark by itself; here, where a script has no spaces, every piece is a
-    word."""
+    """Apply the rule of microsoft/DeBERTa, ``spm_tokenizer.py`` (``part_of_whole_word``): a piece
+    without a space before it continues a word, unless it is a single mark; here, in a script
+    without spaces, every piece is a word."""
     if len(token) == 1 and (
         unicodedata.category(token)[0] in "PCZ" or (token.isascii() and not token.isalnum())
     ):
@@ -334,9 +333,9 @@ def _goes_on_in_deberta(token: str) -> bool:
 
 
 def _goes_on_in_xlnet(token: str) -> bool:
-    """Follow zihangdai/xlnet, ``data_utils.py`` (``_is_start_piece``): what begins with a space or
-    ``<`` begins a word, and so does an ASCII mark by itself, but for ' = >; here, where a script
-    has no spaces, every piece is a word."""
+    """Apply the rule of zihangdai/xlnet, ``data_utils.py`` (``_is_start_piece``): a piece that
+    begins with a space or ``<`` begins a word, and so does a single ASCII mark except ' = >; here,
+    in a script without spaces, every piece is a word."""
     if token[0] == "<" or (len(token) == 1 and token in '!"#$%&()*+,-./:;?@[\\]^_`{|}~'):
         return False
     return _goes_on_in_fairseq(token)
@@ -383,12 +382,12 @@ XLNET = Layout(
     single_types=(0, 0, 2),
     # In the published order, so that the ids of special tokens are the published ones.
     before=(*("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", BYTE_BPE_MASK, "<eod>", "<eop>"),),
-    # Positions are relative, so that padding may stand anywhere; but transformers' classifier reads
-    # the last place.
+    # Positions are relative, so padding may be anywhere; but transformers' classifier reads the
+    # last position.
     settings={"padding_side": "left", "pad_token_type_id": 3},
 )
 
-#: Whose special tokens a new vocabulary can have.
+#: The styles of special tokens for a new vocabulary.
 STYLES: Mapping[SpecialStyle, Layout] = {"albert": ALBERT, "xlnet": XLNET}
 
 #: In the order in which they are tried: XLNet's vocabularies have fairseq's tokens too.
@@ -396,10 +395,10 @@ LAYOUTS = (ALBERT, XLNET, FAIRSEQ, DEBERTA)
 
 
 def layout_of(tokens: Collection[str], source: str) -> Layout:
-    """Tell whose special tokens a vocabulary has.
+    """Determine the family of a vocabulary's special tokens.
 
     Raises:
-        BertineError: they are of no tokenizer that is known.
+        BertineError: they belong to no known tokenizer.
     """
     for layout in LAYOUTS:
         if all(token in tokens for token in layout.special.tokens):
@@ -413,24 +412,25 @@ def layout_of(tokens: Collection[str], source: str) -> Layout:
     )
 
 
-#: Taken from the score of a piece that no text is to be divided into.
+#: Subtracted from the score of a piece that must not occur in a text.
 _UNLIKELY = 100.0
 
 
 @dataclass(frozen=True)
 class Publication:
-    """How a family numbers the pieces of its ``.model`` file.
+    """The numbering of the pieces of a family's ``.model`` file.
 
     Attributes:
-        layout: of its special tokens.
-        names: the names of its tokenizer's class in `transformers`, and of its model types, by
-            which it is distinguished from others whose files look the same.
+        layout: the layout of its special tokens.
+        names: the names of its tokenizer's class in `transformers`, and of its model types, which
+            distinguish it from others with similar files.
         before: pieces that get the first ids, with their scores.
-        left_out: how many pieces of the file are left out, the first ones.
-        after: pieces that get the last ids, where the file has them not.
-        comma: is taken from the score of a piece that ends in a digit and a comma.
-        cleans: whether text is prepared as ALBERT's is, beyond sentencepiece's normalization.
-        lowercase: whether text has one case where no setting says so; None: no setting is asked.
+        left_out: the number of pieces at the beginning of the file that are left out.
+        after: pieces that get the last ids if the file lacks them.
+        comma: subtracted from the score of a piece that ends in a digit and a comma.
+        cleans: whether text is prepared as for ALBERT, in addition to sentencepiece's
+        normalization. lowercase: whether text is lower-cased if no setting says so; None: no
+        setting is read.
     """
 
     layout: Layout
@@ -446,10 +446,10 @@ class Publication:
         """Return the pieces in the order of their ids, with their scores."""
         scored = list(self.before)
         for piece in pieces[self.left_out :]:
-            # What is not used is found in no text: a word has no space at its end.
+            # Unused pieces cannot occur in a text: a word has no space at its end.
             text = f"{piece.text} " if piece.kind == UNUSED else piece.text
-            # Pieces of bytes and marks without a place in texts are found in no text either, but
-            # by their names: too unlikely.
+            # Pieces of bytes and control marks cannot occur in a text either, except as text with
+            # their names: they are made too improbable.
             named = piece.kind == BYTE or (
                 piece.kind == CONTROL and text not in self.layout.special.tokens
             )
@@ -462,16 +462,16 @@ class Publication:
 
 
 #: google-research/albert, ``tokenization.py``: ids are those of the file. A piece like ``▁9,`` is
-#: taken apart there, so that the comma is a piece by itself: here it is made too unlikely to be
-#: chosen (as the converters of `transformers` had it).
+#: split there, so that the comma is a piece by itself: here it is made too improbable to be chosen
+#: (as the converters of `transformers` did).
 PUBLISHED_ALBERT = Publication(
     ALBERT, ("albert", "AlbertTokenizer"), comma=_UNLIKELY, cleans=True, lowercase=True
 )
-#: zihangdai/xlnet, ``prepro_utils.py``: as ALBERT, which has it from there, but both cases.
+#: zihangdai/xlnet, ``prepro_utils.py``: like ALBERT, which adopted it, but cased.
 PUBLISHED_XLNET = Publication(
     XLNET, ("xlnet", "XLNetTokenizer"), comma=_UNLIKELY, cleans=True, lowercase=False
 )
-#: fairseq puts its own four in front, in place of the file's first three, and the mask last.
+#: fairseq puts its own four first, in place of the file's first three, and the mask last.
 PUBLISHED_XLM_R = Publication(
     FAIRSEQ,
     ("xlm-roberta", "XLMRobertaTokenizer"),
@@ -479,7 +479,7 @@ PUBLISHED_XLM_R = Publication(
     left_out=3,
     after=((BYTE_BPE_MASK, 0.0),),
 )
-#: CamemBERT's dictionary has the file's three once more, of which fairseq's own are not used.
+#: CamemBERT's dictionary has the file's three once more; fairseq's own are not used.
 PUBLISHED_CAMEMBERT = Publication(
     FAIRSEQ,
     ("camembert", "CamembertTokenizer"),
@@ -491,7 +491,7 @@ PUBLISHED_CAMEMBERT = Publication(
     after=((BYTE_BPE_MASK, 0.0),),
 )
 
-#: microsoft/DeBERTa, ``spm_tokenizer.py``: ids are those of the file, and the mask comes last.
+#: microsoft/DeBERTa, ``spm_tokenizer.py``: ids are those of the file, and the mask is last.
 PUBLISHED_DEBERTA = Publication(
     DEBERTA,
     ("deberta-v2", "DebertaV2Tokenizer"),
@@ -501,15 +501,15 @@ PUBLISHED_DEBERTA = Publication(
 
 
 def publication_of(pieces: Sequence[Piece], names: Collection[str], source: object) -> Publication:
-    """Tell how the pieces of a ``.model`` file are numbered.
+    """Determine the numbering of the pieces of a ``.model`` file.
 
     Args:
-        pieces: of the file.
-        names: of the tokenizer's class and of the model type, from the files beside it.
+        pieces: the pieces of the file.
+        names: the names of the tokenizer's class and of the model type, from the files next to it.
         source: names the file in messages.
 
     Raises:
-        BertineError: its special tokens are of no tokenizer that is known.
+        BertineError: its special tokens belong to no known tokenizer.
     """
     texts = {piece.text for piece in pieces}
     if all(token in texts for token in ALBERT.special.tokens):

@@ -1,4 +1,4 @@
-"""Train a vocabulary on a corpus, and say how good it is."""
+"""Train a vocabulary on a corpus, and report its quality."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from bertine.tokenization.tokenizer import Tokenizer
 from bertine.tokenization.unigram_files import STYLES as UNIGRAM_STYLES
 from bertine.tokenization.wordpiece import SPECIAL_TOKENS
 
-#: What messages call the kinds.
+#: The names of the kinds in messages.
 _NAMES: dict[TokenizerKind, str] = {
     "byte-bpe": "byte-level BPE",
     "unigram": "Unigram",
@@ -54,14 +54,15 @@ class VocabReport(Shown):
         unknown_share: share of [UNK] among the pieces of held-out text.
         single_character_share: share of pieces of one character among the pieces of its words.
         held_out_words: words of the text that these were measured on.
-        held_out: False if the corpus was too small to hold any text out, and they were measured on
+        held_out: False if the corpus was too small to hold out any text, and they were measured on
             the text trained on.
-        corpus: documents, bytes and what was mended or skipped.
+        corpus: counts of documents, bytes, repairs and skipped files.
         seconds: time taken.
-        base_size: tokens of the vocabulary that was extended; 0 where none was.
-        full_size: tokens of a vocabulary whose alphabet has 99.99% of the text; 0 where this one
-            has, or the alphabet was limited.
-        kind: of the tokenizer. The alphabet of "byte-bpe" is the 256 bytes, whatever was seen.
+        base_size: tokens of the vocabulary that was extended; 0 if none was.
+        full_size: tokens of a vocabulary whose alphabet covers 99.99% of the text; 0 if this one
+        does,
+            or the alphabet was limited.
+        kind: the kind of the tokenizer. The alphabet of "byte-bpe" is always the 256 bytes.
     """
 
     out: Path
@@ -131,10 +132,10 @@ def is_tokenizer_folder(folder: Path) -> bool:
 
 
 def _check_style(options: Vocabulary) -> None:
-    """Refuse special tokens that vocabularies of this kind do not have.
+    """Refuse a style of special tokens that this kind of vocabulary does not have.
 
     Raises:
-        BertineError: they do not.
+        BertineError: it does not have them.
     """
     style, kind = options.special_tokens, options.kind
     if style is None:
@@ -216,7 +217,7 @@ def train_vocab(
         learner = WordBpeLearner(options)
     else:
         learner = WordPieceLearner(options, base)
-    # Before the long work, not after it: can `out` be written at all?
+    # Check before the long work, not after it, that `out` can be written.
     with atomic_dir(out) as folder, progress() as display:
         if learner.counts:
             task = display.add_task("counting characters", total=documents.size_on_disk)
@@ -263,7 +264,7 @@ def train_vocab(
 
 
 def _refuse_characters(options: VocabOptions) -> None:
-    """Refuse what byte-level BPE has no use for."""
+    """Refuse options of characters that do not apply to byte-level BPE."""
     for name in ("lowercase", "strip_accents"):
         if getattr(options, name):
             raise BertineError(

@@ -1,6 +1,6 @@
-"""Words whose pieces are known already: looked up, and not tokenized again.
+"""Tokenize text in bounded memory, and cache the pieces of words.
 
-English text finds 19 of 20 words among the hundred thousand that came most often before.
+19 of 20 words of English text are among the hundred thousand most frequent earlier ones.
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# Text to pieces by the `tokenizers` library, in bounded memory: many texts in batches, a long one
-# in parts that are cut where no piece crosses.
+# Encoder: text to pieces by the `tokenizers` library in bounded memory: many texts in batches, a
+# long one in parts, cut where no piece crosses.
 
-# Imported after `kind`, which says how `tokenizers` is to use threads.
-
-#: The ids of a text's pieces, and the characters (begin, end) that each comes from.
+#: The ids of a text's pieces, and the characters (begin, end) of each.
 Pieces = tuple[list[int], list[tuple[int, int]]]
 
-# What is given to `tokenizers` at a time. It takes some hundred bytes of memory a character.
+# Limits of one call of `tokenizers`. It needs some hundred bytes of memory per character.
 _TEXTS_AT_A_TIME = 4096
 _CHARS_AT_A_TIME = 1 << 20
 _CHARS_OF_A_PART = 1 << 16
@@ -35,10 +33,10 @@ _SURROGATES = re.compile(r"[\ud800-\udfff]")
 
 
 class ChunkedEncoder:
-    """The library `tokenizers` for texts of any number and length, in bounded memory.
+    """A wrapper of the library `tokenizers` for texts of any number and length, in bounded memory.
 
     Args:
-        kind: the tokenizer; says where texts may be cut.
+        kind: the kind of tokenizer, which determines where texts may be cut.
     """
 
     def __init__(self, kind: Kind) -> None:
@@ -58,7 +56,7 @@ class ChunkedEncoder:
             try:
                 encodings = encode(prepared(strings), add_special_tokens=False)
             except TypeError:
-                # Lone surrogates, which UTF-8 cannot hold.
+                # Lone surrogates, which UTF-8 cannot encode.
                 strings = [_SURROGATES.sub("\ufffd", part) for part in strings]
                 encodings = encode(prepared(strings), add_special_tokens=False)
             for encoding, (part, begin, ends) in zip(encodings, batch, strict=True):
@@ -70,8 +68,8 @@ class ChunkedEncoder:
                     if offsets:
                         first = len(spans)
                         spans += [(a + begin, b + begin) for a, b in self._spans(encoding, part)]
-                        # The space that a part begins with is none of its first piece, though the
-                        # library may take it for one that was put before the text.
+                        # The space at the start of a part does not belong to its first piece,
+                        # though the library may take it for the one put before a text.
                         if part[0] == " " and spans[first:] and spans[first][0] == begin:
                             spans[first] = begin + 1, max(begin + 1, spans[first][1])
                 if ends:
@@ -81,8 +79,8 @@ class ChunkedEncoder:
         return self._kind.spans(encoding.ids, encoding.offsets, part)
 
     def _batches(self, texts: Sequence[str]) -> Iterator[list[tuple[str, int, bool]]]:
-        """Yield (part of a text, position of its first character, whether it is the last of its
-        text) in batches of bounded size. Nearly every text is one part."""
+        """Yield (part of a text, position of its first character, whether it is the last part of
+        its text) in batches of bounded size. Nearly every text is one part."""
         batch: list[tuple[str, int, bool]] = []
         size = 0
         for text in texts:
@@ -111,21 +109,21 @@ class ChunkedEncoder:
         return part if len(part) <= 2 * _CHARS_OF_A_PART else self._kind.shortened(part)
 
 
-#: Words that are remembered, and of how many characters at the most.
+#: Most cached words, and most characters of one.
 _REMEMBERED, _LONGEST = 1 << 17, 40
 
-#: Words that are tokenized as one text, with a special token between them: a text costs
-#: `tokenizers` as much as ten words.
+#: Words tokenized as one text, with a special token between them: for `tokenizers` a text costs as
+#: much as ten words.
 _WORDS_OF_A_TEXT = 64
 
 Ids = npt.NDArray[np.int32]
 
-#: From texts to the ids of each.
+#: Converts texts to the ids of each.
 Encode = Callable[[Sequence[str]], list[list[int]]]
 
 
 class _Numbers(dict[str, int]):
-    """A number for every word; one that is new gets the next, and is put on a list."""
+    """Numbers of words; a new word gets the next number and is added to a list."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,11 +138,11 @@ class _Numbers(dict[str, int]):
 
 
 class _Growing:
-    """An array that grows at its end; what is there is copied when it has doubled, not each time:
-    a server that meets a new word with every text would copy megabytes for it.
+    """An array that grows at its end; it is copied only when its size has doubled: a server that
+    meets a new word with every text would otherwise copy megabytes each time.
 
     Attributes:
-        size: how many numbers there are.
+        size: number of elements.
     """
 
     def __init__(self, values: npt.NDArray[Any]) -> None:
@@ -152,7 +150,7 @@ class _Growing:
 
     @property
     def values(self) -> npt.NDArray[Any]:
-        """All of them; no copy."""
+        """All elements; not a copy."""
         return self._room[: self.size]
 
     def extend(self, more: npt.NDArray[Any]) -> None:
@@ -166,15 +164,15 @@ class _Growing:
 
 
 class WordCache:
-    """The pieces of words, each tokenized once. Not for several threads at a time.
+    """A cache of the pieces of words, each tokenized once. Not thread-safe.
 
-    When there are too many, those that came seldom are forgotten. Memory is bounded: about 40 MB,
-    and the words of one call.
+    When it is full, rare words are dropped. Memory is bounded: about 40 MB, plus the words of one
+    call.
 
     Args:
         encode: tokenizes texts, without special tokens.
-        separator: a special token, which `encode` knows in a text, and which changes nothing in
-            the pieces of what stands beside it.
+        separator: a special token that `encode` recognizes in a text and that does not change the
+            pieces of its neighbours.
         separator_id: its id.
     """
 
@@ -185,7 +183,7 @@ class WordCache:
 
     def _clear(self) -> None:
         self._numbers = _Numbers()
-        # By the number of a word: where its pieces are, how many, how often it came.
+        # By the number of a word: the offset of its pieces, their count, and the word's count.
         self._starts = _Growing(np.zeros(0, np.int64))
         self._lengths = _Growing(np.zeros(0, np.int64))
         self._uses = _Growing(np.zeros(0, np.int64))
@@ -195,7 +193,7 @@ class WordCache:
         """Return the pieces of the words of some texts.
 
         Returns:
-            int32 [pieces], all one after the other; int64 [texts], how many each text has.
+            int32 [pieces], of all texts in order; int64 [texts], the number of each.
         """
         counts = np.fromiter(map(len, words), np.int64, len(words))
         if len(self._numbers) > _REMEMBERED or self._pieces.size > 8 * _REMEMBERED:
@@ -208,11 +206,11 @@ class WordCache:
             try:
                 self._learn(fresh)
             except BaseException:
-                self._clear()  # numbers without pieces
+                self._clear()  # discard numbers without pieces
                 raise
         uses = self._uses.values
         if len(numbers) < len(uses) // 8:
-            np.add.at(uses, numbers, 1)  # the time that a short text takes is its own
+            np.add.at(uses, numbers, 1)  # faster than np.bincount over all words for a short text
         else:
             uses += np.bincount(numbers, minlength=len(uses))
         ends = np.concatenate([[0], np.cumsum(self._lengths.values[numbers])])
@@ -257,7 +255,7 @@ class WordCache:
         lengths[is_alone] = [len(ids) for ids in lone]
         begin = self._pieces.size
         starts[~is_alone] = begin + ends - lengths[~is_alone]
-        # Of lone words, behind the others.
+        # The pieces of single words, after the others.
         starts[is_alone] = begin + len(flat) + np.cumsum(lengths[is_alone]) - lengths[is_alone]
         self._pieces.extend(flat)
         self._pieces.extend(np.fromiter(chain.from_iterable(lone), np.int32))
@@ -266,7 +264,7 @@ class WordCache:
         self._uses.extend(np.zeros(len(words), np.int64))
 
     def _forget(self) -> None:
-        """Keep the half of the words that came most often, and of them no count."""
+        """Keep the half of the words that came most often, and reset their counts."""
         names = list(self._numbers)
         old = np.fromiter(self._numbers.values(), np.int64, len(names))
         kept = np.sort(np.argsort(-self._uses.values[old], kind="stable")[: _REMEMBERED // 2])

@@ -1,9 +1,9 @@
-"""WordPiece, BERT's kind of tokenizer.
+"""Tokenize by WordPiece, as BERT does.
 
 Normalization (control characters removed, Chinese characters set apart, for uncased vocabularies
 lower case and no accents), splitting at white space and punctuation, then the longest piece first
 (Devlin et al. 2018, section 3; google-research/bert, ``tokenization.py``). Ids equal those of
-`transformers`, and of all that is written for it.
+`transformers` and of other programs for BERT.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bertine.tokenization.base import (
 )
 from bertine.tokenization.unigram import PLAIN, steps_of
 
-# Imported after `kind`, which says how `tokenizers` is to use threads.
+# Imported after `base`, which sets the threads of `tokenizers`.
 import tokenizers  # isort: skip
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors  # isort: skip
 
@@ -41,7 +41,7 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", WORDPIECE_MASK)
 #: Words of more characters become [UNK] (``max_input_chars_per_word`` of the published code).
 MAX_CHARS_PER_WORD = 100
 
-#: Classes of transformers that read a vocab.txt as BERT does, and some that say nothing.
+#: Classes of transformers that read a vocab.txt like BERT, and some general ones.
 _CLASSES = frozenset(
     f"{name}Tokenizer"
     for name in (
@@ -50,42 +50,42 @@ _CLASSES = frozenset(
         *("DPRContextEncoder", "DPRQuestionEncoder", "DPRReader", "Auto"),
     )
 )
-#: Those of any kind, which go by a tokenizer.json alone.
+#: The general classes, which only follow a tokenizer.json.
 _OF_ANY_KIND = frozenset(("PreTrainedTokenizer", "TokenizersBackend"))
 
-#: How BERT normalizes a text and divides it, and the steps of other ways that are read: none of
-#: them sees what stands on the other side of white space.
+#: BERT's normalizer and splitter, and the steps of other ones that are accepted: none of them
+#: depends on the text across white space.
 _NORMALIZER, _SPLITTER = "BertNormalizer", "BertPreTokenizer"
 _NORMALIZERS = frozenset({_NORMALIZER, "Strip", *PLAIN})
 _SPLITTERS = frozenset({_SPLITTER, "Whitespace", "WhitespaceSplit"})
 _FINER_SPLITTERS = frozenset({"Punctuation", "Digits"})
 
-#: The settings of a tokenizer that are true, false or not given, by their names in
-#: tokenizer_config.json: what the normalizer calls them.
+#: The settings that are true, false or missing, by their names in tokenizer_config.json: their
+#: names in the normalizer.
 _SWITCHES = {
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
 
-#: Of the normalization.
+#: Most steps of the normalization.
 _MOST_STEPS = 32
 
-#: A tokenizer file may say more; the time for a word grows with the square of its characters.
+#: A tokenizer file may set more; the time for a word grows with the square of its characters.
 _MOST_CHARS_PER_WORD = 1000
 
-# What Python splits at and BERT's normalization removes, so that two words become one.
+# Python splits at these and BERT's normalization removes them, so that two words become one.
 _JOINING = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 
-# Where a text can be cut without a change to its pieces: after a space or a mark, which are never
-# part of a word (brackets are, of special tokens), and after a Chinese character if they are set
+# A text can be cut here without a change to its pieces: after a space or a mark that is never part
+# of a word (brackets are part of special tokens), and after a Chinese character if these are set
 # apart.
 _CUT = re.compile(r"""[ \n\t\r!"#$%&'()*+,\-./:;<=>?@\\^_`{|}~\u3001\u3002\uff0c]""")
 _CUT_CHINESE = re.compile(_CUT.pattern.replace("]", r"\u4e00-\u9fff]"))
-# Where there are added tokens, or marks are not divided from each other.
+# With added tokens, or if marks are not separated from each other.
 _CUT_SPACE = re.compile("[ \n\t\r]")
 _NEVER = re.compile("(?!)")
-# Such a run is inside one word, or is one, of more than `MAX_CHARS_PER_WORD` characters: [UNK].
+# Such a run is inside or equal to a word of more than `MAX_CHARS_PER_WORD` characters: [UNK].
 _ENDLESS_WORD = re.compile(r"[A-Za-z0-9]{1024,}")
 
 _INSIDE = "##"
@@ -112,7 +112,7 @@ class WordPiece(Kind):
         )
         self.split_chinese = bert.get("handle_chinese_chars", False)
         self._clean_text = bert.get("clean_text", False)
-        #: What there is beyond BERT's own way with a text: other steps, and added tokens.
+        #: Differences from BERT's own processing: other steps, and added tokens.
         usual = [*steps] == [_NORMALIZER] and splitter == {"type": _SPLITTER}
         self._parts = [] if usual else [normalizer, splitter]
         self._added = [
@@ -138,7 +138,7 @@ class WordPiece(Kind):
         split_chinese: bool,
         source: str,
     ) -> Self:
-        """Make WordPiece over `tokens`, whose positions are their ids.
+        """Create WordPiece over `tokens`, whose positions are their ids.
 
         Args:
             lowercase: lower-case the text.
@@ -147,7 +147,7 @@ class WordPiece(Kind):
             source: names the vocabulary in messages.
 
         Raises:
-            BertineError: a token is there twice, or a special token is missing.
+            BertineError: a token is duplicated, or a special token is missing.
         """
         ids = {token: index for index, token in enumerate(tokens)}
         if len(ids) < len(tokens):
@@ -194,7 +194,7 @@ class WordPiece(Kind):
                 "as is done here; make sure that the model was trained so"
             )
         kind = cls(backend_of(file, value))
-        # Where a model is beside it, it is read with this one.
+        # If there is a model in the same folder, it is read with this file.
         if not name and file.with_name("config.json").is_file():
             name = "BertTokenizer"
         if name and name not in _OF_ANY_KIND and (other := kind._unlike_class(name, config)):
@@ -237,8 +237,8 @@ class WordPiece(Kind):
         return kind, file
 
     def _unlike_class(self, name: str, config: Mapping[str, Any]) -> str:
-        """Say in what a tokenizer.json differs from what transformers' class `name` makes anew of a
-        vocabulary and the `config` of the folder; "" where in nothing."""
+        """Describe how a tokenizer.json differs from the tokenizer that transformers' class `name`
+        builds from a vocabulary and the folder's `config`; "" if it does not."""
         if name not in _CLASSES:
             return f"is of {name}, which may divide words otherwise"
         lowercase, accents = config.get("do_lower_case") is not False, config.get("strip_accents")
@@ -275,7 +275,7 @@ class WordPiece(Kind):
         return token
 
     def words(self, texts: Sequence[str]) -> tuple[list[list[str]], list[int]]:
-        """Divide texts at white space, which parts words unless an added token has some."""
+        """Split texts at white space, which separates words unless an added token contains some."""
         if self._whole:
             return [[] for _ in texts], list(range(len(texts)))
         return split_at_white_space(texts)
@@ -305,7 +305,7 @@ class WordPiece(Kind):
     def config(self, one_type: bool = False) -> dict[str, Any]:
         inputs = {"model_input_names": ["input_ids", "attention_mask"]} if one_type else {}
         return {
-            # That of BERT makes its normalization anew.
+            # BERT's class rebuilds its normalization.
             "tokenizer_class": "PreTrainedTokenizerFast" if self._parts else "BertTokenizer",
             "do_lower_case": self.lowercase,
             "strip_accents": self.strip_accents,
@@ -335,9 +335,9 @@ class WordPiece(Kind):
 
 
 def split_at_white_space(texts: Sequence[str]) -> tuple[list[list[str]], list[int]]:
-    """Divide texts as :meth:`bertine.tokenization.base.Kind.words` says, where BERT's normalization
-    parts words at white space."""
-    # Texts that Python would split elsewhere are taken whole.
+    """Split texts as in :meth:`bertine.tokenization.base.Kind.words`, if BERT's normalization
+    separates words at white space."""
+    # Texts that Python would split elsewhere are not split.
     whole = [number for number, text in enumerate(texts) if _JOINING.search(text)]
     split = [text.split() for text in texts]
     for number in whole:
@@ -348,7 +348,7 @@ def split_at_white_space(texts: Sequence[str]) -> tuple[list[list[str]], list[in
 def normalizer(
     lowercase: bool, strip_accents: bool | None, split_chinese: bool
 ) -> normalizers.BertNormalizer:
-    """Make BERT's normalization (``BasicTokenizer`` in google-research/bert,
+    """Create BERT's normalization (``BasicTokenizer`` in google-research/bert,
     ``tokenization.py``)."""
     return normalizers.BertNormalizer(
         clean_text=True,
@@ -359,12 +359,12 @@ def normalizer(
 
 
 def _class_name(config: Mapping[str, Any]) -> str:
-    """Return the class of transformers that is named for a tokenizer, "" where none is."""
+    """Return the tokenizer class of transformers that is named, "" if none is."""
     return str(config.get("tokenizer_class") or "").removesuffix("Fast")
 
 
 def _puts_cls_and_sep(post_processor: Any) -> bool:
-    """Return whether the last step of a tokenizer.json puts the special tokens where BERT has them
+    """Return whether the last step of a tokenizer.json puts BERT's special tokens in BERT's places
     around one text."""
     step = post_processor if isinstance(post_processor, dict) else {}
     places = step.get("single") if step.get("type") == "TemplateProcessing" else None
@@ -378,8 +378,8 @@ def _puts_cls_and_sep(post_processor: Any) -> bool:
 
 
 def _check_names(file: Path, config: Mapping[str, Any]) -> None:
-    """Refuse settings by which other tokens are the special ones."""
-    for token in SPECIAL_TOKENS[1:]:  # what short sequences are filled with is never read
+    """Refuse settings that select other special tokens."""
+    for token in SPECIAL_TOKENS[1:]:  # padding is never read
         name = f"{token[1:-1].lower()}_token"
         value = config.get(name)
         content = value.get("content") if isinstance(value, dict) else value
@@ -391,10 +391,10 @@ def _check_names(file: Path, config: Mapping[str, Any]) -> None:
 
 
 def _check_steps(file: Path, name: str, part: Any, known: Collection[str]) -> list[str]:
-    """Return the types of the steps of a part of a tokenizer.json, none where it is null.
+    """Return the types of the steps in a part of a tokenizer.json; empty if it is null.
 
     Raises:
-        BertineError: one is not `known`.
+        BertineError: a type is not in `known`.
     """
     steps: Any = [] if part is None else [part]
     if isinstance(part, dict) and part.get("type") == "Sequence":
@@ -412,7 +412,7 @@ def _check_steps(file: Path, name: str, part: Any, known: Collection[str]) -> li
 
 
 def _check_model(file: Path, model: dict[str, Any]) -> None:
-    """Check what the library takes as it is."""
+    """Check values that the library does not check."""
     vocab = check_vocab(file, model.get("vocab"))
     check_special_tokens(vocab, SPECIAL_TOKENS, "BERT", str(file))
     unknown = model.get("unk_token", "[UNK]")
@@ -434,13 +434,13 @@ def _check_model(file: Path, model: dict[str, Any]) -> None:
 def _read_tokens(file: Path) -> list[str]:
     tokens = read_lines(file, "vocabulary", "vocab.txt")
     while tokens and not tokens[-1].strip("\r"):
-        tokens.pop()  # after the last line end there is no token, nor is a blank line one
-    # Stripped as in the published code, since one vocabulary (Chinese) has U+2028 in two tokens.
+        tokens.pop()  # there is no token after the last line end, and a blank line is not a token
+    # Stripped as in the published code, because one vocabulary (Chinese) has U+2028 in two tokens.
     return [token.rstrip() for token in tokens]
 
 
 def _looks_uncased(tokens: Iterable[str]) -> bool:
-    """Return whether no token has a capital letter A-Z, but those in brackets ([CLS], <S>)."""
+    """Return whether no token has a capital letter A-Z, except those in brackets ([CLS], <S>)."""
     brackets = {"[": "]", "<": ">"}
     return not any(
         re.search("[A-Z]", token)
