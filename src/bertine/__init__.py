@@ -1,11 +1,11 @@
-"""Bertine: from raw text to a BERT that answers.
+"""Train, fine-tune and apply BERT and its family, from raw text to answers.
 
-The verbs of the command line, as functions, and the few classes a program needs:
+The commands of the command line as functions, and the few classes that a program needs:
 
     >>> import bertine
     >>> predictor = bertine.Predictor.load("my-model")
 
-Everything is imported on first use, so ``import bertine`` itself costs next to nothing.
+Everything is imported on first use, so ``import bertine`` itself costs almost nothing.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from bertine.tokenization.tokenizer import Tokenizer
     from bertine.word_vectors.vectors import WordVectors
 
-#: Where each public name lives. `run_demo` is not called `demo` because that is its package.
+#: The module of each public name. `run_demo` is not called `demo` because that is its package.
 _HOME = {
     "BertClassifier": "bertine.estimators",
     "BertConfig": "bertine.families.bert",
@@ -166,7 +166,7 @@ cpu.set_spin_count()
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'bertine' has no attribute {name!r}")
-    # Looking for garbage takes a tenth of the time of importing PyTorch, and finds none.
+    # Garbage collection takes a tenth of the time of importing PyTorch, and frees nothing.
     collects = gc.isenabled()
     gc.disable()
     try:

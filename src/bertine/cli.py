@@ -1,9 +1,9 @@
-"""The command line: finds the command, reads its arguments, calls its one function.
+"""Run the command line: find the command, read its arguments, call its function.
 
-A mistake ends with one line on stderr and exit status 2; an interruption with one line and 130.
-An exception that is nobody's mistake but ours keeps its traceback (exit status 1, which is also
-that of a command of which a part failed). Results go to stdout; what was resolved, notes and
-progress go to stderr.
+A user's mistake ends with one line on stderr and exit status 2; an interruption with one line and
+130. An exception that is an error in Bertine keeps its traceback (exit status 1, which is also that
+of a command of which a part failed). Results go to stdout; resolved settings, notes and progress go
+to stderr.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ from bertine.core.process import (
     prepared_process,
 )
 
-# Read ``--config FILE``: the arguments of a command in a YAML file, under the same names; or, by
-# its name alone, one of the recipes that come with the package.
+# Configuration: ``--config FILE`` reads a command's arguments from a YAML file with the same names,
+# or from a recipe of the package, by its name.
 #
-# A file is checked as the command line is: an unknown key, a key given twice and a value of the
-# wrong kind are errors that name the file and the key. Dashes and underscores are the same in a
-# key. What stands on the command line wins, wherever ``--config`` stands in it, also where it
-# says in another way what a key of the file says: ``--hours`` over ``steps``.
+# A file is checked like the command line: an unknown key, a duplicate key and a value of the wrong
+# type are errors that name the file and the key. Dashes and underscores are equivalent in a key.
+# The command line overrides the file, at any position of ``--config``, and also if it sets an
+# alternative of a key in the file: ``--hours`` overrides ``steps``.
 
-#: Configurations that come with the package.
+#: The recipes of the package.
 _RECIPES = Path(__file__).parent / "recipes"
 
 
-#: The longest recipe has 3 kB.
+#: Most bytes of a file; the longest recipe has 3 kB.
 _MAX_BYTES = 2**18
-#: Lists in each other; no argument has more than one.
+#: Deepest nesting of lists; no argument has more than one level.
 _MAX_DEPTH = 16
 
 
 class _TooDeep(ValueError):
-    """An error for lists and mappings in each other, of which YAML's reader would recurse without
+    """The error for deeply nested lists and mappings, on which YAML's reader would recurse without
     bound."""
 
 
 class _Loader(yaml.SafeLoader):
-    """A reader of YAML's safe subset; a key that is given twice is an error, not the last one's
-    gain, and so are aliases (``*name``), by which a few lines can stand for billions."""
+    """A reader of YAML's safe subset; duplicate keys are errors, and so are aliases (``*name``),
+    with which a few lines can expand to billions."""
 
     _depth = 0
 
@@ -89,20 +89,20 @@ class _Loader(yaml.SafeLoader):
 
 
 def recipes() -> list[str]:
-    """Return the names of the configurations that come with the package."""
+    """Return the names of the recipes of the package."""
     return sorted(path.stem for path in _RECIPES.glob("*.yaml"))
 
 
 def _found(path: str | Path) -> Path:
-    """Return the file `path`; where there is none, the package's recipe of that name."""
+    """Return the file `path`; if it does not exist, the package's recipe of that name."""
     if not Path(path).exists() and str(path) in recipes():
         return _RECIPES / f"{path}.yaml"
     return Path(path)
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
-    """Return the keys and values of a YAML file, or of a recipe of the package by its name; dashes
-    in keys turned to underscores.
+    """Read the keys and values of a YAML file, or of a recipe of the package; dashes in keys become
+    underscores.
 
     Raises:
         BertineError: the file cannot be read, is not YAML, or is not keys with values.
@@ -139,11 +139,11 @@ def apply_config(path: str | Path, parser: Parser) -> list[str]:
     """Make the values of the file `path` the defaults of `parser`.
 
     Returns:
-        The keys that do not count: those that `parser` leaves out, where some of them are no
-        arguments of its own and so tell that the file was written for the other command.
+        The keys that were ignored: those that `parser` leaves out, if some of them are not its own
+        arguments, which shows that the file was written for the other command.
 
     Raises:
-        BertineError: a key is no argument of the command, or a value is none of its kind.
+        BertineError: a key is not an argument of the command, or a value has the wrong type.
     """
     # Here, because ``bertine --help`` lists the commands without their options.
     from bertine.options.declare import warn_of_former, with_current_names
@@ -172,7 +172,7 @@ def apply_config(path: str | Path, parser: Parser) -> list[str]:
         action.default = _convert(path, key, value, action)
         action.required = False
         if not action.option_strings:
-            # A positional argument may now be left out; if it is, its default counts.
+            # A positional argument may now be omitted; then its default applies.
             action.nargs = "*" if action.nargs == "+" else "?"
     return unused
 
@@ -195,7 +195,7 @@ def _convert(path: str | Path, key: str, value: Any, action: argparse.Action) ->
 def _convert_one(path: str | Path, key: str, value: Any, action: argparse.Action) -> Any:
     if isinstance(value, list | dict | bool) or value is None:
         raise BertineError(f"{path}: {key} is {briefly(value)}, but must be one number or text")
-    # Through text: YAML reads 1e-4 as text and 7 as a number, whichever the argument wants.
+    # Through text: YAML reads 1e-4 as text and 7 as a number, for any type of argument.
     try:
         text = str(value)
         converted = action.type(text) if callable(action.type) else text
@@ -208,12 +208,12 @@ def _convert_one(path: str | Path, key: str, value: Any, action: argparse.Action
 
 
 EXIT_MISTAKE = 2
-EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, by shell convention
 EXIT_PIPE_CLOSED = 141  # 128 + SIGPIPE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``bertine`` with `argv` (the process's own arguments if None); its exit status."""
+    """Run ``bertine`` with `argv` (None: the process's arguments); return its exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     with prepared_process(), on_the_command_line():
         return _main(arguments)
@@ -237,11 +237,11 @@ def _main(arguments: list[str]) -> int:
         _tell("bertine: interrupted")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        _drop_stdout()  # whoever read our output has left (`| head`)
+        _drop_stdout()  # the reader of our output has ended (`| head`)
         return EXIT_PIPE_CLOSED
     except OSError as error:
         if error.filename is not None:
-            # Not only where a file is read or written: asking whether it exists may be refused.
+            # Not only on reading or writing a file: a check whether it exists may be refused.
             _tell(f"bertine: error: {one_line(f'{error.filename}: {error.strerror}')}")
             return EXIT_MISTAKE
         if error.errno == errno.ENOSPC:
@@ -255,7 +255,7 @@ def _main(arguments: list[str]) -> int:
 
 
 def _without_memory(error: Exception) -> int:
-    """Return the exit status where memory has run out, and say so; raise any other error."""
+    """Report an out-of-memory error, and return its exit status; raise any other error."""
     line = out_of_memory(error)
     if line is None:
         raise error
@@ -264,14 +264,14 @@ def _without_memory(error: Exception) -> int:
 
 
 def _tell(line: str) -> None:
-    """Say how it ended; of several processes that end alike, one says so."""
+    """Print how the command ended; only one of several processes prints it."""
     if cpu.tells():
         print(line, file=sys.stderr, flush=True)
 
 
 def _drop_stdout() -> None:
-    """Send what stdout still holds nowhere: Python would complain when it flushes at exit."""
-    with contextlib.suppress(OSError):  # a stream in memory has no number
+    """Discard the rest of stdout's buffer: Python would report an error on flushing it at exit."""
+    with contextlib.suppress(OSError):  # a stream in memory has no descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -307,14 +307,14 @@ def _run(arguments: list[str]) -> int:
 
 
 def with_name_joined(arguments: list[str]) -> list[str]:
-    """Return the arguments with a command of two words as one: ``finetune similarity`` is
+    """Join a command of two words in the arguments: ``finetune similarity`` becomes
     ``finetune-similarity``."""
     name = "-".join(arguments[:2])
     return [name, *arguments[2:]] if name in COMMANDS else arguments
 
 
 def overview() -> str:
-    """Return what ``bertine`` and ``bertine --help`` print: the commands, one per line."""
+    """Return the output of ``bertine`` and ``bertine --help``: the commands, one per line."""
     lines = ["usage: bertine COMMAND ...", "", "From raw text to a BERT that answers.", ""]
     width = max(map(len, COMMANDS)) + 1
     lines += [f"  {name:<{width}}{command.summary}" for name, command in COMMANDS.items()]
@@ -328,10 +328,10 @@ def overview() -> str:
 
 def parse_arguments(command: Command, arguments: Sequence[str]) -> dict[str, Any]:
     """Return the value of every argument of `command`: from the command line, else from its config
-    files (the last wins), else the default.
+    files (the last one wins), else the default.
 
     Raises:
-        BertineError: something is unknown, missing or of the wrong kind.
+        BertineError: an argument is unknown, missing or of the wrong type.
     """
     finder = Parser(f"bertine {command.name}", "")
     finder.add_argument("--config", action="append")
@@ -350,11 +350,11 @@ def parse_arguments(command: Command, arguments: Sequence[str]) -> dict[str, Any
 
 
 def resolved(command: Command, values: dict[str, Any]) -> str:
-    """Return the values that `command` is called with and that differ from the defaults, as
-    ``name=value``: the arguments given on the command line and in configuration files.
+    """Format the values of `command` that differ from the defaults as ``name=value``: the arguments
+    from the command line and from configuration files.
 
     Returns:
-        One paragraph, broken at the width of the terminal; "" where nothing differs.
+        One paragraph, wrapped to the terminal's width; "" if no value differs.
     """
     defaults = {action.dest: action.default for action in command.parser().options()}
     words = [

@@ -1,7 +1,7 @@
-"""Fine-tune by scikit-learn's interface: estimators that take lists of texts.
+"""Fine-tune through scikit-learn's interface: estimators that take lists of texts.
 
-They can be cloned, searched over, put at the end of a pipeline and pickled. What they do is
-``bertine finetune`` with the same names and numbers, in memory.
+They can be cloned, searched over, put at the end of a pipeline and pickled. They run the same
+fine-tuning as ``bertine finetune``, with the same names and results, in memory.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ from bertine.tasks.whole_text import TextRegression
 from bertine.training.finetuning.finetune import few_shot, finetune
 from bertine.training.finetuning.learner import Learner
 
-# Check what an estimator takes: texts, or pairs of them, and a label for each.
+# Input checks: texts, or pairs of texts, and a label for each.
 
-#: NumPy's type for an array of texts and a NaN, which it turns into the text "nan".
+#: NumPy's type of an array of texts and a NaN, which becomes the text "nan".
 _TEXTS_WITH_A_NAN = np.dtype("<U32")
 
 
 class InputError(BertineError, ValueError):
-    """An error for texts or labels that an estimator cannot take: scikit-learn's callers expect a
+    """The error for invalid texts or labels of an estimator; scikit-learn's callers expect a
     ValueError."""
 
 
 def texts_of(X: Any) -> list[tuple[str, ...]]:
-    """Return N texts as tuples of one, N pairs as tuples of two.
+    """Convert N texts to tuples of one, N pairs to tuples of two.
 
     Args:
         X: a list, array or Series of N strings, or of shape [N, 1] or [N, 2].
 
     Raises:
-        InputError: `X` has another shape, or holds something else than strings.
+        InputError: `X` has another shape, or holds anything but strings.
     """
     if isinstance(X, str):
         raise InputError("X is one text; put it in a list")
@@ -94,7 +94,7 @@ def labels_of(y: Any, count: int) -> np.ndarray:
             type than the first.
     """
     try:
-        # As objects: NumPy would make texts of what stands among texts, "nan" of a missing label.
+        # As objects: NumPy would convert all values among texts to texts, a missing label to "nan".
         given = column_or_1d(y if isinstance(y, np.ndarray) else np.asarray(y, object), warn=True)
         labels = column_or_1d(y)
     except ValueError as error:
@@ -119,16 +119,17 @@ def labels_of(y: Any, count: int) -> np.ndarray:
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise InputError("y holds an infinity; it must be finite")
     if labels.dtype.kind == "f" and all(isinstance(value, bool | int) for value in values):
-        # Columns of pandas that may have gaps (Int64, boolean), which NumPy takes for floats.
+        # Columns of pandas that may have missing values (Int64, boolean), which NumPy reads as
+        # floats.
         labels = np.asarray(values)
     return labels
 
 
 def weights_of(sample_weight: Any, count: int) -> np.ndarray:
-    """Return how much each of `count` texts counts in the loss: fp64 [N]; None: all the same.
+    """Return the weight of each of `count` texts in the loss: fp64 [N]; None: all equal.
 
     Raises:
-        InputError: there are not as many weights as texts; one is no number, negative or not
+        InputError: there are not as many weights as texts; one is not a number, negative or not
             finite; fewer than two are above 0.
     """
     if sample_weight is None:
@@ -156,7 +157,7 @@ def weights_of(sample_weight: Any, count: int) -> np.ndarray:
 
 
 def _kind(label: Any) -> str:
-    """Return what a label is, in the plural."""
+    """Return the kind of a label, in the plural."""
     if isinstance(label, bool | np.bool_):
         return "truth values"
     if isinstance(label, int | float | np.number):
@@ -169,8 +170,8 @@ def _shown(label: Any) -> str:
 
 
 def _is_missing(label: Any) -> bool:
-    """Return whether it is None, NaN, an empty text, or the NA of pandas, which is equal to nothing
-    and unequal to nothing either: it raises a TypeError when asked."""
+    """Return whether it is None, NaN, an empty text, or the NA of pandas, whose comparisons are NA:
+    using one as a truth value raises a TypeError."""
     if isinstance(label, str):
         return not label.strip()
     try:
@@ -182,20 +183,20 @@ def _is_missing(label: Any) -> bool:
 #: The columns of an estimator's examples: one text, or two.
 _COLUMNS = ("text", "text_pair")
 LABEL = "label"
-#: What messages call the examples: scikit-learn's name of them.
+#: The name of the examples in messages, which is scikit-learn's.
 _SOURCE = "X"
 _FOLDER = "model"
-#: Parameters that `finetune` is given as they are.
+#: Parameters passed to `finetune` unchanged.
 _OF_FINETUNE = (
     *("model", "epochs", "batch_size", "max_length", "learning_rate", "warmup_ratio", "schedule"),
     *("layer_decay", "freeze_layers", "freeze_embeddings", "weight_decay", "dropout", "device"),
     "precision",
 )
-#: Steps: a run that is thrown away is not resumed.
+#: Steps between checkpoints: a temporary run is never resumed.
 _NEVER = MOST
 
-#: New weights and dropout come from streams that a process has once: of fits in several threads
-#: (joblib's "threading") each waits for its turn, and gives what it gives by itself.
+#: New weights and dropout use random streams that are global in a process: fits in several threads
+#: (joblib's "threading") run one after the other, and each gives the same result as alone.
 _one_at_a_time = threading.Lock()
 
 
@@ -204,9 +205,9 @@ Estimator = TypeVar("Estimator", bound="BertEstimator")
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class BertEstimator(BaseEstimator):
-    """The base of classifier and regressor; see there.
+    """The base class of classifier and regressor.
 
-    The parameters are attributes under their names, as scikit-learn asks for.
+    The parameters are attributes with their names, as scikit-learn requires.
     """
 
     _task: ClassVar[TaskName]
@@ -256,13 +257,13 @@ class BertEstimator(BaseEstimator):
         weights: np.ndarray,
         build: Any,
     ) -> None:
-        """Fine-tune on N texts with their labels; those with the weight 0 are left out.
+        """Fine-tune on N texts with their labels; texts with the weight 0 are left out.
 
         Args:
-            texts: of one or two strings each.
-            labels: N, as a file has them.
-            weights: fp64 [N]; only how they relate to each other matters.
-            build: (examples, the longest input) → the task.
+            texts: tuples of one or two strings.
+            labels: N, as in a file.
+            weights: fp64 [N]; only their ratios matter.
+            build: (examples, longest input) → the task.
         """
         if self.model is None:
             raise InputError(
@@ -313,8 +314,7 @@ class BertEstimator(BaseEstimator):
 
         Raises:
             NotFittedError: `fit` has not been called.
-            InputError: no texts, or singles where the model was fitted to pairs or the other way
-                round.
+            InputError: no texts, or single texts if the model was fitted to pairs, or the reverse.
         """
         check_is_fitted(self, "predictor_")
         texts = self._texts(X)
@@ -335,7 +335,7 @@ class BertEstimator(BaseEstimator):
         return answers
 
     def _texts(self, X: Any) -> list[tuple[str, ...]]:
-        """Return the texts of `X`, one or two a row.
+        """Convert `X` to texts, one or two per row.
 
         Raises:
             InputError: `X` is not texts.
@@ -343,8 +343,8 @@ class BertEstimator(BaseEstimator):
         return texts_of(X)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the parameters, and of a fitted estimator the files of its model directory as
-        bytes: nothing that a later version of PyTorch could not read."""
+        """Return the parameters and, if fitted, the files of the model directory as bytes: only
+        formats that later versions of PyTorch can read."""
         state: dict[str, Any] = dict(super().__getstate__())
         predictor = state.pop("predictor_", None)
         if predictor is not None:
@@ -379,8 +379,8 @@ class BertEstimator(BaseEstimator):
 
 
 def hinting(estimator: type[Estimator]) -> type[Estimator]:
-    """Name the nearest parameter where an unknown one is given: scikit-learn's are not all called
-    as `finetune` calls them."""
+    """Suggest the nearest parameter if an unknown one is given: scikit-learn's names often differ
+    from those of `finetune`."""
     init = estimator.__init__
 
     @functools.wraps(init)
@@ -402,18 +402,18 @@ def _number(texts: int) -> str:
 
 
 def _files_of(predictor: Predictor, folder: Path) -> dict[str, bytes]:
-    """Return the files of the model directory that `predictor` is saved as."""
+    """Return the files of the model directory in which `predictor` is saved."""
     save_model(folder, predictor.model, predictor.tokenizer, task=predictor.task.task_info())
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-# A classifier of texts for scikit-learn.
+# Classifier of texts for scikit-learn.
 #
 # >>> from bertine import BertClassifier
 # >>> classifier = BertClassifier("my-model").fit(texts, labels)
 # >>> classifier.predict(["what an evening"])
 
-#: Parameters that `few_shot` is given as they are, and those that it has no use for.
+#: Parameters passed to `few_shot` unchanged, and those that it does not use.
 _OF_FEW_SHOT = ("model", "batch_size", "learning_rate", "max_length", "device", "precision")
 _NOT_FEW_SHOT = (
     *("epochs", "schedule", "warmup_ratio", "weight_decay", "layer_decay", "freeze_layers"),
@@ -430,27 +430,28 @@ class BertClassifier(ClassifierMixin, BertEstimator):
     Args:
         model: the model directory to start from, pre-trained.
         epochs: passes over the texts; None: more passes over fewer texts.
-        batch_size: texts a step; None: 16, or 32 with more than 4,000 texts.
-        learning_rate: the highest of the schedule; None: by the width of the model.
-        max_length: pieces of an input, special tokens included; longer ones are cut, which is
-            warned of.
+        batch_size: texts per step; None: 16, or 32 with more than 4,000 texts.
+        learning_rate: the peak of the schedule; None: by the width of the model.
+        max_length: most pieces of an input, special tokens included; longer ones are cut, with a
+            warning.
         schedule, warmup_ratio, weight_decay, layer_decay: see :func:`bertine.finetune`.
         freeze_layers, freeze_embeddings, dropout, long_text: see :func:`bertine.finetune`.
-        class_weights: ``"balanced"``: every class counts the same in the loss; a dictionary: of
-            each class, how much its texts count, 1 where it has none; None: all texts count the
-            same.
-        focal_gamma: of the focal loss: what is predicted well already counts less; 0:
+        class_weights: ``"balanced"``: every class has the same total weight in the loss; a
+            dictionary: the weight of each class's texts, 1 for missing classes; None: all texts
+                have
+            the same weight.
+        focal_gamma: gamma of the focal loss: confident correct predictions count less; 0:
             cross-entropy.
-        few_shot: learn as :func:`bertine.few_shot` does, for a few labels of each class; of the
-            other parameters of training it has `batch_size` and `learning_rate` (None: by the width
-            of the model and the number of texts).
+        few_shot: learn like :func:`bertine.few_shot`, from a few labels of each class; of the other
+            training parameters only `batch_size` and `learning_rate` apply (None: by the width of
+            the model and the number of texts).
         device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
         precision: ``"auto"``, ``"fp32"`` or ``"bf16"``. ``"auto"`` trains in bf16 where that is
-            measured to be clearly faster, and answers on a CPU in bf16 or 8 bits where that is
+            measured to be clearly faster, and predicts on a CPU in bf16 or 8 bits if that is
             faster and a check at loading finds the outputs close to fp32;
-            ``predictor_.precision_check`` says what it found.
-        random_state: decides the new head, the order and dropout: the same number gives the same
-            weights. None: another each time.
+            ``predictor_.precision_check`` has the result.
+        random_state: seed of the new head, the order and dropout: the same number gives the same
+            weights. None: a different one each time.
         out: a new folder that keeps the run (log, report, ``out/model``); None: nothing is kept
             on disk.
         verbose: print progress.
@@ -484,15 +485,16 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         Args:
             X: N texts (a list, an array, a Series of strings), or pairs of them: [N, 2].
             y: [N], their classes: strings, whole numbers or truth values.
-            sample_weight: [N], how much each text counts in the loss: one of weight 2 as if it
-                were there twice, one of weight 0 as if it were not there; None: all the same.
+            sample_weight: [N], the weight of each text in the loss: weight 2 equals two copies,
+            weight 0
+                leaves the text out; None: all equal.
 
         Raises:
             InputError: not texts; another number of labels or weights than texts; a label that is
                 missing (None, NaN); labels of several types; fewer than two classes; a weight that
-                is no finite number or negative, or of a class that there is not; weights of texts
+                is negative or not finite, or belongs to an unknown class; weights of texts
                 with `few_shot`.
-            BertineError: what :func:`bertine.finetune` raises.
+            BertineError: an error of :func:`bertine.finetune`.
         """
         if self.few_shot and sample_weight is not None:
             raise InputError("sample_weight is of fine-tuning, which few_shot is not; leave it out")
@@ -560,7 +562,7 @@ def _weights_of(classes: list[Any], weights: Mapping[Any, float]) -> list[float]
     """Return the weight of each class.
 
     Raises:
-        InputError: there is no such class, or a weight is no finite number, or negative.
+        InputError: there is no such class, or a weight is negative or not a finite number.
     """
     for name, weight in weights.items():
         if name not in classes:
@@ -574,13 +576,13 @@ def _weights_of(classes: list[Any], weights: Mapping[Any, float]) -> list[float]
     return [float(weights.get(name, 1.0)) for name in classes]
 
 
-# A regressor of texts for scikit-learn.
+# Regressor of texts for scikit-learn.
 
 
 @hinting
 class BertRegressor(RegressorMixin, BertEstimator):
-    """A number for a text, or a pair of texts, by fine-tuning a BERT (Devlin et al. 2018, section
-    4.1). Scores are standardized for training, so their size does not matter.
+    """A regressor of texts, or of pairs of texts, by fine-tuning a BERT (Devlin et al. 2018,
+    section 4.1). Scores are standardized for training, so their scale has no effect.
 
     The arguments and attributes are those of :class:`BertClassifier`, without classes and their
     weights.
@@ -589,7 +591,7 @@ class BertRegressor(RegressorMixin, BertEstimator):
     _task = "regression"
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fine-tune on texts with a number each.
+        """Fine-tune on texts with one number each.
 
         Args:
             X: N texts (a list, an array, a Series of strings), or pairs of them: [N, 2].
@@ -597,9 +599,9 @@ class BertRegressor(RegressorMixin, BertEstimator):
             sample_weight: see :meth:`BertClassifier.fit`.
 
         Raises:
-            InputError: not texts, another number of scores or weights, one that is no finite
-                number, a weight that is negative, scores that are all the same.
-            BertineError: what :func:`bertine.finetune` raises.
+            InputError: not texts, another number of scores or weights, one that is not a finite
+                number, a negative weight, or scores that are all equal.
+            BertineError: an error of :func:`bertine.finetune`.
         """
         texts, y, weights = self._checked(X, y, sample_weight)
         try:
@@ -627,7 +629,7 @@ class BertRegressor(RegressorMixin, BertEstimator):
         return np.array([answer.score for answer in self._answers(X)], dtype=np.float64)
 
 
-# A pickle names a class by its module. For a while, the classes were in modules of their own.
+# A pickle names a class by its module. Earlier versions had the classes in modules of their own.
 sys.modules.update(
     {f"{__name__}.{name}": sys.modules[__name__] for name in ("classifier", "regressor")}
 )

@@ -1,1 +1,1 @@
-"""Static vectors of words: word2vec's training, its files, and what is done with them."""
+"""Static word vectors: word2vec's training, its files, and queries."""

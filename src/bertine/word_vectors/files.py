@@ -1,10 +1,11 @@
-"""Read and write the files of the word2vec program, text and binary; read GloVe's and fastText's.
+"""Read and write word2vec files, text and binary, and read those of GloVe and fastText.
 
-The first begin with a line of two numbers, V and D. Then comes a word and a space and its D
-numbers: as decimal numbers on a line of text (``.txt``, ``.vec``), or as little-endian fp32
-(``.bin``), after which the program puts a line break and others nothing (word2vec.c, Mikolov et al.
-2013). fastText's ``.vec`` are such text; GloVe's has no such line (Pennington et al. 2014). All may
-be compressed as a whole when they are read (``.gz``, ``.zst``, ``.xz``), as published ones are.
+A word2vec file begins with a line of two numbers, V and D. Each word is followed by a space and its
+D numbers: as decimal numbers on a line of text (``.txt``, ``.vec``), or as little-endian fp32
+(``.bin``), after which the program writes a line break and others nothing (word2vec.c, Mikolov et
+al. 2013). fastText's ``.vec`` is such text; GloVe's text lacks the first line (Pennington et al.
+2014). All may be compressed as a whole (``.gz``, ``.zst``, ``.xz``) for reading, as published ones
+are.
 """
 
 from __future__ import annotations
@@ -24,25 +25,24 @@ from bertine.core.files import atomic_file
 from bertine.core.process import check_memory
 from bertine.data.streams import COMPRESSIONS, EncodingCheck, open_stream, text_begin
 
-#: The longest word that is read, in bytes.
+#: Most bytes of a word.
 MAX_WORD = 4096
 #: The formats by the suffix of the file.
 FORMATS = {".bin": "binary", ".txt": "text", ".vec": "text"}
 #: The first line: V and D.
 _HEADER = re.compile(rb"\s*(\d{1,12})[ \t]+(\d{1,6})\s*")
-#: What a model of fastText's begins with.
+#: The first bytes of a fastText model.
 _FASTTEXT = (793712314).to_bytes(4, "little")
-#: Bytes that stand in no line of text.
+#: Bytes that do not occur in a line of text.
 _NO_TEXT = re.compile(rb"[\0-\x08\x0e-\x1f]")
-#: The most characters of a number in a line of text.
+#: Most characters of a number in a line of text.
 _MAX_NUMBER = 64
-#: The most numbers of a word where no header says how many; the longest first line is that long.
+#: Most numbers per word if there is no header; the longest first line follows from it.
 _MAX_DIMENSIONS = 10_000
-#: A byte of a compressed file may become this many, and so many bytes in any case: numbers of
-#: vectors become four at the most.
+#: Most bytes unpacked from one compressed byte, and the size that is always accepted: numbers of
+#: vectors expand at most fourfold.
 _MOST_UNPACKED, _ALWAYS_UNPACKED = 100, 1 << 26
-#: Bytes that are read at once; and the numbers after which the memory is looked at, twice as many
-#: each time.
+#: Bytes read at once; and the count of numbers after which memory is checked, doubled each time.
 _BLOCK, _NUMBERS = 1 << 20, 1 << 24
 
 #: What a reader of one format yields: the bytes of a word, and its numbers [D].
@@ -50,7 +50,7 @@ _Rows = Iterator[tuple[bytes, np.ndarray]]
 
 
 def file_format(path: Path | str) -> str | None:
-    """Return "binary" or "text" by the suffix of `path`, that of a compression left out; None for
+    """Return "binary" or "text" by the suffix of `path`, without that of a compression; None for
     any other."""
     path = Path(path)
     if path.suffix.lower() in COMPRESSIONS:
@@ -72,15 +72,15 @@ def check_written(path: Path | str) -> None:
 
 def read_vectors(path: Path | str) -> tuple[list[str], np.ndarray, list[str]]:
     """Read a file of word2vec's, GloVe's or fastText's: V words, their vectors fp32 [V, D], and
-    what was mended. Whether it is text or binary, its first row says, or else its suffix.
+    notes. Whether it is text or binary is detected from its first row, or else its suffix.
 
-    Words that come twice keep their first vector, and bytes that are no UTF-8 become U+FFFD; both
-    are counted in what is said to be mended. So are words that are empty or have a blank in them,
-    as some of GloVe's and fastText's have, which are left out.
+    Duplicate words keep their first vector, and bytes that are not UTF-8 become U+FFFD; words that
+    are empty or contain a blank, as in some GloVe and fastText files, are left out. The notes count
+    all of these.
 
     Raises:
-        BertineError: another suffix; no vectors by its first line; a file that is shorter or longer
-            than it says; a number that is none or not finite; a word that is too long.
+        BertineError: another suffix; no vectors by the first line; a file shorter or longer than it
+            states; an invalid or infinite number; a word that is too long.
     """
     path = Path(path)
     kind = file_format(path)
@@ -99,7 +99,8 @@ def read_vectors(path: Path | str) -> tuple[list[str], np.ndarray, list[str]]:
         table = _Table(path)
         if header := _HEADER.fullmatch(first):
             words, dimensions = int(header[1]), int(header[2])
-            # A character of a word, and for each number a space and a digit; of fp32 more.
+            # One character for a word, and a space and a digit for each number; fp32 numbers have
+            # more bytes.
             if not words or not dimensions or words * (1 + 2 * dimensions) > size:
                 raise BertineError(
                     f"{path}: says {words:,} words of {dimensions:,} numbers, which do not fit "
@@ -116,7 +117,7 @@ def read_vectors(path: Path | str) -> tuple[list[str], np.ndarray, list[str]]:
 
 
 class _Bounded:
-    """A stream that gives so many bytes at the most.
+    """A stream of at most a given number of bytes.
 
     Raises:
         BertineError: while reading, there are more.
@@ -145,7 +146,7 @@ def _first_line(handle: _Bounded, path: Path) -> bytes:
     """Read the first line, without a byte order mark.
 
     Raises:
-        BertineError: it is that of something else.
+        BertineError: it is the first line of another kind of file.
     """
     first = handle.readline(_longest(_MAX_DIMENSIONS))
     if first.startswith(_FASTTEXT):
@@ -166,10 +167,10 @@ def _longest(dimensions: int) -> int:
 
 
 def _dimensions(first: bytes, path: Path) -> int:
-    """Return how many numbers the first line has behind its word, where no header says it.
+    """Return how many numbers follow the word on the first line, if there is no header.
 
     Raises:
-        BertineError: it is no word and its numbers. A word and one number might be anything.
+        BertineError: it is not a word with its numbers. A word and one number are ambiguous.
     """
     dimensions = sum(1 for _ in takewhile(_is_number, reversed(first.split()[1:])))
     if dimensions < 2 or not first.endswith(b"\n"):
@@ -190,8 +191,8 @@ def _is_number(text: bytes) -> bool:
 
 
 def _is_text(line: bytes, dimensions: int, kind: str) -> bool:
-    """Tell whether the first row is one of text: a word and its numbers; if it is neither that nor
-    plainly binary, as the suffix says."""
+    """Return whether the first row is text: a word and its numbers; if it is neither that nor
+    clearly binary, the suffix decides."""
     try:
         _row(line, "", dimensions)
     except BertineError:
@@ -200,7 +201,7 @@ def _is_text(line: bytes, dimensions: int, kind: str) -> bool:
 
 
 class _Table:
-    """The words of a file and their vectors so far, and what was mended in them."""
+    """The words of a file and their vectors so far, and the counts for the notes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -210,10 +211,10 @@ class _Table:
         self._number = self._twice = self._left_out = 0
 
     def fill(self, rows: _Rows) -> None:
-        """Take all rows.
+        """Read all rows.
 
         Raises:
-            BertineError: a word or its vector is impossible, or memory is too small for them.
+            BertineError: a word or its vector is invalid, or memory is too small.
         """
         looked_at = _NUMBERS
         for raw, vector in rows:
@@ -224,12 +225,12 @@ class _Table:
                 check_memory(f"{self._path}: the table of vectors", 4 * looked_at)
 
     def _takes(self, raw: bytes, vector: np.ndarray) -> bool:
-        """Note a word, and tell whether its vector is to be kept."""
+        """Record a word, and return whether its vector is kept."""
         self._number += 1
         if len(raw) > MAX_WORD:
             raise BertineError(f"{self._path}: word {self._number:,} is too long")
         word = raw.decode(errors="replace")
-        # A blank is what Unicode has for one: no format of text or line of ours could hold it.
+        # Any Unicode blank: no text format and no line of ours could represent it.
         if word.split() != [word]:
             self._left_out += 1
             return False
@@ -246,7 +247,7 @@ class _Table:
         return True
 
     def finish(self) -> tuple[list[str], np.ndarray, list[str]]:
-        """Return the words, their vectors and what was mended.
+        """Return the words, their vectors and the notes.
 
         Raises:
             BertineError: no word is left; they are in another encoding than UTF-8.
@@ -272,20 +273,20 @@ class _Table:
 
 
 def _row(line: bytes, place: str, dimensions: int) -> tuple[bytes, np.ndarray]:
-    """Divide a line of text, by spaces or tabs, into a word and its numbers.
+    """Split a line of text, at spaces or tabs, into a word and its numbers.
 
     Raises:
-        BertineError: it is none.
+        BertineError: it is not such a line.
     """
     fields = line.rsplit(None, dimensions)
     if len(fields) == dimensions and line[:1].isspace():
-        fields.insert(0, b"")  # the word is a blank
+        fields.insert(0, b"")  # the word is empty
     if len(fields) != dimensions + 1 or (
         len(line) == _longest(dimensions) and not line.endswith(b"\n")
     ):
         raise BertineError(f"{place}: must be a word and {dimensions:,} numbers, divided by blanks")
     try:
-        with np.errstate(over="ignore"):  # what is too large for fp32 is infinite, and refused
+        with np.errstate(over="ignore"):  # overflow gives infinity, which is refused
             numbers = np.array([float(each) for each in fields[1:]], dtype=np.float32)
         return fields[0].strip(), numbers
     except ValueError as error:
@@ -296,8 +297,8 @@ def _row(line: bytes, place: str, dimensions: int) -> tuple[bytes, np.ndarray]:
 def _text_rows(
     handle: _Bounded, begin: bytes, path: Path, dimensions: int, words: int | None
 ) -> _Rows:
-    """Yield the rows of text, of which `begin` is the first line; there are `words` of them, or
-    None: nobody says."""
+    """Yield the rows of text, of which `begin` is the first line; `words` is their number, or None
+    if unknown."""
     number = 0
     more: Callable[[], bytes] = lambda: handle.readline(_longest(dimensions))  # noqa: E731
     for at, line in enumerate(chain([begin], iter(more, b"")), 1 if words is None else 2):
@@ -319,7 +320,7 @@ def _text_rows(
 def _binary_rows(handle: _Bounded, begin: bytes, path: Path, dimensions: int, words: int) -> _Rows:
     """Yield `words` rows, of which `begin` are the first bytes."""
     width = 4 * dimensions
-    # A line break, a word, a space and its numbers are there whole, but at the end of the file.
+    # Each entry (line break, word, space and numbers) is complete, except at the end of the file.
     whole = MAX_WORD + 2 + width
     data, at = begin, 0
     for number in range(1, words + 1):
@@ -340,9 +341,8 @@ def _binary_rows(handle: _Bounded, begin: bytes, path: Path, dimensions: int, wo
 
 
 def write_vectors(words: Sequence[str], vectors: np.ndarray, path: Path | str) -> None:
-    """Write V words and their vectors fp32 [V, D] to a file of word2vec's, text or binary by its
-    suffix; numbers of text with nine digits,
-    which give the same fp32 back.
+    """Write V words and their vectors fp32 [V, D] to a word2vec file, text or binary by its suffix;
+    text has nine digits per number, which restore the same fp32.
 
     Raises:
         BertineError: another suffix; a word with a blank in it, which the formats cannot hold; the

@@ -1,13 +1,13 @@
-"""One update of skip-gram or CBOW with negative sampling, for some hundred words at a time.
+"""Update word vectors by skip-gram or CBOW with negative sampling, some hundred words at a time.
 
 The loss is the paper's (Mikolov et al. 2013, "Distributed Representations of Words and Phrases and
 their Compositionality", equation 4): for each pair of a word and one of its context ``log σ(v·u)``,
-and for each of K negatives ``log σ(-v·u)``, summed and made as large as can be by plain gradient
-steps. The published program goes pair by pair, in vectors; here a chunk of L words is three
-products of matrices, as Ji et al. 2016 ("Parallelizing Word2Vec in Shared and Distributed Memory")
-began it: all words against all of the chunk and its margins, of which the pairs of a window
-count, and all words against N negatives that the chunk has in common, each of which counts K/N as
-much, so that the expected gradient is the same.
+and for each of K negatives ``log σ(-v·u)``, summed and maximized by plain gradient steps. The
+published program processes one pair at a time, with vectors; here a chunk of L words is three
+matrix products, following Ji et al. 2016 ("Parallelizing Word2Vec in Shared and Distributed
+Memory"): all words against all of the chunk and its margins, of which the pairs of a window count,
+and all words against N negatives shared by the chunk, each with the weight K/N, so that the
+expected gradient is the same.
 
 Shape legend: V words, D numbers of a vector, M chunks, L words of a chunk, W the largest window, B
 = M·L words of a batch, N negatives of a chunk, K negatives of a pair.
@@ -25,15 +25,15 @@ from torch import Tensor
 from bertine.core.names import WordVectorModel
 from bertine.core.rng import generator
 
-# What word2vec draws: the words that stay, the windows around them, the negatives.
+# Sampling: the words that stay, the windows around them, and the negatives.
 #
 # Mikolov et al. 2013, "Distributed Representations of Words and Phrases and their
 # Compositionality", sections 2.2 and 2.3; where the published program (word2vec.c) differs, it is
 # followed.
 
-#: Stands between documents, in place of a word.
+#: Separates documents, in place of a word.
 BREAK = -1
-#: Words that are drawn for at once; windows do not go beyond.
+#: Words sampled at once; windows do not extend beyond.
 BLOCK = 1 << 18
 
 
@@ -56,10 +56,10 @@ def negative_probabilities(counts: np.ndarray, exponent: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class BlockDraws:
-    """What was drawn for a block of text.
+    """The random draws for a block of text.
 
     Attributes:
-        words: int64 [n], those that stay, and `BREAK` between documents.
+        words: int64 [n], those kept, and `BREAK` between documents.
         windows: int64 [n], words to each side, evenly from 1 to the largest.
         negatives: int64 [chunks, N], by their distribution.
     """
@@ -71,15 +71,15 @@ class BlockDraws:
 
 @dataclass(frozen=True)
 class Sampler:
-    """The source of all that is drawn, by seed, epoch and block.
+    """The source of all random draws, by seed, epoch and block.
 
     Attributes:
         keep: fp64 [V], see :func:`keep_probabilities`.
         negatives: fp64 [V], see :func:`negative_probabilities`.
-        window: words to each side, at most.
+        window: most words to each side.
         chunk: words that share their negatives.
         shared: N, negatives of a chunk.
-        seed: of the run.
+        seed: the seed of the run.
     """
 
     keep: np.ndarray
@@ -106,19 +106,19 @@ class Sampler:
 
 
 def blocks(ids: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the parts of a text's `ids` that are drawn for at once, by number."""
+    """Yield the parts of a text's `ids` that are sampled at once, with their numbers."""
     for number, start in enumerate(range(0, len(ids), BLOCK)):
         yield number, np.asarray(ids[start : start + BLOCK])
 
 
-#: L, the words that share their negatives, and N, how many those are; of cbow, which has one pair
-#: for each word, fewer do, so that less of a product is outside of every window.
+#: L, the words that share their negatives, which is also N; smaller for cbow, which has one pair
+#: for each word, so that less of a product is outside every window.
 CHUNK: dict[WordVectorModel, int] = {"skip-gram": 32, "cbow": 16}
 SHARED: dict[WordVectorModel, int] = {"skip-gram": 64, "cbow": 16}
-#: Words of a batch, at most.
+#: Most words of a batch.
 _LARGEST = 512
-#: How often a word's vector may move in one batch, on average, times the rate. All moves see the
-#: vector as it was before: at 8, vectors of Wikipedia's words overshot.
+#: How often a word's vector may move in one batch, on average, times the rate. All moves start from
+#: the same vector: at 8, vectors of words of Wikipedia overshot.
 _MOVES = 3.0
 
 
@@ -131,19 +131,19 @@ def batch_words(
     window: int,
     learning_rate: float,
 ) -> int:
-    """Return B, a multiple of L or a power of 2 below it: fewer where a text has few different
+    """Return B, a multiple of L or a power of 2 below it: smaller if a text has few different
     words, whose vectors would move too often in one batch.
 
     Args:
         model: "skip-gram" or "cbow".
-        share: of the most frequent word among the words that stay.
-        negative_share: of the most frequent negative.
+        share: the share of the most frequent word among the words kept.
+        negative_share: the share of the most frequent negative.
         negatives: K.
         window: W.
-        learning_rate: the highest.
+        learning_rate: the peak.
     """
-    # A word is in window + 1 contexts, on average. Of skip-gram each is a pair with its negatives;
-    # cbow has one pair for all of them, whose gradient each of them gets.
+    # On average a word is in window + 1 contexts. In skip-gram each is a pair with its negatives;
+    # cbow has one pair for all of them, and each gets its gradient.
     if model == "skip-gram":
         moves = (window + 1) * (share + negatives * negative_share)
     else:
@@ -156,8 +156,8 @@ def batch_words(
 
 
 class Weights:
-    """The two vectors of each word: `words` fp32 [V, D], evenly from -0.5/D to 0.5/D at first, and
-    `contexts` fp32 [V, D], zeros at first (word2vec.c)."""
+    """The two vectors of each word: `words` fp32 [V, D], initially uniform from -0.5/D to 0.5/D,
+    and `contexts` fp32 [V, D], initially zero (word2vec.c)."""
 
     def __init__(self, size: int, dimensions: int, seed: int) -> None:
         start = generator(seed, "word2vec weights").random((size, dimensions), dtype="f4")
@@ -169,7 +169,7 @@ class Steps:
     """Updates of `weights`.
 
     Args:
-        weights: that are changed.
+        weights: the weights; changed in place.
         model: "skip-gram" or "cbow".
         window: W.
         negatives: K.
@@ -182,12 +182,12 @@ class Steps:
         self._weights, self._skip = weights, model == "skip-gram"
         self._window, self._negatives, self._batch = window, negatives, batch
         chunk = self._chunk = min(CHUNK[model], batch)
-        # The chunk's words stand in rows of L columns; the margins of the next reach over several.
+        # The chunk's words form rows of L columns; the margins of the next chunk span several rows.
         margins = torch.arange(chunk + 2 * window)[None] - torch.arange(chunk)[:, None] - window
         self._distance = margins.abs().masked_fill_(margins == 0, 1 << 30)
 
     def run(self, drawn: BlockDraws, rates: Tensor) -> None:
-        """Make the updates of one block.
+        """Apply the updates of one block.
 
         Args:
             drawn: its words, windows and negatives.
@@ -198,7 +198,7 @@ class Steps:
         words = torch.full((count + 2 * window,), BREAK)
         words[window : window + len(drawn.words)] = torch.from_numpy(drawn.words)
         there = words >= 0
-        # Every word has its document's number, and every place without a word one of its own.
+        # Every word has its document's number, and every empty position a number of its own.
         documents = torch.where(there, (~there).cumsum(0), -1 - torch.arange(len(words)))
         windows = torch.zeros(count, dtype=torch.int64)
         windows[: len(drawn.windows)] = torch.from_numpy(drawn.windows)
@@ -216,7 +216,8 @@ class Steps:
             step(words[start:far], pairs, negatives[chunks], float(rates[number]))
 
     def _skip_gram(self, words: Tensor, pairs: Tensor, negatives: Tensor, rate: float) -> None:
-        """words int64 [B + 2W], pairs fp32 [M, L, L + 2W] of 0 and 1, negatives int64 [M, N]."""
+        """Update skip-gram: words int64 [B + 2W], pairs fp32 [M, L, L + 2W] of 0 and 1, negatives
+        int64 [M, N]."""
         weights, chunks = self._weights, len(pairs)
         centres = words[self._window : self._window + self._batch]
         v = weights.words.index_select(0, centres).view(chunks, self._chunk, -1)
@@ -233,8 +234,8 @@ class Steps:
         _add(weights.contexts, negatives.view(-1), torch.bmm(wrong.mT, v).flatten(0, 1))
 
     def _cbow(self, words: Tensor, pairs: Tensor, negatives: Tensor, rate: float) -> None:
-        """The mean of the context's vectors is to predict the word. Each of the context moves by
-        the whole gradient of the mean, not by its part of it (word2vec.c)."""
+        """Update cbow: the mean of the context's vectors predicts the word. Each context vector
+        moves by the whole gradient of the mean, not by its share (word2vec.c)."""
         weights, chunks = self._weights, len(pairs)
         centres = words[self._window : self._window + self._batch]
         context = self._chunked(weights.words.index_select(0, words))
@@ -252,15 +253,15 @@ class Steps:
         _add(weights.contexts, negatives.view(-1), torch.bmm(wrong.mT, mean).flatten(0, 1))
 
     def _chunked(self, rows: Tensor) -> Tensor:
-        """Show rows fp32 [B + 2W, D] as chunks with their margins, fp32 [M, L + 2W, D], without a
+        """View rows fp32 [B + 2W, D] as chunks with their margins, fp32 [M, L + 2W, D], without a
         copy."""
         length, width = self._chunk + 2 * self._window, rows.shape[1]
         chunks = self._batch // self._chunk
         return rows.as_strided((chunks, length, width), (self._chunk * width, width, 1))
 
     def _unchunked(self, chunks: Tensor) -> Tensor:
-        """Add up chunks with margins, fp32 [M, L + 2W, D], where they overlap: fp32 [at least
-        B + 2W, D]."""
+        """Sum chunks with margins, fp32 [M, L + 2W, D], where they overlap: fp32 [at least B + 2W,
+        D]."""
         count, length, width = chunks.shape
         chunk = self._chunk
         over = -(-length // chunk)
@@ -272,6 +273,6 @@ class Steps:
 
 
 def _add(table: Tensor, rows: Tensor, moves: Tensor) -> None:
-    """Add moves [n, D] to the rows int64 [n] of `table`, several to one where it comes again."""
-    # index_add_ takes a step of its own for every row, this one sorts them.
+    """Add moves [n, D] to the rows int64 [n] of `table`; the moves of a repeated row are summed."""
+    # index_add_ takes a separate step for every row, this function sorts them.
     table.scatter_add_(0, rows[:, None].expand(-1, table.shape[1]), moves)

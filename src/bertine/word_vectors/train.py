@@ -41,11 +41,11 @@ from bertine.word_vectors.steps import (
 )
 from bertine.word_vectors.vectors import WordVectors, check_target, words_of
 
-# Read a corpus for word2vec: count its words, then write their numbers to a file.
+# Corpus: count its words, then write their numbers to a file.
 
-#: Different words that are counted at a time; beyond, the rarest are forgotten.
+#: Most different words that are counted; beyond it, the rarest are dropped.
 MAX_COUNTED = 10_000_000
-#: Numbers that are written at once.
+#: Numbers written at once.
 _WRITTEN = 1 << 20
 
 
@@ -54,11 +54,11 @@ class CountedWords:
     """The words of a corpus that get vectors.
 
     Attributes:
-        words: V, most frequent first, of equals in the order of their characters.
+        words: V, most frequent first, ties in the order of their characters.
         counts: int64 [V].
-        total: words of the corpus.
-        different: different ones of them.
-        forgotten: how many were forgotten while counting, since there were too many.
+        total: number of words of the corpus.
+        different: number of different words.
+        forgotten: number of words dropped while counting, because there were too many.
     """
 
     words: list[str]
@@ -76,11 +76,11 @@ def count_words(
     max_words: int | None,
     on_document: Callable[[], None],
 ) -> CountedWords:
-    """Count the words of `corpus`; those seen `min_count` times or more stay, and of these the
+    """Count the words of `corpus`; keep those seen at least `min_count` times, and of these the
     `max_words` most frequent.
 
     Raises:
-        BertineError: fewer than two words stay; what reading the corpus raises.
+        BertineError: fewer than two words are left; or an error of reading the corpus.
     """
     counter: Counter[str] = Counter()
     forgotten, least = 0, 1
@@ -119,15 +119,14 @@ def write_ids(
     lowercase: bool,
     on_document: Callable[[], None],
 ) -> np.ndarray:
-    """Write the numbers of the words that stay to a new file, int32, with `BREAK` after each
-    document.
+    """Write the numbers of the words kept to a new file, int32, with `BREAK` after each document.
 
     Args:
-        corpus: that was counted.
+        corpus: the corpus that was counted.
         counted: its words.
-        handle: of the file, open for writing and reading.
-        folder: where it is, for messages.
-        lowercase: as they were counted.
+        handle: the file, open for writing and reading.
+        folder: its folder, for messages.
+        lowercase: as in counting.
         on_document: called after each document.
 
     Returns:
@@ -149,23 +148,23 @@ def write_ids(
     return np.memmap(handle, dtype=np.int32, mode="r")
 
 
-# Where a run of word2vec stands, in one file beside its result: ``.NAME.unfinished``.
+# Checkpoints of a run, in one file next to its result: ``.NAME.unfinished``.
 #
-# Both tables of vectors, how many blocks are done, and what the run is of: a run that goes on
-# reads and counts the corpus again and compares. What is drawn depends on the seed and the block
-# alone, so nothing else need be known.
+# It holds both tables of vectors, the number of finished blocks, and the settings: a resumed run
+# reads and counts the corpus again and compares. The random draws depend only on the seed and the
+# block, so no other state is needed.
 
 #: Seconds of training between two checkpoints.
 EVERY = 60.0
 
 
 def checkpoint_path(out: Path) -> Path:
-    """Return the file of the run whose result is `out`."""
+    """Return the checkpoint file of the run whose result is `out`."""
     return out.with_name(f".{out.name}.unfinished")
 
 
 def text_fingerprint(known: CountedWords, ids: np.ndarray) -> str:
-    """Return the SHA-256 of the words that have vectors and of the text, as hex digits."""
+    """Compute the SHA-256 of the words with vectors and of the text, as hex digits."""
     digest = hashlib.sha256("\n".join(known.words).encode("utf-8", "surrogatepass"))
     digest.update(np.ascontiguousarray(ids).data)
     return digest.hexdigest()
@@ -174,12 +173,12 @@ def text_fingerprint(known: CountedWords, ids: np.ndarray) -> str:
 def save_checkpoint(
     path: Path, weights: Weights, blocks: int, seconds: float, settings: dict[str, Any]
 ) -> None:
-    """Write the file anew.
+    """Write the checkpoint file.
 
     Args:
-        blocks: that are done.
-        seconds: of training so far.
-        settings: what the run is of, as JSON.
+        blocks: number of finished blocks.
+        seconds: seconds of training so far.
+        settings: the settings of the run, as JSON.
     """
     told = {"blocks": str(blocks), "seconds": repr(seconds), "settings": json.dumps(settings)}
     with atomic_file(path) as temporary:
@@ -187,13 +186,13 @@ def save_checkpoint(
 
 
 def load_checkpoint(path: Path, weights: Weights, settings: dict[str, Any]) -> tuple[int, float]:
-    """Put the vectors of the file into `weights`.
+    """Load the vectors of the file into `weights`.
 
     Returns:
-        How many blocks are done, and the seconds of training so far.
+        The number of finished blocks, and the seconds of training so far.
 
     Raises:
-        BertineError: the file is damaged, or of a run with other settings or another text.
+        BertineError: the file is damaged, or belongs to a run with other settings or another text.
     """
     with open_tensors(path, "pt", "remove it, and begin anew") as file:
         told = file.metadata() or {}
@@ -218,7 +217,7 @@ def load_checkpoint(path: Path, weights: Weights, settings: dict[str, Any]) -> t
 
 
 _RATES: dict[WordVectorModel, float] = {"skip-gram": 0.025, "cbow": 0.05}
-#: The share of the learning rate below which it does not fall (word2vec.c).
+#: The lowest learning rate as a share of the initial one (word2vec.c).
 _LOWEST = 1e-4
 
 
@@ -228,15 +227,15 @@ class Word2VecReport(Shown):
 
     Attributes:
         out: the folder or file.
-        words: that have a vector.
+        words: number of words with a vector.
         dimensions: numbers of a vector.
-        total: words of the corpus.
-        different: different ones of them.
+        total: number of words of the corpus.
+        different: number of different words.
         covered: how many of `total` have a vector.
-        forgotten: different words that were forgotten while counting, since there were too many.
-        words_per_second: that were trained on, before occurrences are left out.
-        seconds: time taken, in all.
-        corpus: documents, bytes and what was mended or skipped.
+        forgotten: number of different words dropped while counting, because there were too many.
+        words_per_second: words trained on, before occurrences are left out.
+        seconds: total time.
+        corpus: counts of documents, bytes, repairs and skipped files.
     """
 
     out: Path
@@ -278,25 +277,26 @@ def word2vec(
     """Train a vector for each word of a corpus, with negative sampling, on one thread.
 
     The same corpus, options and seed give the same vectors on the same machine. The corpus is read
-    twice; between, the numbers of its words stand in a temporary file beside `out`, four bytes a
-    word, so memory holds the vectors and not the text. Where a run stands is written each minute to
-    ``.NAME.unfinished`` beside `out`: a run that was stopped or killed goes on with `resume`, bit
-    for bit.
+    twice; in between, the numbers of its words are in a temporary file next to `out`, four bytes a
+    word, so memory holds the vectors and not the text. A checkpoint is written each minute to
+    ``.NAME.unfinished`` next to `out`: with `resume`, a stopped or killed run continues, bit for
+    bit.
 
     Args:
         corpus: files and folders, as for :class:`bertine.tokenization.corpus.Corpus`.
         out: the folder of the vectors (:class:`bertine.WordVectors`), or a file of word2vec's:
-            ``.bin``, ``.txt`` or ``.vec``. Vectors that are there are replaced.
+            ``.bin``, ``.txt`` or ``.vec``. Existing vectors are replaced.
         show_progress: on stderr.
-        options: what the other arguments say.
+        options: the values of the other arguments.
 
     Returns:
         The report; its `lines()` are for people.
 
     Raises:
-        BertineError: something is wrong with the corpus; too few words come often enough; the
-            learning rate is too high; `out` is a folder of something else; with `resume` the run
-            that was stopped had other settings or another text.
+        BertineError: the corpus has an error; too few words are frequent enough; the learning rate
+        is
+            too high; `out` is a folder of something else; with `resume`, the stopped run had other
+            settings or another text.
     """
     out = Path(out)
     check_target(out)
@@ -308,7 +308,7 @@ def word2vec(
     with contextlib.ExitStack() as stack:
         with os_errors(out, "writing it"):
             parent.mkdir(parents=True, exist_ok=True)
-            # Without a name, so that nothing of it is left, however the process ends.
+            # Without a name, so that nothing of it remains, however the process ends.
             scratch = stack.enter_context(tempfile.TemporaryFile(dir=parent))
         display = stack.enter_context(progress(show=show_progress))
         task = display.add_task("counting words", total=documents.size_on_disk)
@@ -371,8 +371,8 @@ def word2vec(
 def _begun(
     path: Path, weights: Weights, settings: dict[str, Any], resume: bool
 ) -> tuple[int, float]:
-    """Return the blocks that a run that was stopped has done, and its seconds of training; its
-    vectors are put into `weights`.
+    """Return the number of blocks finished by a stopped run, and its seconds of training; load its
+    vectors into `weights`.
 
     Raises:
         BertineError: it had other settings or another text.
@@ -425,13 +425,13 @@ def train_vectors(
         ids: int32 [n], numbers of words and :data:`~bertine.word_vectors.steps.BREAK` between
             documents.
         counts: int64 [V].
-        recipe: what is learned.
-        seed: of all that is drawn.
-        weights: the vectors, which are changed.
-        begin: blocks that are done already.
+        recipe: the settings of learning.
+        seed: of all random draws.
+        weights: the vectors; changed in place.
+        begin: number of blocks already finished.
 
     Yields:
-        After each block how many of `n * epochs` are done.
+        After each block, how many of `n * epochs` words are done.
     """
     keep = keep_probabilities(counts, recipe.subsample)
     negative = negative_probabilities(counts, recipe.negative_exponent)

@@ -1,7 +1,7 @@
-"""Words with one vector each: in memory, and as a folder of ours.
+"""Hold, query, read and write word vectors, in memory and as a folder.
 
-The folder has ``word2vec.json`` (what the vectors are), ``words.txt`` (a word a line, in UTF-8) and
-``vectors.safetensors``: ``vectors`` fp32 [V, D] and, where they are known, ``counts`` int64 [V].
+The folder has ``word2vec.json`` (facts about the vectors), ``words.txt`` (a word per line, in
+UTF-8) and ``vectors.safetensors``: ``vectors`` fp32 [V, D] and, if known, ``counts`` int64 [V].
 
 Shape legend: V words, D numbers of a vector.
 """
@@ -38,30 +38,30 @@ from bertine.word_vectors.files import (
     write_vectors,
 )
 
-# Split text into the words that have vectors.
+# Words: split text into the words that have vectors.
 
-#: Ideographs and kana, which are words by themselves: no spaces stand between them.
+#: Ideographs and kana, which are words by themselves, as they are written without spaces.
 _CHARACTERS = "\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003fffd"
 _INSIDE = rf"[^\W{_CHARACTERS}]+"
 _WORD = re.compile(rf"[{_CHARACTERS}]|{_INSIDE}(?:['\u2019]{_INSIDE})*")
 
 
 def words_of(text: str, *, lowercase: bool) -> list[str]:
-    """Return the words of `text`: runs of letters, digits and ``_``, apostrophes between them
+    """Split `text` into words: runs of letters, digits and ``_``, apostrophes between them
     included; each Chinese character and each kana by itself. Marks are left out."""
     return _WORD.findall(text.lower() if lowercase else text)
 
 
 SETTINGS, WORDS, TENSORS = "word2vec.json", "words.txt", "vectors.safetensors"
-#: Version of the layout of the folder; a reader refuses another one.
+#: Version of the folder's format; other versions are refused.
 _FORMAT = 1
-#: Rows that are compared at once.
+#: Rows compared at once.
 _ROWS = 1 << 14
 
 
 @dataclass(frozen=True)
 class WordNeighbour:
-    """A word near another: its cosine, at most 1."""
+    """A word near another, with its cosine, at most 1."""
 
     word: str
     score: float
@@ -72,7 +72,7 @@ class NearestWords(Shown):
     """The words nearest to some words.
 
     Attributes:
-        query: what was asked for.
+        query: the word or words of the query.
         nearest: best first.
         notes: words of the query that have no vector.
     """
@@ -82,20 +82,20 @@ class NearestWords(Shown):
     notes: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """Return a line for each: cosine, word."""
+        """Return one line for each: cosine, word."""
         return [f"{each.score:7.4f}  {each.word}" for each in self.nearest] + self.notes
 
 
 class WordVectors(Shown):
-    """Words and their vectors: one for each word, whatever stands around it.
+    """Words and their vectors: one for each word, regardless of its context.
 
     Attributes:
-        words: V different ones, in the order of the rows.
+        words: V different words, in the order of the rows.
         vectors: fp32 [V, D].
-        counts: int64 [V], how often each word was seen; None: not known.
-        lowercase: whether texts are put in lower case before their words are looked up.
-        training: how they were made, for the reader; {}: not known.
-        notes: what was mended while they were read.
+        counts: int64 [V], the count of each word; None: unknown.
+        lowercase: whether texts are lower-cased before their words are looked up.
+        training: facts of the training, for the reader; {}: unknown.
+        notes: notes on repairs while reading.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class WordVectors(Shown):
     ) -> None:
         """
         Raises:
-            BertineError: the shapes do not fit, a word comes twice, or a number is not finite.
+            BertineError: the shapes do not match, a word is duplicated, or a number is not finite.
         """
         self.words = list(words)
         self.vectors = np.ascontiguousarray(vectors, dtype=np.float32)
@@ -140,7 +140,7 @@ class WordVectors(Shown):
         """Return the vector fp32 [D] of `word`.
 
         Raises:
-            BertineError: it has none.
+            BertineError: there is none.
         """
         row = self.row(word)
         if row is None:
@@ -149,7 +149,7 @@ class WordVectors(Shown):
         return vector
 
     def lines(self) -> list[str]:
-        """Return what they are."""
+        """Describe the vectors."""
         case = ", of texts in lower case" if self.lowercase else ""
         return [f"{plural(len(self), 'word')}, vectors of {self.dimensions} numbers{case}"]
 
@@ -159,19 +159,21 @@ class WordVectors(Shown):
         return int(self.vectors.shape[1])
 
     def row(self, word: str) -> int | None:
-        """Return the row of `word`, of its lower case where that alone is there; None: neither."""
+        """Return the row of `word`, or of its lower case if only that exists; None if neither
+        does."""
         found = self._ids.get(word)
         return self._ids.get(word.lower()) if found is None else found
 
     def rows_of(self, text: str) -> tuple[np.ndarray, int]:
-        """Return the rows int64 [n] of the words of `text`, and how many words have no vector."""
+        """Return the rows int64 [n] of the words of `text`, and the number of words without a
+        vector."""
         words = words_of(text, lowercase=self.lowercase)
         rows = [row for row in map(self.row, words) if row is not None]
         return np.array(rows, dtype=np.int64), len(words) - len(rows)
 
     def embed(self, texts: Sequence[str] | str) -> np.ndarray:
         """Compute the mean of the vectors of each text's words, fp32 [N, D], of one string [D];
-        zeros where no word has one."""
+        zeros if no word has a vector."""
         if isinstance(texts, str):
             vector: np.ndarray = self.embed([texts])[0]
             return vector
@@ -183,8 +185,8 @@ class WordVectors(Shown):
         return result
 
     def nearest(self, query: str, top: int = 10) -> NearestWords:
-        """Find the words whose vectors are nearest to that of `query`, by their cosine; of several
-        words to the mean of theirs. Words of the query are left out.
+        """Find the words whose vectors are nearest to that of `query` by cosine; for several words,
+        to the mean of theirs. Words of the query are left out.
 
         Raises:
             BertineError: no word of the query has a vector, or `top` is less than 1.
@@ -212,14 +214,14 @@ class WordVectors(Shown):
         return NearestWords(query, near, notes)
 
     def _hint(self, query: str) -> str:
-        """Name a word that differs from a query in capitals, or in what joins its parts."""
+        """Suggest a word that differs from a query in capitals, or in what joins its parts."""
         joined = re.compile(r"[\s_-]+")
         asked = joined.sub("", query).casefold()
         near = next((word for word in self if joined.sub("", word).casefold() == asked), None)
         return "" if near is None or not asked else f"; did you mean {near!r}?"
 
     def fingerprint(self) -> tuple[str, str]:
-        """Return the SHA-256 of the vectors and of the words, as hex digits."""
+        """Compute the SHA-256 of the vectors and of the words, as hex digits."""
         words = "\n".join([str(self.lowercase), *self.words])
         return (
             hashlib.sha256(self.vectors.tobytes()).hexdigest(),
@@ -227,12 +229,13 @@ class WordVectors(Shown):
         )
 
     def save(self, path: Path | str) -> None:
-        """Write the folder, or a file of word2vec's where `path` ends in ``.bin``, ``.txt`` or
-        ``.vec``. Vectors that are there are replaced.
+        """Write the folder, or a word2vec file if `path` ends in ``.bin``, ``.txt`` or ``.vec``.
+        Existing vectors are replaced.
 
         Raises:
-            BertineError: `path` holds something else, a word cannot stand in the format, or it
-                cannot be written.
+            BertineError: `path` holds something else, the format cannot represent a word, or it
+            cannot be
+                written.
         """
         check_target(path)
         if file_format(path) is not None and not Path(path).is_dir():
@@ -262,10 +265,10 @@ class WordVectors(Shown):
     @classmethod
     def load(cls, path: Path | str) -> WordVectors:
         """Read a folder of word vectors, or a file of word2vec's or GloVe's: ``.bin``, ``.txt`` or
-        ``.vec``, as it is or compressed (``.gz``, ``.zst``, ``.xz``).
+        ``.vec``, plain or compressed (``.gz``, ``.zst``, ``.xz``).
 
         Raises:
-            BertineError: it is none, or damaged.
+            BertineError: it is not such a folder or file, or is damaged.
         """
         if Path(path).is_dir():
             return _read_folder(cls, Path(path))
@@ -278,7 +281,7 @@ def check_target(path: Path | str) -> None:
     format.
 
     Raises:
-        BertineError: `path` is one.
+        BertineError: `path` is refused.
     """
     check_written(path)
     if Path(path).is_dir() or file_format(path) is None:
@@ -323,7 +326,7 @@ def _tensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def _words(path: Path, count: int) -> list[str]:
-    """Read `count` words, a line each."""
+    """Read `count` words, one per line."""
     check_regular(path)
     words: list[str] = []
     with os_errors(path, "reading it"), open(path, "rb") as handle:
