@@ -436,10 +436,9 @@ class BertClassifier(ClassifierMixin, BertEstimator):
             warning.
         schedule, warmup_ratio, weight_decay, layer_decay: see :func:`bertine.finetune`.
         freeze_layers, freeze_embeddings, dropout, long_text: see :func:`bertine.finetune`.
-        class_weights: ``"balanced"``: every class has the same total weight in the loss; a
-            dictionary: the weight of each class's texts, 1 for missing classes; None: all texts
-                have
-            the same weight.
+        class_weights: ``"balanced"``: every class has the same total weight in the loss;
+            a dictionary: the weight of each class's texts, 1 for missing classes; None: all texts
+            have the same weight.
         focal_gamma: gamma of the focal loss: confident correct predictions count less; 0:
             cross-entropy.
         few_shot: learn like :func:`bertine.few_shot`, from a few labels of each class; of the other
@@ -486,8 +485,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
             X: N texts (a list, an array, a Series of strings), or pairs of them: [N, 2].
             y: [N], their classes: strings, whole numbers or truth values.
             sample_weight: [N], the weight of each text in the loss: weight 2 equals two copies,
-            weight 0
-                leaves the text out; None: all equal.
+                weight 0 leaves the text out; None: all equal.
 
         Raises:
             InputError: not texts; another number of labels or weights than texts; a label that is

@@ -41,7 +41,7 @@ def locate(model: Path | str) -> Path:
 
     Raises:
         BertineError: there are several snapshots or checkpoints, and it is unclear which one to
-        use.
+            use.
     """
     path = Path(model)
     if str(model) in BUNDLED and not path.exists():

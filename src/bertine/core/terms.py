@@ -26,8 +26,7 @@ class TermTexts:
         copied: whether some of the words stay in the input and are to be copied (``mask_split``).
         choices: number of possible answers of each target; None: the size of the vocabulary.
         rarer: if there are two answers and one is rarer, its name: logs have the share of targets
-        with
-            it (``rtd_replaced``), and the share of those for which it is predicted
+            with it (``rtd_replaced``), and the share of those for which it is predicted
             (``rtd_detected``). A model that guesses predicts the other answer for all targets.
         head: the head that computes it, if its name differs.
     """

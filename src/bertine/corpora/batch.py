@@ -1,11 +1,11 @@
-"""Divide a step's batch among processes, and cut each share into micro-batches that fit in memory.
+"""Build batches, group sequences by length, and divide a batch among processes and micro-batches.
 
-Sequences are grouped by length, so that a micro-batch carries little padding. Every process knows
-every sequence's length, so each works out everybody's part without asking.
+Sequences are grouped by length, so that a micro-batch has little padding. Every process knows the
+length of every sequence, so each computes the parts of all processes without communication.
 
-Some sequences are computed together: the choices of an example, over which one softmax goes. A
-batch with ``targets["groups"]`` (int64 [B], equal numbers side by side) is divided and cut by whole
-groups, any other one by sequences.
+Some sequences are computed together: the choices of an example, which share one softmax. A batch
+with ``targets["groups"]`` (int64 [B], equal numbers are adjacent) is divided and cut by whole
+groups, any other batch by sequences.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from torch import Tensor
 from bertine.core.errors import BertineError
 from bertine.core.rng import generator
 
-# Where the real tokens of a padded batch stand, worked out on the host: a GPU would have to be
-# waited for to learn how many there are.
+# Packing: the positions of the real tokens in a padded batch, computed on the host, because waiting
+# for a GPU to count them would be slow.
 #
 # Shape legend: B sequences, T tokens of the longest, N rows that are computed.
 
-#: Numbers of rows are multiples of this, so that compiled code and memory are used again.
+#: Numbers of rows are multiples of this, so that compiled code and memory can be reused.
 _ROWS = 128
-#: The bound of the lengths is a multiple of this, for the same reason.
+#: The bound on the lengths is a multiple of this, for the same reason.
 _LONGEST = 64
 
 
 @dataclass(frozen=True)
 class Packing:
-    """The rows that are computed of a batch, sequence after sequence.
+    """The rows of a batch that are computed, sequence after sequence.
 
     Attributes:
-        real: int64 [N], indices among the B * T positions: the real tokens in their order, then
-            as much padding as makes a round number.
-        ends: int32 [S + 1], the row where each sequence begins, and N. The rows of padding are
-            sequences of their own, so S is B and some more; those not needed are empty.
+        real: int64 [N], indices into the B * T positions: the real tokens in order, followed by
+            padding up to a round number.
+        ends: int32 [S + 1], the row where each sequence begins, and N. The rows of padding form
+            sequences of their own, so S is B plus a few; unneeded ones are empty.
         longest: at least the length of the longest sequence; a round number.
     """
 
@@ -51,7 +51,7 @@ class Packing:
 
 
 def packing(mask: Tensor) -> Packing:
-    """Return the packing of a batch with ``attention_mask`` `mask` (bool [B, T], on the host)."""
+    """Compute the packing of a batch with ``attention_mask`` `mask` (bool [B, T], on the host)."""
     positions = mask.numel()
     longest = -(-mask.shape[1] // _LONGEST) * _LONGEST
     lengths = mask.sum(1)
@@ -61,35 +61,35 @@ def packing(mask: Tensor) -> Packing:
     real = flat.nonzero()[:, 0]
     if rows > count:
         real = torch.cat([real, (~flat).nonzero()[: rows - count, 0]])
-    # As many of these for each batch of this width: shapes should come again.
+    # As many as this for each batch of this width, so that shapes recur.
     spare = -(-_ROWS // longest)
     padding = [min(rows, count + longest * (i + 1)) for i in range(spare)]
     ends = torch.cat([torch.zeros(1), lengths.cumsum(0), torch.tensor(padding)])
     return Packing(real, ends.to(torch.int32), longest)
 
 
-# The one Batch: what loaders make and models take, in pre-training and in fine-tuning.
+# Batch: made by loaders and read by models, in pre-training and fine-tuning.
 #
 # Shape legend: B sequences in the batch, T tokens of the longest one (the rest is padding).
 
 
 @dataclass
 class Batch:
-    """The inputs of a model, and what the objective or task compares the outputs with.
+    """The inputs of a model, and the targets of the objective or task.
 
     Attributes:
         input_ids: int64 [B, T], padded on the right with the tokenizer's ``[PAD]`` id.
         attention_mask: bool [B, T], True where there is a real token.
         token_type_ids: int64 [B, T], 0 for segment A and padding, 1 for segment B.
-        targets: what the loss needs, by name. Pre-training: ``mlm_positions`` int64 [P]
-            (indices into the flattened [B*T] tokens), ``mlm_labels`` int64 [P], what another
-            corruption says of these places, and those of other kinds, named alike;
+        targets: the inputs of the loss, by name. Pre-training: ``mlm_positions`` int64 [P]
+            (indices into the flattened [B*T] tokens), ``mlm_labels`` int64 [P], further targets
+            of other corruptions for these positions, and those of other kinds, named alike;
             ``next_sentence_label`` int64 [B] (0 = next, 1 = random) or ``sentence_order_label``
             int64 [B] (0 = in order, 1 = swapped).
             Classification: ``labels`` int64 [B]. Multiple choice: ``groups`` int64 [B], the
             number of the example that a sequence is a choice of (:mod:`bertine.corpora.batch`).
         rows: for each sequence, the index of its example in the data set; empty in pre-training.
-        packing: where the real tokens stand, for a GPU; None: not asked for (:meth:`packed`).
+        packing: positions of the real tokens, for a GPU; None: not requested (:meth:`packed`).
     """
 
     input_ids: Tensor
@@ -105,7 +105,7 @@ class Batch:
 
     @property
     def num_tokens(self) -> int:
-        """Real tokens, padding not counted."""
+        """Number of real tokens, without padding."""
         return int(self.attention_mask.sum())
 
     def to(self, device: torch.device | str) -> Batch:
@@ -113,11 +113,11 @@ class Batch:
         return self._mapped(lambda tensor: tensor.to(device, non_blocking=True))
 
     def packed(self) -> Batch:
-        """Return the batch with its `packing`, worked out from the mask on the host."""
+        """Return the batch with its `packing`, computed from the mask on the host."""
         return dataclasses.replace(self, packing=packing(self.attention_mask))
 
     def pin_memory(self) -> Batch:
-        """Return the batch in page-locked memory: copies of it to a GPU are not waited for."""
+        """Return the batch in page-locked memory, whose copies to a GPU are asynchronous."""
         return self._mapped(Tensor.pin_memory)
 
     def _mapped(self, change: Callable[[Tensor], Tensor]) -> Batch:
@@ -132,19 +132,18 @@ class Batch:
         )
 
     def tensors(self) -> list[Tensor]:
-        """Return all tensors that it holds."""
+        """Return all of its tensors."""
         tensors = [self.input_ids, self.attention_mask, self.token_type_ids, *self.targets.values()]
         return tensors if self.packing is None else [*tensors, self.packing.real, self.packing.ends]
 
 
-# Ids, lengths and labels checked on the host, so that a mistake names its row.
+# Checks of ids, lengths and labels on the host, so that an error names its row.
 #
-# On a GPU the same mistake is an assertion deep in a kernel, on a CPU an index error without a
-# row.
+# On a GPU the same error is an assertion deep in a kernel, on a CPU an index error without a row.
 
 
 class Sizes(Protocol):
-    """The part of a model's configuration that bounds its inputs."""
+    """The part of a model's configuration that limits its inputs."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -194,27 +193,27 @@ def _row(batch: Batch, sequence: int) -> str:
     return f"row {batch.rows[sequence] if batch.rows else sequence}"
 
 
-# Which sequences go into which batch: by length, so that little padding is computed.
+# Grouping: which sequences form a batch, by length, so that there is little padding.
 #
-# Prediction sorts everything and fills batches up to a token budget; training sorts within
-# windows of shuffled examples, so that order stays random and an epoch still sees every example
+# Prediction sorts all sequences and fills batches up to a token budget; training sorts within
+# windows of shuffled examples, so that the order stays random and an epoch still sees every example
 # once.
 
 #: Batches in a window of :func:`grouped_by_length`: few, so that an epoch's order stays close to a
-#: uniform shuffle. With 50, MiniLM on the emotion set is three points behind after an epoch; and
-#: what padding is left costs little, as the backbone leaves most of it out.
+#: uniform shuffle. With 50, MiniLM on the emotion set is three points worse after an epoch; and the
+#: remaining padding costs little, because the backbone skips most of it.
 WINDOW = 8
 
 Value = TypeVar("Value")
 
 
 def token_budget_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Put indices into batches of like length, longest first, each of at most `max_tokens` tokens
-    with its padding (sequences x longest).
+    """Group indices into batches of similar length, longest first, each of at most `max_tokens`
+    tokens with its padding (sequences x longest).
 
-    A sequence longer than the budget is a batch of its own. Longest first shows at once whether
-    memory is enough, and makes estimates of the time left err on the safe side. Equal lengths
-    keep their order, so the result depends on nothing but the arguments.
+    A sequence longer than the budget is a batch of its own. Longest first shows immediately whether
+    memory is sufficient, and makes estimates of the remaining time pessimistic. Equal lengths keep
+    their order, so the result depends only on the arguments.
 
     Raises:
         BertineError: `max_tokens` is below 1.
@@ -248,7 +247,7 @@ def restore_order(
 def grouped_by_length(
     lengths: Sequence[int], batch_size: int, seed: int, epoch: int, window: int = WINDOW
 ) -> list[list[int]]:
-    """Return the batches of one epoch of training: every index once, like lengths together.
+    """Return the batches of one epoch of training: every index once, similar lengths together.
 
     The examples are shuffled, sorted by length within windows of `window` batches, cut into
     batches of `batch_size` (one is smaller when it does not divide), and the batches shuffled.
@@ -275,19 +274,19 @@ def batches_per_epoch(num_examples: int, batch_size: int) -> int:
 
 
 def epoch_and_batch(step: int, num_examples: int, batch_size: int) -> tuple[int, int]:
-    """Step (from 0) → (epoch, index of the batch within the epoch)."""
+    """Convert a step (from 0) to (epoch, index of the batch within the epoch)."""
     return divmod(step, batches_per_epoch(num_examples, batch_size))
 
 
 class FeatureBatches(Generic[Value]):
-    """The training batches of a task: ``batch(step)`` is a pure function of
-    (features, batch_size, seed, step), so a run can be entered at any step.
+    """The training batches of a task: ``batch(step)`` is a pure function of (features, batch_size,
+    seed, step), so a run can start at any step.
 
     Args:
-        features: of all the examples, anything with ``input_ids``. Neighbours with the same
-            ``group`` (unless it is None) count as one example and always come together.
-        collate: a task's, closed over the padding id: features → :class:`Batch`.
-        batch_size: examples a step.
+        features: those of all examples, objects with ``input_ids``. Neighbours with the same
+            ``group`` (unless it is None) count as one example and always stay together.
+        collate: the task's function with the padding id: features → :class:`Batch`.
+        batch_size: examples per step.
         seed: of the order.
     """
 
@@ -323,7 +322,7 @@ class FeatureBatches(Generic[Value]):
 
 
 def _units(features: Sequence[Value]) -> list[list[Value]]:
-    """Return the features that come together: neighbours of one group, or a single one."""
+    """Return the features that stay together: neighbours of one group, or a single one."""
     units: list[list[Value]] = []
     last: Any = None
     for feature in features:
@@ -340,14 +339,14 @@ def _length(feature: Any) -> int:
     return len(feature.input_ids)
 
 
-#: Of X, the target ``X_positions`` is where among the flattened tokens ``X_labels`` are to be
-#: predicted, and every other target ``X_…`` has one entry for each of these; targets without such a
-#: name have one for each sequence.
+#: For the target ``X_positions``, the indices into the flattened tokens where ``X_labels`` are
+#: predicted, every other target ``X_…`` has one entry for each of these; targets without such
+#: positions have one for each sequence.
 _PLACES = "_positions"
 
 
 def select(batch: Batch, rows: Tensor) -> Batch:
-    """Take the sequences `rows` (int64 [R]) of `batch`, and cut away padding beyond the longest."""
+    """Select the sequences `rows` (int64 [R]) of `batch`, and cut padding beyond the longest."""
     width = batch.input_ids.shape[1]
     mask = batch.attention_mask[rows]
     length = int(mask.sum(1).max())
@@ -389,8 +388,8 @@ def select(batch: Batch, rows: Tensor) -> Batch:
 def split(batch: Batch, max_tokens: int) -> list[Batch]:
     """Cut a batch into micro-batches of at most `max_tokens` tokens each, padding counted.
 
-    A sequence longer than `max_tokens` makes a micro-batch of its own, and so does a group of
-    them that belong together. A batch that fits is returned as it is.
+    A sequence longer than `max_tokens` is a micro-batch of its own, and so is a larger group. A
+    batch that fits is returned unchanged.
     """
     if batch.input_ids.numel() <= max_tokens:
         return [batch]
@@ -404,14 +403,14 @@ def split(batch: Batch, max_tokens: int) -> list[Batch]:
 
 
 def deal(lengths: Tensor, processes: int) -> list[Tensor]:
-    """Deal the rows to processes: numbers that differ by at most one, real tokens about equal.
+    """Distribute the rows to processes: counts differ by at most one, real tokens are about equal.
 
     Sorted by length and dealt in snake order (0 1 2 2 1 0 0 1 …), so that no process always gets
     the longer of two neighbours.
 
     Args:
         lengths: int64 [B], real tokens of each sequence.
-        processes: how many; those beyond B get nothing.
+        processes: number of processes; those beyond B get no rows.
 
     Returns:
         For each process int64 [R], ascending.
@@ -425,9 +424,9 @@ def deal(lengths: Tensor, processes: int) -> list[Tensor]:
 
 def cut(lengths: Tensor, rows: Tensor, max_tokens: int) -> list[Tensor]:
     """Cut the share `rows` into micro-batches: at most `max_tokens` tokens each, padding counted,
-    sequences of like length together, as :func:`split` makes them.
+    sequences of similar length together, as in :func:`split`.
 
-    A sequence longer than `max_tokens` makes a micro-batch of its own; an empty share has none.
+    A sequence longer than `max_tokens` is a micro-batch of its own; an empty share has none.
     """
     if not len(rows):
         return []
@@ -444,10 +443,10 @@ def cut(lengths: Tensor, rows: Tensor, max_tokens: int) -> list[Tensor]:
 
 
 def members(groups: Tensor) -> list[Tensor]:
-    """Find the rows of each group, int64 ascending, in the order in which the groups stand.
+    """Find the rows of each group, int64 ascending, in the order of the groups.
 
     Args:
-        groups: int64 [B], a number for each sequence; those of a group stand side by side.
+        groups: int64 [B], a number for each sequence; those of a group are adjacent.
     """
     _, sizes = torch.unique_consecutive(groups, return_counts=True)
     return list(torch.arange(len(groups)).split(sizes.tolist()))
@@ -455,7 +454,7 @@ def members(groups: Tensor) -> list[Tensor]:
 
 def cut_groups(lengths: Tensor, together: list[Tensor], max_tokens: int) -> list[Tensor]:
     """Cut into micro-batches of whole groups: at most `max_tokens` tokens each, padding counted,
-    groups of like length together. A group that is larger makes a micro-batch of its own.
+    groups of similar length together. A larger group is a micro-batch of its own.
 
     Args:
         lengths: int64 [B], real tokens of each sequence.
@@ -480,7 +479,7 @@ def cut_groups(lengths: Tensor, together: list[Tensor], max_tokens: int) -> list
 def plan(batch: Batch, processes: int, max_tokens: int) -> list[list[Tensor]]:
     """Plan for each process the rows of its micro-batches, of at most `max_tokens` tokens each.
 
-    Every process works out the same plan, from the lengths and the groups alone.
+    Every process computes the same plan, from the lengths and the groups alone.
     """
     lengths = batch.attention_mask.sum(1)
     groups = batch.targets.get("groups")

@@ -1,18 +1,18 @@
-"""Choose the tokens that are guessed in any order, and the order.
+"""Corrupt sequences for the objectives plm (XLNet) and denoising (BART).
 
-As in Yang et al. 2019, arXiv 1906.08237, sections 2.2, 2.3 and 2.6, and the published code
-(zihangdai/xlnet, ``data_utils.py``: ``_sample_mask``, ``_local_perm``).
+The first part follows Yang et al. 2019, arXiv 1906.08237, sections 2.2, 2.3 and 2.6, and the
+published code (zihangdai/xlnet, ``data_utils.py``: ``_sample_mask``, ``_local_perm``).
 
-Nothing is hidden by a mask: a token that is guessed is seen by those alone that are guessed after
-it. All others are known from the beginning, but for special tokens, which become known at a random
-time like those that are guessed, and are not guessed themselves.
+No mask hides a token: a predicted token is visible only to those that are predicted after it. All
+others are known from the beginning, except special tokens, which become known at a random time like
+the predicted ones, but are not predicted themselves.
 
-Tokens are guessed in runs of whole words, within a context that is not guessed. The text is gone
-through once: a length of n words is drawn with a probability proportional to 1/n, then a context of
-`context` times as many tokens, of which a random part stands before the run and the rest behind it.
-Where the text ends before there are enough, single tokens make up for the rest. In two points that
-differs from the published code: there are never more than asked for (a run is cut), and a run may
-reach the end of the text.
+Tokens are predicted in runs of whole words, within a context that is not predicted. One pass goes
+over the text: a length of n words is drawn with a probability proportional to 1/n, then a context
+of `context` times as many tokens, a random part of it before the run and the rest after it. If the
+text ends before there are enough, single tokens are added. This differs from the published code in
+two points: there are never more than requested (a run is cut), and a run may reach the end of the
+text.
 
 Shape legend: B sequences in the batch, T tokens of the longest one, P guessed tokens.
 """
@@ -36,23 +36,23 @@ if TYPE_CHECKING:
     from bertine.tokenization.tokenizer import Tokenizer
 
 
-#: The format whose sequences have a text before and behind them.
+#: The format whose sequences have text before and after them.
 _WITH_MEMORY: InputFormat = "full-sentences"
 
 
 class PermutedLMCollator:
-    """The corruption of XLNet: some tokens of each sequence are guessed in a random order.
+    """The corruption of XLNet: some tokens of each sequence are predicted in a random order.
 
     Args:
-        tokenizer: says which ids are special.
+        tokenizer: determines which ids are special.
         settings: of the sequences.
-        options: what is guessed, and in which order; None: as in the paper.
+        options: which tokens are predicted, and in which order; None: as in the paper.
 
     Attributes:
-        memory_length: as :class:`bertine.corpora.masking.ReadsAround` has it.
+        memory_length: see :class:`bertine.corpora.masking.ReadsAround`.
 
     Raises:
-        BertineError: there is to be a memory, and sequences have no text beside them.
+        BertineError: a memory is requested, but the format has no text around a sequence.
     """
 
     def __init__(
@@ -80,19 +80,19 @@ class PermutedLMCollator:
         self._idle = idle_options(settings)
 
     def warnings(self, samples: Iterable[tuple[Sequence[Instance], Draws]]) -> list[str]:
-        """List the options that do nothing: those of masks."""
+        """List the options without effect: those of masks."""
         return [
             f"{name}: does nothing with objective plm, which hides tokens by their order alone"
             for name in self._idle
         ]
 
     def sides(self, count: int) -> list[int]:
-        """Tell on which side the memory of each instance is: before it, or behind one that is read
-        from its end."""
+        """Return the side of the memory of each instance: before it, or after one that is read from
+        its end."""
         return [1 if turned else -1 for turned in self._backwards(count).tolist()]
 
     def _backwards(self, count: int) -> npt.NDArray[np.bool_]:
-        """Tell which of `count` instances are read from their end, bool [count]."""
+        """Return which of `count` instances are read from their end, bool [count]."""
         backwards = np.zeros(count, np.bool_)
         if self.options.both_directions:
             backwards[(count + 1) // 2 :] = True
@@ -101,12 +101,12 @@ class PermutedLMCollator:
     def __call__(self, instances: Sequence[Instance], draws: Draws) -> Batch:
         """Make the batch.
 
-        Its targets: ``plm_positions`` int64 [P], the places of the tokens that are guessed, as
-        ascending indices into the flattened [B*T], and ``plm_labels`` int64 [P], what stands there;
-        ``guessing_order`` int64 [B, T], when each token becomes known, -1 from the beginning on;
+        Its targets: ``plm_positions`` int64 [P], the positions of the predicted tokens, as
+        ascending indices into the flattened [B*T], and ``plm_labels`` int64 [P], these tokens;
+        ``guessing_order`` int64 [B, T], when each token becomes known, -1 from the beginning;
         ``backwards`` bool [B], which sequences are read from their end, with both directions;
-        ``memory_ids`` int64 [B, M] and ``memory_mask`` bool [B, M], the text that is looked at
-        besides, its last token last, with a memory.
+        with a memory ``memory_ids`` int64 [B, M] and ``memory_mask`` bool [B, M], the additional
+        text that is read, its last token last.
         """
         options, rng = self.options, draws.of_batch("permutation")
         backwards = self._backwards(len(instances))
@@ -119,8 +119,8 @@ class PermutedLMCollator:
         choosable = self._is_ordinary[padded.input_ids] & padded.real
         continues = padded.continues(self._is_continuation)
         if backwards.any():
-            # Of a text from its end, a piece goes on with the word if the one before it does so in
-            # the order of the text.
+            # In a text read from its end, a piece continues the word if the one before it does so
+            # in the order of the text.
             moved = np.zeros_like(continues)
             moved[:, 1:] = continues[:, :-1]
             continues = np.where(backwards[:, None], moved, continues)
@@ -146,8 +146,7 @@ class PermutedLMCollator:
         )
 
     def _memory(self, instances: Sequence[Instance]) -> dict[str, npt.NDArray[Any]]:
-        """Lay out the texts beside the instances, each to the right; nothing where there are
-        none."""
+        """Lay out the texts around the instances, right-aligned; empty if there are none."""
         texts = [instance.context for instance in instances if instance.context is not None]
         longest = max(map(len, texts), default=0)
         if not longest:
@@ -176,10 +175,10 @@ def choose_spans(
     Args:
         choosable: bool [B, T], true where a token may be chosen.
         first: bool [B, T], true where a word of such tokens begins.
-        wanted: int64 [B], tokens to choose; fewer where there are no more.
+        wanted: int64 [B], tokens to choose; fewer if there are no more.
         rng: draws the lengths, the contexts, and the single tokens at the end.
         longest: most words of a run.
-        context: tokens that are not chosen for each word of a run.
+        context: number of tokens not chosen for each word of a run.
 
     Returns:
         bool [B, T].
@@ -188,14 +187,14 @@ def choose_spans(
     shares /= shares.sum()
     chosen = np.zeros_like(choosable)
     length = choosable.shape[1]
-    # Not a draw for each run: as many as there may be, of all sequences at once.
+    # Not one draw per run: the largest possible number, for all sequences at once.
     draws = int(wanted.max(initial=1))
     sizes = rng.choice(longest, size=(len(wanted), draws), p=shares) + 1
     before = rng.random((len(wanted), draws))
     order = rng.random(choosable.shape)
     for row in range(len(wanted)):
         places = np.flatnonzero(first[row]).tolist()
-        # Behind the last place a word begins that does not count.
+        # After the last position a word begins that does not count.
         closed = np.append(~choosable[row], True)
         left = min(int(wanted[row]), int(choosable[row].sum()))
         at = 0
@@ -207,7 +206,7 @@ def choose_spans(
                 break
             begin = places[number]
             end = places[number + words] if number + words < len(places) else length
-            # A run does not go over a special token.
+            # A run does not cross a special token.
             end = min(end, begin + int(closed[begin:].argmax()), begin + left)
             chosen[row, begin:end] = True
             left -= end - begin
@@ -221,17 +220,17 @@ def choose_spans(
 def draw_order(
     timed: npt.NDArray[np.bool_], rng: np.random.Generator, permuted_length: int | None
 ) -> npt.NDArray[np.int64]:
-    """Draw when tokens become known.
+    """Draw the times at which tokens become known.
 
     Args:
-        timed: bool [B, T], true at those that do so at a random time; the others are known from the
+        timed: bool [B, T], true for tokens with a random time; the others are known from the
             beginning.
         rng: of the batch.
-        permuted_length: tokens that are permuted among themselves: those of each stretch of this
-            length are known before those of the next. None: all of a sequence.
+        permuted_length: tokens permuted among themselves: those of each stretch of this length are
+            known before those of the next. None: all of a sequence.
 
     Returns:
-        int64 [B, T], -1 for what is known from the beginning; no number comes twice in a sequence.
+        int64 [B, T], -1 for tokens known from the beginning; numbers in a sequence are distinct.
     """
     rows, length = timed.shape
     keys = rng.random((rows, length))
@@ -243,7 +242,7 @@ def draw_order(
 
 
 def _reversed(instance: Instance) -> Instance:
-    """Return the text of an instance from its end to its beginning."""
+    """Reverse the text of an instance."""
     goes_on = instance.goes_on
     return instance._replace(
         segments=tuple(ids[::-1] for ids in reversed(instance.segments)),
@@ -252,34 +251,33 @@ def _reversed(instance: Instance) -> Instance:
     )
 
 
-# Corrupt texts that a model is to restore: the five ways of BART (Lewis et al. 2019, section
-# 2.2), by themselves or one after the other.
+# Denoising: the five corruptions of BART (Lewis et al. 2019, section 2.2), alone or in sequence.
 #
-# Of each document in a sequence, in this order: its sentences are permuted; spans become one mask
-# each (text infilling); tokens become the mask one by one; tokens are deleted; the text is
-# rotated. Special tokens stay where they are, so what is done to one document does not reach into
-# the next. What differs from the published code (facebookresearch/fairseq, ``DenoisingDataset``):
+# For each document in a sequence, in this order: its sentences are permuted; spans become one mask
+# each (text infilling); single tokens become the mask; tokens are deleted; the text is rotated.
+# Special tokens stay in place, so the corruption of one document does not extend into the next.
+# Differences from the published code (facebookresearch/fairseq, ``DenoisingDataset``):
 #
-# - Sentences are those of the token store, where that code cuts at full stops, and all sentences of
-#   a sequence change their order with a probability, where it permutes a share of them.
-# - Spans never overlap or touch, so there is a mask for each. Where the share asks for so many that
-#   they have to touch, they do. Of whole words (by option) the lengths are counted in words, as in
-#   that code; else in tokens.
-# - Masks that are put in (spans of length 0) never make a text longer than it was, so that it fits
-#   the model.
+# - Sentences are those of the token store, where that code cuts at full stops; with some
+#   probability all sentences of a sequence are permuted, where that code permutes a share of them.
+# - Spans never overlap or touch, so there is a mask for each. They touch only if the share requires
+#   it. For whole words (an option), lengths are counted in words, as in that code; else in tokens.
+# - Inserted masks (spans of length 0) never make a text longer than it was, so that it fits the
+#   model.
 #
-# All is drawn from the batch's numbers, sequence by sequence: a pure function of seed and step.
+# All random draws come from the batch's numbers, sequence by sequence: a pure function of seed and
+# step.
 
 Ids = npt.NDArray[Any]
 
 
 class DenoisingCollator:
-    """Corrupted texts, and the texts as they were for targets.
+    """The corruption of BART: corrupted texts, with the original texts as targets.
 
     Args:
-        tokenizer: says which ids are special, and has the mask.
-        settings: of the sequences; whether spans are of whole words.
-        options: which corruptions, and how much of each.
+        tokenizer: determines which ids are special, and has the mask.
+        settings: of the sequences; whether spans consist of whole words.
+        options: the corruptions and their rates.
 
     Raises:
         BertineError: the vocabulary has no mask.
@@ -295,7 +293,7 @@ class DenoisingCollator:
         self._idle = idle_options(settings, used=("whole_word_mask",))
 
     def warnings(self, samples: Iterable[tuple[Sequence[Instance], Draws]]) -> list[str]:
-        """List the options that do nothing, and say so when nothing is corrupted."""
+        """List the options without effect, and warn if nothing is corrupted."""
         lines = [
             f"{name}: does nothing with objective denoising, which has shares of its own"
             for name in self._idle
@@ -345,7 +343,7 @@ class DenoisingCollator:
         return Instance(tuple(segments), instance.documents)
 
     def _goes_on(self, instance: Instance, number: int) -> npt.NDArray[np.bool_] | None:
-        """Tell which tokens of a document go on with a word; None: each is a unit by itself."""
+        """Return which tokens of a document continue a word; None: each is a unit by itself."""
         if self._continues is None:
             return None
         if instance.goes_on is not None:
@@ -355,15 +353,15 @@ class DenoisingCollator:
 
 
 def _share_of(share: float, length: int, seen: dict[str, float], name: str) -> int:
-    """Return how many of the next `length` tokens of a sequence make up its `share`: what rounding
-    leaves over goes on to the next document."""
+    """Return how many of the next `length` tokens of a sequence make up its `share`; the rounding
+    remainder is carried to the next document."""
     before = round(seen[name])
     seen[name] += share * length
     return round(seen[name]) - before
 
 
 def permuted(ends: Sequence[int], numbers: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Return the places of a text's tokens with its sentences in a random order, all orders alike.
+    """Return the positions of a text's tokens with its sentences in a uniformly random order.
 
     Args:
         ends: where each sentence ends, the last one with the text.
@@ -384,20 +382,20 @@ def infilled(
 ) -> Ids:
     """Replace spans of a text by one mask each (text infilling).
 
-    Lengths are drawn until they make up the count; what the last one has too much is cut off. The
-    spans stand at random places, all arrangements without touching spans alike; masks for those
-    of length 0 stand at random places among what is left.
+    Lengths are drawn until they add up to the count; the last one is cut to fit. The spans are at
+    random positions, all arrangements without touching spans equally likely; masks for those of
+    length 0 are at random positions in the rest.
 
     Args:
         ids: [N].
-        count: tokens in spans, N at most.
+        count: tokens in spans, at most N.
         mask: the id of the mask.
         mean: of the Poisson distribution of the lengths.
-        goes_on: bool [N], which tokens go on with the word before; spans are then of whole words,
-            lengths count them, and so does the share of words that is replaced. None: of tokens.
+        goes_on: bool [N], which tokens continue the word before; spans then consist of whole words,
+            and both lengths and the replaced share count words. None: spans of tokens.
 
     Returns:
-        What is left, with the masks; not longer than N.
+        The remaining tokens with the masks; not longer than N.
     """
     starts = np.arange(len(ids)) if goes_on is None else _starts_of_words(goes_on)
     units = len(starts)
@@ -406,7 +404,7 @@ def infilled(
         return ids
     lengths, zeros = span_lengths(wanted, mean, numbers)
     free = units - int(lengths.sum())
-    # Where the kept units leave as many gaps, each span has one of its own.
+    # If the kept units leave enough gaps, each span has one of its own.
     touching = len(lengths) > free + 1
     gaps = np.sort(numbers.choice(free + 1, len(lengths), replace=touching))
     begins = gaps + np.cumsum(lengths) - lengths
@@ -416,7 +414,7 @@ def infilled(
     np.add.at(hidden, first, 1)
     np.add.at(hidden, behind, -1)
     kept = np.cumsum(hidden[:-1]) == 0
-    # A mask where each span begins: kept tokens and these stay, in their order.
+    # A mask where each span begins: these and the kept tokens stay, in order.
     result = ids.astype(np.int64)
     result[first] = mask
     kept[first] = True
@@ -429,8 +427,8 @@ def infilled(
 def span_lengths(
     count: int, mean: float, numbers: np.random.Generator
 ) -> tuple[npt.NDArray[np.int64], int]:
-    """Draw lengths from a Poisson distribution until they add up to `count`; the last one is cut
-    to it. Returns those above 0, and how many were 0."""
+    """Draw lengths from a Poisson distribution until they add up to `count`; the last one is cut to
+    fit. Return the lengths above 0, and the number of zeros."""
     drawn = np.zeros(0, np.int64)
     while drawn.sum() < count:
         drawn = np.append(drawn, numbers.poisson(mean, size=int(count / mean) + 8))
@@ -442,8 +440,7 @@ def span_lengths(
 
 
 def masked(ids: Ids, count: int, numbers: np.random.Generator, *, mask: int) -> Ids:
-    """Replace `count` random tokens of a text by the mask, those that are masks already aside
-    (token masking)."""
+    """Replace `count` random tokens of a text, other than masks, by the mask (token masking)."""
     if not count:
         return ids
     usual = np.flatnonzero(ids != mask)
@@ -453,20 +450,19 @@ def masked(ids: Ids, count: int, numbers: np.random.Generator, *, mask: int) -> 
 
 
 def deleted(ids: Ids, count: int, numbers: np.random.Generator) -> Ids:
-    """Leave out `count` random tokens of a text, but not the last one that is left (token
-    deletion)."""
+    """Delete `count` random tokens of a text, but keep at least one (token deletion)."""
     count = min(count, len(ids) - 1)
     return ids if count <= 0 else np.delete(ids, numbers.choice(len(ids), count, replace=False))
 
 
 def rotated(ids: Ids, numbers: np.random.Generator) -> Ids:
-    """Let a text begin with any of its tokens, all alike; what stood before it follows its end
+    """Rotate a text to begin with a uniformly random token; the part before it follows the end
     (document rotation)."""
     return np.roll(ids, -int(numbers.integers(len(ids))))
 
 
 def _starts_of_words(goes_on: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """Return where words begin, the first token in any case."""
+    """Return where words begin; the first token always does."""
     begins = ~goes_on
     begins[0] = True
     return np.flatnonzero(begins)

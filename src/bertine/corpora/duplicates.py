@@ -1,16 +1,16 @@
-"""Documents that are nearly the same as an earlier one, found by MinHash.
+"""Find documents that equal or nearly equal an earlier one, by fingerprints and MinHash.
 
-Two documents resemble each other by the share of token 5-grams that they have in common (the
-Jaccard similarity of their sets; Broder, "On the resemblance and containment of documents", 1997).
-A signature of 128 minima estimates it, with a standard error of 3.5 points at 0.8. Documents whose
+The resemblance of two documents is the share of token 5-grams that they have in common (the Jaccard
+similarity of their sets; Broder, "On the resemblance and containment of documents", 1997). A
+signature of 128 minima estimates it, with a standard error of 3.5 points at 0.8. Documents whose
 signatures agree in a whole band of rows are compared (locality-sensitive hashing; Leskovec,
 Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4).
 
-The signatures are made by `rensa`, in Rust: `datasketch`, the elder library, takes a Python step
-for every 5-gram, which here would cost many times what tokenizing does. The bands are ours, for a
-reason of memory: the indices of both libraries keep every signature and a table for each band,
-more than a kilobyte a document, while here the signatures stay on disk (1 kB a document,
-until the store is complete) and one band at a time is sorted, in about 45 bytes a document.
+The signatures are computed by `rensa`, in Rust: `datasketch`, the older library, takes a Python
+step for every 5-gram, many times the cost of tokenizing. The bands are our own, to save memory: the
+indices of both libraries keep every signature and a table for each band, more than a kilobyte a
+document; here the signatures stay on disk (1 kB a document, until the store is complete) and one
+band at a time is sorted, in about 45 bytes a document.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ import pyarrow as pa
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors
 
-# Documents that say the same as an earlier one, found by a hash of their words.
+# Exact copies: documents with the same words as an earlier one, found by a hash of their words.
 
-#: Fingerprints that are kept in a set before they become a sorted array.
+#: Fingerprints kept in a set before they become a sorted array.
 _RECENT = 1 << 14
 
-#: Characters of a document that are taken at a time: its words as Python texts need some fifteen
-#: times their length.
+#: Characters of a document processed at a time: its words as Python texts need about fifteen times
+#: their length.
 _CHARACTERS_AT_A_TIME = 1 << 16
 
-#: What `str.split` splits at.
+#: The characters at which `str.split` splits.
 _SPACE = re.compile(r"\s")
 
 
 def fingerprint(text: str) -> int:
-    """Return 64 bits of the words of `text`: white space and case do not count.
+    """Return a 64-bit hash of the words of `text`, regardless of white space and case.
 
-    Among ten million different documents, one pair is taken for equal with a probability of
-    three in a million.
+    Among ten million different documents, two have the same hash with a probability of three in a
+    million.
     """
     digest = hashlib.blake2b(digest_size=8)
     begin, between = 0, ""
@@ -63,10 +63,10 @@ def fingerprint(text: str) -> int:
 
 
 class SeenFingerprints:
-    """A set of 64-bit numbers in 8 bytes each (and as much again while two parts are joined).
+    """A set of 64-bit numbers in 8 bytes each (twice that while two arrays are merged).
 
     The newest are in a set; the others in sorted arrays, each at least twice as long as the next,
-    so that there are few of them and a number is moved few times.
+    so that there are few arrays and a number is moved few times.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class SeenFingerprints:
         self._sorted: list[npt.NDArray[np.uint64]] = []
 
     def add(self, number: int) -> bool:
-        """Put `number` in; whether it was new."""
+        """Add `number`; return whether it was new."""
         if number in self._recent:
             return False
         value = np.uint64(number)
@@ -88,7 +88,7 @@ class SeenFingerprints:
         return True
 
     def add_many(self, numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-        """Put `numbers` [N] in, in order; which of them were new (bool [N])."""
+        """Add `numbers` [N] in order; return which of them were new (bool [N])."""
         self._sort_recent()
         values, first = np.unique(numbers, return_index=True)
         fresh = np.ones(len(values), bool)
@@ -120,32 +120,32 @@ class SeenFingerprints:
 #: Minima in a signature; each is a uint32.
 SIGNATURE_SIZE = 128
 
-#: Tokens in the pieces of text that are compared. Documents with fewer have no signature.
+#: Tokens in a shingle. Documents with fewer tokens have no signature.
 TOKENS_OF_A_SHINGLE = 5
 
-#: The signatures of a part: by document, to compare two of them (uint32 [documents, 128]); and the
-#: same by row, to read a band of all of them (uint32 [128, documents] for each record batch).
+#: The signatures of a part: by document, to compare two of them (uint32 [documents, 128]); and
+#: transposed, to read a band of all of them (uint32 [128, documents] for each record batch).
 SIGNATURES, BY_ROW = "signatures.bin", "signatures-by-row.bin"
 
-#: A pair that is just as similar as asked for is compared with at least this probability.
+#: A pair of exactly the requested similarity is compared with at least this probability.
 _RECALL = 0.99
 
-#: The hash functions are drawn with this seed: the same documents are found everywhere.
+#: The seed of the hash functions, fixed so that the same documents are found everywhere.
 _SEED = 20181011
 
 _NONE = np.uint32(0xFFFFFFFF)
 
-#: Tokens hashed at a time: what is made on the way (some arrays of 8 bytes a token) stays in the
-#: cache, and a document of any length takes no more. It also bounds the rows of signatures, which
-#: are Python lists on their way.
+#: Tokens hashed at a time: intermediate arrays (some of 8 bytes a token) fit into the cache, and a
+#: document of any length takes no more memory. It also limits the rows of signatures, which are
+#: temporarily Python lists.
 _TOKENS_AT_A_TIME = 1 << 14
 
-#: Pairs that are compared are Python numbers on their way, so not too many at once.
+#: Pairs compared at a time, which are temporarily Python numbers.
 _PAIRS_AT_A_TIME = 1 << 16
 
 
 def check_library() -> None:
-    """Refuse to begin without the library.
+    """Raise an error if the library is not installed.
 
     Raises:
         BertineError: it is not installed.
@@ -160,8 +160,9 @@ def check_library() -> None:
 
 
 def bands_for(similarity: float) -> tuple[int, int]:
-    """Return (bands, rows in each) for pairs from `similarity` on: the longest bands, so the fewest
-    comparisons in vain, with which 99 of 100 pairs that are just as similar are compared."""
+    """Return (bands, rows in each) for pairs of at least `similarity`: the longest bands, and so
+    the fewest useless comparisons, with which 99 of 100 pairs of exactly that similarity are
+    compared."""
     for rows in range(SIGNATURE_SIZE, 1, -1):
         bands = SIGNATURE_SIZE // rows
         if 1 - (1 - similarity**rows) ** bands >= _RECALL:
@@ -172,11 +173,11 @@ def bands_for(similarity: float) -> tuple[int, int]:
 def signatures(
     input_ids: npt.NDArray[Any], token_offsets: npt.NDArray[Any]
 ) -> npt.NDArray[np.uint32]:
-    """Return the signatures of some documents.
+    """Compute the signatures of some documents.
 
     Args:
         input_ids: integers [tokens], one document after the other.
-        token_offsets: integers [documents + 1], where each begins.
+        token_offsets: integers [documents + 1], the start of each.
 
     Returns:
         uint32 [documents, 128]; all ones for a document of fewer than five tokens.
@@ -204,13 +205,13 @@ def signatures(
             hashes[inside], ends.astype(np.uint64), SIGNATURE_SIZE, _SEED
         )
         minima = np.array(matrix.to_rows(), np.uint32).reshape(len(rows), SIGNATURE_SIZE)
-        # The minima of a document are those of its pieces.
+        # The minima of a document are the minima over its parts.
         result[first + rows] = np.minimum(result[first + rows], minima)
     return result
 
 
 def _shingles(ids: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    """Return the hash of each 5-gram of `ids` [tokens]: uint64 [tokens - 4]."""
+    """Compute the hash of each 5-gram of `ids` [tokens]: uint64 [tokens - 4]."""
     number = max(len(ids) - (TOKENS_OF_A_SHINGLE - 1), 0)
     wide = ids.astype(np.uint64)
     hashes, spare = np.zeros(number, np.uint64), np.empty(number, np.uint64)
@@ -221,8 +222,8 @@ def _shingles(ids: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
 
 
 def _mix(values: npt.NDArray[np.uint64], spare: npt.NDArray[np.uint64]) -> None:
-    """Spread each number over 64 bits, in place (the finalizer of SplitMix64; Steele et al. 2014).
-    `spare` is room for as many."""
+    """Mix the bits of each number in place (the finalizer of SplitMix64; Steele et al. 2014).
+    `spare` is a buffer of the same size."""
     values += np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         np.right_shift(values, np.uint64(shift), out=spare)
@@ -251,7 +252,7 @@ class SignatureFile:
     """The signatures of a part.
 
     Attributes:
-        folder: of the two files.
+        folder: the folder of the two files.
         blocks: documents in each block of the file by row: those of the record batches.
     """
 
@@ -306,16 +307,16 @@ def find_near_duplicates(
     similarity: float,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> npt.NDArray[np.bool_]:
-    """Return which documents are near-duplicates of an earlier one.
+    """Find the documents that are near-duplicates of an earlier one.
 
-    A document counts when an earlier one that it is compared with is as similar as asked for,
-    whether that one is a near-duplicate itself or not: of a chain of like documents the first
-    stays. In each band a document is compared with the first and with the last before it that
-    agree with it there. The outcome depends on the documents and their order alone.
+    A document counts if an earlier one that it is compared with has at least the requested
+    similarity, even if that one is a near-duplicate itself: in a chain of similar documents the
+    first one stays. In each band a document is compared with the first and with the last earlier
+    one that agrees with it there. The result depends only on the documents and their order.
 
     Args:
         files: the signatures of all documents, in order.
-        alive: bool [documents], which of them to look at.
+        alive: bool [documents], which of them to compare.
         similarity: from 0 to 1.
         report: called with (bands done, bands in all).
 
@@ -327,7 +328,7 @@ def find_near_duplicates(
     bands, rows = bands_for(similarity)
     looked_at = alive.copy()
     for band in range(bands):
-        # In place, so that two arrays of 8 bytes a document and their order are the most there is.
+        # In place: the largest memory is two arrays of 8 bytes a document and their order.
         keys = np.empty(len(alive), np.uint64)
         begin = 0
         for file in files:

@@ -1,30 +1,29 @@
-"""Whole sentences packed to full length: RoBERTa's FULL-SENTENCES and DOC-SENTENCES.
+"""Make the pre-training sequences of every input format but segment pairs.
 
-Liu et al. 2019, section 4.2. A sequence holds as many whole consecutive sentences as there is
-room for: with FULL-SENTENCES sentences of the next document follow those of one that ends, an
-extra separator between them; with DOC-SENTENCES a sequence ends where its document does. Special
-tokens stand as in RoBERTa, ``<s> ... </s>``, and over the end of a document ``<s> ... </s> ...
-</s>``; BERT's in their place: ``[CLS] ... [SEP] ... [SEP]``. All of it is segment A
+FULL-SENTENCES and DOC-SENTENCES are those of RoBERTa (Liu et al. 2019, section 4.2). A sequence
+holds as many whole consecutive sentences as fit: with FULL-SENTENCES the sentences of the next
+document follow after an extra separator; with DOC-SENTENCES a sequence ends with its document.
+Special tokens are placed as in RoBERTa, ``<s> ... </s>``, and across the end of a document ``<s>
+... </s> ... </s>``; BERT's likewise: ``[CLS] ... [SEP] ... [SEP]``. All of it is segment A
 (``token_type_ids`` 0).
 
 The published code (facebookresearch/fairseq, ``TokenBlockDataset``) packs the corpus once, front
 to back, keeps a table of all sequences, and shuffles them. Here sequence number `index` is
-computed when it is asked for, and so differs from that code in these points:
+computed on demand, and so differs from that code in these points:
 
-- The cuts are drawn per epoch. A grid with a random offset is laid over the corpus, its lines
-  nearly as far apart as sequences packed from the front are long on average; a sequence goes from
-  the sentence end nearest to one line to that nearest to the next. One that would be too long
-  ends earlier, and the next one begins there.
-- That a sequence begins where another ended is known by walking from the last grid line whose
-  number is a multiple of eight (of a document: of eight from a random one on). Where sentences
-  are longer than on average, sequences hold less, and what they have not reached at the next such
-  line is not seen in that epoch: of English books and articles 3% of the tokens at length 128,
-  0.8% at 512, others in each epoch. Where no sentence ends between two lines, a few tokens are
-  seen twice.
+- The cuts are drawn per epoch. A grid with a random offset is laid over the corpus, the distance
+  of its lines slightly less than the mean length of sequences packed from the front; a sequence
+  goes from the sentence end nearest to one line to that nearest to the next. One that would be too
+  long ends earlier, and the next one begins there.
+- To let a sequence begin where another ended, the code walks from the last grid line whose number
+  is a multiple of eight (in a document: of eight from a random one on). Where sentences are longer
+  than on average, sequences hold less, and the part not reached at the next such line is not seen
+  in that epoch: of English books and articles 3% of the tokens at length 128, 0.8% at 512, others
+  in each epoch. If no sentence ends between two lines, a few tokens are seen twice.
 - A sentence longer than a sequence is cut, at multiples of an eighth of a sequence; in the
   published code it is a sequence of its own, of any length.
-- With DOC-SENTENCES the batch size stays; the paper raises it where sequences are short. A
-  document that fits into one sequence always is one; of a longer one the first and the last
+- With DOC-SENTENCES the batch size is constant; the paper raises it if sequences are short. A
+  document that fits into one sequence always is one; in a longer one the first and the last
   sequence are the shorter ones, by random shares that change with the epoch.
 """
 
@@ -55,14 +54,14 @@ from bertine.corpora.sequences import (
 from bertine.corpora.store import Chunk, TokenStore
 from bertine.tokenization.base import Frame, Template
 
-#: Sequences that are found by walking from one another.
+#: Number of sequences found by one walk.
 _WALKED = 8
-#: Distance of the grid's lines as a share of the mean length of full sequences. With less,
-#: sequences are shorter; with more, more of the corpus is not seen in an epoch.
+#: Distance of the grid's lines as a share of the mean length of full sequences. A smaller one makes
+#: sequences shorter; a larger one leaves more of the corpus unseen in an epoch.
 _SPACING = 0.98
 #: Places of the corpus where full sequences are measured.
 _SAMPLES = 64
-#: Record batches whose documents' numbers of sequences are kept.
+#: Record batches whose sequence counts per document are cached.
 _KEPT = 32
 
 
@@ -71,11 +70,11 @@ class FullSentences:
 
     Args:
         store: the documents.
-        max_tokens: of a sequence, without the special tokens at its ends.
+        max_tokens: most tokens of a sequence, without the special tokens at its ends.
         seed: of everything random here.
 
     Attributes:
-        instances_per_epoch: sequences in which the whole corpus is seen, about once.
+        instances_per_epoch: number of sequences that see the whole corpus about once.
 
     Raises:
         BertineError: the store is empty.
@@ -84,7 +83,7 @@ class FullSentences:
     def __init__(self, store: TokenStore, *, max_tokens: int, seed: int = 0) -> None:
         check_tokens(store)
         self.store, self.max_tokens, self.seed = store, max_tokens, seed
-        #: The corpus is a ring: every document, and a separator behind it.
+        #: The corpus is a ring: every document, followed by a separator.
         self._ring = store.num_tokens + store.num_documents
         self._starts = [
             a + b for a, b in zip(store.first_tokens, store.first_documents, strict=True)
@@ -98,14 +97,14 @@ class FullSentences:
         return self._at(*self._epochs.locate(index))
 
     def beside(self, index: int, side: int) -> Instance | None:
-        """Return the sequence whose text stands before that of number `index` (`side` -1) or behind
-        it (1); None where the corpus begins or ends."""
+        """Return the sequence whose text is before that of number `index` (`side` -1) or after it
+        (1); None at the beginning or end of the corpus."""
         line, offset = self._epochs.locate(index)
         other = line + side
         return self._at(other, offset) if 0 <= other < self.instances_per_epoch else None
 
     def _at(self, line: int, offset: int) -> Instance:
-        """Return the sequence from a line of the grid on, which is moved by `offset`."""
+        """Return the sequence that begins at a line of the grid, which is shifted by `offset`."""
         first = line - line % _WALKED
         walk = _walk_from(
             self.store, self._starts, offset + self._line(first), self._ring, self.max_tokens
@@ -126,13 +125,14 @@ class FullSentences:
 
 
 class DocSentences:
-    """The same as :class:`FullSentences`, but no sequence goes over the end of a document."""
+    """Sequences like those of :class:`FullSentences`, none of which crosses the end of a
+    document."""
 
     def __init__(self, store: TokenStore, *, max_tokens: int, seed: int = 0) -> None:
         check_tokens(store)
         self.store, self.max_tokens, self.seed = store, max_tokens, seed
         self._spacing = min(self.max_tokens, _spacing(store, self.max_tokens))
-        #: For some record batches, how many sequences there are up to the end of each document.
+        #: For some record batches, the cumulative number of sequences up to each document.
         self._ends: dict[int, npt.NDArray[np.int64]] = {}
         self._sequences = Counted(store, lambda chunk: int(self._count(chunk).sum()))
         self.instances_per_epoch = self._sequences.total
@@ -142,7 +142,7 @@ class DocSentences:
         return key(self.seed, "first sequence", epoch) & _MASK
 
     def _count(self, chunk: Chunk) -> npt.NDArray[np.int64]:
-        """Return how many sequences each document of a record batch makes, [documents]."""
+        """Return the number of sequences of each document of a record batch, [documents]."""
         tokens = np.diff(np.asarray(chunk.token_offsets)).astype(np.int64)
         return np.where(tokens <= self.max_tokens, 1, -(-tokens // self._spacing))
 
@@ -161,8 +161,8 @@ class DocSentences:
         part, count = part - before, int(ends[row]) - before
         tokens = chunk.token_offsets[row + 1] - chunk.token_offsets[row]
         spacing = max(self._spacing, -(-tokens // count))
-        # What the sequences could hold more is taken off the first one and the last. All that is
-        # random here is the document's in this epoch, so that its sequences fit together.
+        # The room left in the sequences is taken from the first one and the last. All random draws
+        # belong to the document in this epoch, so that its sequences fit together.
         draw = _mixed(salt + chunk.first_document + row)
         off_first = draw // 16 % (count * spacing - tokens + 1)
         first = max(0, part - (part - draw) % _WALKED)
@@ -170,12 +170,12 @@ class DocSentences:
             self.store, batch, row, 0, max(0, first * spacing - off_first), self.max_tokens, False
         )
         for following in range(first + 1, part + 2):
-            # Where the document has ended already, its last sequence is seen again.
+            # If the document has already ended, its last sequence is repeated.
             if not walk.advance(following * spacing - off_first):
                 break
         if part + 1 == count and walk.end < tokens and draw & 8:
-            # There was no room for the last sentences. In every other epoch it is those before
-            # them that are not seen.
+            # There was no room for the last sentences. In every second epoch those before them are
+            # left out instead.
             walk.retreat()
         return walk.instance()
 
@@ -205,7 +205,7 @@ def check_tokens(store: TokenStore) -> None:
 def _walk_from(
     store: TokenStore, starts: list[int], position: int, ring: int, limit: int
 ) -> SentenceReader:
-    """Return a walk from a position of the ring that the documents with a separator each make."""
+    """Start a walk at a position of the ring of documents, each followed by a separator."""
     within = position % ring
     batch = bisect_right(starts, within) - 1
     chunk = store.chunk(batch)
@@ -215,9 +215,9 @@ def _walk_from(
 
 
 def _spacing(store: TokenStore, limit: int) -> int:
-    """Return how far apart the lines of the grid are: a little less than sequences are long on
-    average when each is filled with whole sentences up to `limit` tokens, measured at some places
-    all over the corpus."""
+    """Return the distance of the grid's lines: slightly less than the mean length of sequences
+    filled with whole sentences up to `limit` tokens, measured at some places all over the
+    corpus."""
     starts = [a + b for a, b in zip(store.first_tokens, store.first_documents, strict=True)]
     ring = store.num_tokens + store.num_documents
     total = 0
@@ -230,24 +230,24 @@ def _spacing(store: TokenStore, limit: int) -> int:
     return max(1, round(_SPACING * total / (_SAMPLES * _WALKED)))
 
 
-# Neighbouring texts, each a sequence of its own, to be recognized among others.
+# Neighbouring texts: each is a sequence of its own, to be recognized among others.
 #
-# A window of consecutive sentences, twice as long as a sequence, is cut in two at the end of one
-# of its sentences, which is drawn, so that there are short and long texts: what stands before is
-# one sequence, what follows the other. Of a text that is too long the part is kept that is nearer
-# to the cut. A document of a single sentence has no neighbours; its two sequences are the same,
-# so that they differ by what is hidden of them alone (as by dropout in Gao et al. 2021, SimCSE).
+# A window of consecutive sentences, twice as long as a sequence, is cut in two at a random sentence
+# end, so that there are short and long texts: the part before is one sequence, the part after it
+# the other. A text that is too long keeps the part nearer to the cut. A document of a single
+# sentence has no neighbours; its two sequences are equal and differ only in their masks (as by
+# dropout in Gao et al. 2021, SimCSE).
 #
-# Where windows start is as in :mod:`bertine.corpora.sequences`.
+# Windows start as in :mod:`bertine.corpora.sequences`.
 
 
 class Neighbours(NspSegments):
-    """The endless sequence of texts over a store, of which numbers 2k and 2k + 1 are neighbours;
+    """The endless sequence of texts over a store, in which numbers 2k and 2k + 1 are neighbours;
     each is a pure function of (store, seed, index).
 
     Args:
         store: the documents.
-        max_tokens: of a text, without special tokens.
+        max_tokens: most tokens of a text, without special tokens.
         seed: of everything random here.
 
     Raises:
@@ -298,9 +298,9 @@ class Neighbours(NspSegments):
         check_tokens(store)
 
 
-# Say what a pre-training sequence is made of: the input formats, by name.
+# Registry of the input formats.
 
-#: The shortest sequences that instances are made for.
+#: The shortest length of sequences.
 LEAST_SEQ_LENGTH = 8
 
 
@@ -309,7 +309,7 @@ class Instances(Protocol):
     index).
 
     Attributes:
-        instances_per_epoch: after so many the corpus has been seen about once.
+        instances_per_epoch: number of instances that see the corpus about once.
     """
 
     @property
@@ -335,17 +335,17 @@ class Label:
 
 @dataclass(frozen=True)
 class Format:
-    """A format of sequences: what they are made of.
+    """A format of sequences.
 
     Attributes:
         make: makes the instances of a store, ``make(store, max_tokens=…, seed=…)``; `max_tokens`
-            are those without special tokens.
+            excludes special tokens.
         pairs: whether a sequence is two segments, A and B; else it is running text.
-        label: what is asked of a sequence as a whole; None: nothing.
-        shortened: whether some sequences are made shorter at random; `make` then takes the share
-            of them as ``short_seq_prob``.
-        bare: whether no special tokens stand at the ends of a sequence (GPT-1).
-        neighbours: whether instances 0 and 1, 2 and 3, … are of neighbouring texts.
+        label: the label of a sequence as a whole; None if it has none.
+        shortened: whether some sequences are made shorter at random; `make` then takes their share
+            as ``short_seq_prob``.
+        bare: whether there are no special tokens at the ends of a sequence (GPT-1).
+        neighbours: whether instances 0 and 1, 2 and 3, … are neighbouring texts.
     """
 
     make: Callable[..., Instances]
@@ -356,12 +356,12 @@ class Format:
     neighbours: bool = False
 
 
-#: Whether B is what follows A in its document.
+#: Whether B follows A in its document.
 NEXT_SENTENCE = Label("next_sentence_label", ("next", "random"))
-#: Whether A is what stands before B in its document.
+#: Whether A precedes B in its document.
 SENTENCE_ORDER = Label("sentence_order_label", ("in order", "swapped"))
-#: The four of Liu et al. 2019, section 4.2, of which the first is that of Devlin et al. 2018; that
-#: of Radford et al. 2018, which is FULL-SENTENCES without special tokens at the ends; that of Lan
+#: The four formats of Liu et al. 2019, section 4.2, the first of which is that of Devlin et al.
+#: 2018; that of Radford et al. 2018, FULL-SENTENCES without special tokens at the ends; that of Lan
 #: et al. 2019; and texts that are compared with each other.
 FORMATS: dict[InputFormat, Format] = {
     "segment-pair": Format(NspSegments, pairs=True, label=NEXT_SENTENCE, shortened=True),
@@ -373,11 +373,11 @@ FORMATS: dict[InputFormat, Format] = {
     "neighbours": Format(Neighbours, neighbours=True),
 }
 INPUT_FORMATS = tuple(FORMATS)
-#: Those whose instances say whether B follows A, as next-sentence prediction needs them.
+#: The formats that label whether B follows A, as next-sentence prediction requires.
 PAIR_FORMATS: tuple[InputFormat, ...] = tuple(
     name for name, form in FORMATS.items() if form.label == NEXT_SENTENCE
 )
-#: Those whose instances say whether A and B are in order.
+#: The formats that label whether A and B are in order.
 ORDER_FORMATS: tuple[InputFormat, ...] = tuple(
     name for name, form in FORMATS.items() if form.label == SENTENCE_ORDER
 )
@@ -392,18 +392,18 @@ def make_instances(
     short_seq_prob: float = 0.1,
     seed: int = 0,
 ) -> Instances:
-    """Return the instances of `store` in one of `INPUT_FORMATS`.
+    """Create the instances of `store` in one of `INPUT_FORMATS`.
 
     Args:
-        template: of the store's tokenizer, whose special tokens take their room.
+        template: of the store's tokenizer, whose special tokens reduce the room.
         max_seq_length: most tokens of a sequence with its special tokens, at least 8.
-        short_seq_prob: share of segment pairs, in order or not, made shorter at random; the other
-            formats have no use for it.
-        seed: of everything random.
+        short_seq_prob: share of segment pairs, in order or not, made shorter at random; not used by
+            the other formats.
+        seed: of all random draws.
 
     Raises:
-        BertineError: the format is not known, an argument is out of range, or the store has too
-            few documents for the format.
+        BertineError: the format is unknown, an argument is out of range, or the store has too few
+            documents for the format.
     """
     if input_format not in FORMATS:
         raise BertineError(

@@ -1,9 +1,10 @@
-"""Parts to one token store: copies across parts found, shards taken over, the manifest written.
+"""Join the parts of a corpus into one token store: find copies, take over shards, write the
+manifest.
 
-Shards become part of the store by a second name for the same file (a hard link), so that nothing
-is read again; where the file system has none they are copied. Only a part that loses documents is
-written anew. Memory: 8 bytes a document for the fingerprints, two for what is left out, and about
-45 while near-duplicates are looked for.
+Shards become part of the store by a hard link to the same file, so that nothing is read again; if
+the file system has no hard links they are copied. Only a part that loses documents is rewritten.
+Memory: 8 bytes a document for the fingerprints, two for the documents left out, and about 45 during
+the search for near-duplicates.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from bertine.corpora.store import UNIGRAM_COUNTS, token_dtype
 from bertine.options.data import PrepareOptions
 from bertine.tokenization.corpus import CorpusStats
 
-#: Called with (what is done, steps done, steps in all).
+#: Called with (description, steps done, steps in total).
 OnProgress = Callable[[str, int, int], None]
 
 _ADDED = ("num_documents", "num_sentences", "num_tokens", "single_sentence_documents")
@@ -41,14 +42,14 @@ _ADDED = ("num_documents", "num_sentences", "num_tokens", "single_sentence_docum
 
 @dataclass
 class MergeResult:
-    """The counts of all parts together.
+    """The total counts of all parts.
 
     Attributes:
-        counted: as :meth:`bertine.corpora.store_writer.StoreWriter.close` returns it.
-        stats: of reading the corpus; the skipped files of the folders are not in it.
-        documents: read, without those that have no text.
-        copies: of them, how many have the words of an earlier one.
-        near: how many stored documents are near-duplicates of an earlier one, and no copies.
+        counted: the result of :meth:`bertine.corpora.store_writer.StoreWriter.close`.
+        stats: counts of reading the corpus, without the skipped files of the folders.
+        documents: documents read, without those that have no text.
+        copies: how many of them have the words of an earlier one.
+        near: how many stored documents are near-duplicates of an earlier one, but not copies.
     """
 
     counted: dict[str, Any]
@@ -69,11 +70,11 @@ def merge_parts(
     """Put the shards of `parts` into `folder`, with the frequencies of the ids.
 
     Args:
-        parts: made, in the order of the corpus.
-        folder: exists, empty.
-        options: say which documents are left out.
+        parts: finished parts, in the order of the corpus.
+        folder: an existing empty folder.
+        options: which documents are left out.
         vocab_size: of the ids, for the manifest.
-        report: what is being done, and how far it is.
+        report: called with the progress.
 
     Raises:
         BertineError: a part is damaged, or the disk is full.
@@ -109,7 +110,7 @@ def merge_parts(
 
 
 def _add(joined: MergeResult, facts: dict[str, Any]) -> None:
-    """Add up what the parts have counted."""
+    """Add up the counts of the parts."""
     total = joined.counted
     for name in (*_ADDED, "cut_sentences"):
         total[name] += facts[name]
@@ -126,7 +127,7 @@ def _left_out(
     options: PrepareOptions,
     report: OnProgress,
 ) -> list[npt.NDArray[np.bool_] | None]:
-    """Tell for each part which of its stored documents are left out (bool); None: none of them."""
+    """Return for each part which of its stored documents are left out (bool); None if none are."""
     seen = SeenFingerprints()
     copies: list[npt.NDArray[np.bool_]] = []
     for number, part in enumerate(parts):
@@ -170,15 +171,15 @@ def _left_out(
 
 
 def _stored(part: CorpusPart) -> npt.NDArray[np.bool_]:
-    """Return which documents of `part` have a token, so are stored: bool [documents]."""
+    """Return which documents of `part` have a token and so are stored: bool [documents]."""
     file = Path(part.folder) / STORED
     with os_errors(file, "reading it"):
         return np.fromfile(file, np.uint8).astype(bool)
 
 
 def _forget_losses(part: CorpusPart, documents: npt.NDArray[np.bool_], joined: MergeResult) -> None:
-    """Take back what was counted of `documents` (bool [documents of the part]), which are left out
-    for another reason than what was counted."""
+    """Subtract the counts of `documents` (bool [documents of the part]), which are left out for
+    another reason than the counted one."""
     if not documents.any():
         return
     file = Path(part.folder) / LOST
@@ -191,7 +192,7 @@ def _forget_losses(part: CorpusPart, documents: npt.NDArray[np.bool_], joined: M
 
 
 def _batch_sizes(facts: dict[str, Any]) -> list[int]:
-    """Return how many documents each record batch of a part has."""
+    """Return the number of documents in each record batch of a part."""
     return [documents for shard in facts["shards"] for documents, _ in shard["record_batches"]]
 
 
@@ -206,7 +207,7 @@ def _name(number: int) -> str:
 def _taken_over(
     part: CorpusPart, facts: dict[str, Any], folder: Path, number: int
 ) -> list[dict[str, Any]]:
-    """Return the shards of `part` as they are, under their numbers in the store."""
+    """Link the shards of `part` unchanged, under their numbers in the store."""
     shards: list[dict[str, Any]] = []
     for shard in facts["shards"]:
         name = _name(number + len(shards))
@@ -228,7 +229,7 @@ def _without(
     joined: MergeResult,
     counts: npt.NDArray[np.int64],
 ) -> list[dict[str, Any]]:
-    """Return the shards of `part` written anew without the documents marked in `rows`."""
+    """Rewrite the shards of `part` without the documents marked in `rows`."""
     shards: list[dict[str, Any]] = []
     total = joined.counted
     marks = iter(np.split(rows, np.cumsum(_batch_sizes(facts))[:-1]))

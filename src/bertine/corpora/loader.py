@@ -1,7 +1,7 @@
-"""Batches made ahead of the training loop, by processes of their own.
+"""Make batches ahead of the training loop, in worker processes.
 
-``batch(step)`` is a pure function, so which process makes a batch, and when, changes nothing: a
-run has the same bits with any number of workers, and may be resumed with another number.
+``batch(step)`` is a pure function, so it has no effect which process makes a batch, and when: a run
+has the same bits with any number of workers, and may be resumed with another number.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from bertine.corpora.batch import Batch
 if sys.platform == "linux":
     import fcntl
 
-#: Bytes of made batches that wait in the pipe of a worker: one of the usual size holds less
-#: than a batch, which the loop would then wait for while it is copied piece by piece.
+#: Pipe capacity of a worker in bytes: the default holds less than a batch, and the loop would wait
+#: while a batch is copied piece by piece.
 _WAITING = 1 << 20
-#: The most workers that are started unasked.
+#: Most workers by default.
 _MOST = 4
 
-#: What travels between the processes: arrays, whose bytes go through a pipe. Tensors would go
-#: through shared memory, of which a container often has little.
+#: Data between the processes: arrays, whose bytes go through a pipe. Tensors would use shared
+#: memory, of which containers often have little.
 _Arrays = dict[str, Any]
 
 
 def default_workers(device: torch.device | str, processes: int = 1) -> int:
-    """Return how many workers pay where nobody says: none on a CPU, where training uses all cores
-    and a worker would take from it what it gives; on a GPU, whose host has little else to do, one
-    at least, and up to four where the cores are there.
+    """Return the default number of workers: none on a CPU, where training uses all cores and a
+    worker would slow it down; on a GPU, whose host is mostly idle, at least one, and up to four if
+    there are enough cores.
 
     Args:
         device: where the model computes.
-        processes: that train on this machine and share its cores.
+        processes: number of training processes on this machine, which share its cores.
     """
     if torch.device(device).type == "cpu":
         return 0
@@ -61,21 +61,21 @@ def batches_ahead(
     *,
     workers: int = 0,
 ) -> Iterator[Callable[[int], Batch]]:
-    """Yield a function that gives what ``batch(step)`` gives, for `start`, ``start + 1``, … in
-    this order. With workers, the batches of the coming steps are being made meanwhile.
+    """Yield a function that returns ``batch(step)`` for `start`, ``start + 1``, … in this order.
+    With workers, the next batches are made in advance.
 
-    Workers end with the context; where the process that started them is killed, by themselves.
+    Workers end with the context, or by themselves if the parent process is killed.
 
     Args:
-        batch: a pure function of the step. Where processes cannot be forked (on others than
+        batch: a pure function of the step. If processes cannot be forked (on systems other than
             Linux) it is pickled.
-        start: the first step that is asked for.
-        steps: none is asked for from this one on.
-        workers: processes; 0 makes each batch when it is asked for, in this one.
+        start: the first step.
+        steps: the end of the steps, exclusive.
+        workers: number of processes; 0 makes each batch on demand, in this one.
 
     Raises:
-        BertineError: `workers` is negative; in the function, what ``batch`` raises, and where a
-            worker was killed.
+        BertineError: `workers` is negative; in the function, an error of ``batch``, or a worker was
+            killed.
     """
     if workers < 0:
         raise BertineError(f"workers is {workers}, but must be at least 0")
@@ -109,15 +109,15 @@ def batches_ahead(
 def _processes(
     batch: Callable[[int], Batch], steps: range, workers: int
 ) -> Iterator[list[Connection]]:
-    """Start processes that make the batches of `steps` in turn, each into a pipe of its own, and
-    yield what to read from. A full pipe holds its process up; one that nobody reads ends it.
+    """Start processes that make the batches of `steps` in turn, each with a pipe of its own, and
+    yield the pipes. A process waits when its pipe is full, and ends when the reader is gone.
 
-    There is no lock, thread or queue between the processes, so none can be left behind by a fork
-    or a kill.
+    There is no lock, thread or queue between the processes, so a fork or a kill cannot leave one
+    behind.
     """
     # A fork shares the memory of the store, and needs no "if __name__ ..." in a user's script.
-    # The children neither compute in parallel nor print, so that locks and threads of the
-    # parent, which a fork does not carry over, do not matter.
+    # The children neither compute in parallel nor print, so the locks and threads of the parent,
+    # which a fork does not copy, have no effect.
     context: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     readers: list[Connection] = []
     processes = []
@@ -126,12 +126,12 @@ def _processes(
             reader, writer = context.Pipe(duplex=False)
             readers.append(reader)
             if sys.platform == "linux":
-                with contextlib.suppress(OSError):  # a user may have so many bytes in all
+                with contextlib.suppress(OSError):  # the total per user is limited
                     fcntl.fcntl(writer.fileno(), fcntl.F_SETPIPE_SZ, _WAITING)
             arguments = (batch, steps[number::workers], writer, readers)
             process = context.Process(target=_work, args=arguments, daemon=True)
             with warnings.catch_warnings():
-                # Python 3.12 and later warn of every fork in a process that has threads.
+                # Python 3.12 and later warns on every fork of a process with threads.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 process.start()
             processes.append(process)
@@ -150,14 +150,14 @@ def _work(
     batch: Callable[[int], Batch], steps: range, writer: Connection, readers: list[Connection]
 ) -> None:
     """Make the batches of `steps` in this process, and write them."""
-    # What the parent had, its process group for one, is not this one's to take down.
+    # This process must not end what belongs to the parent, such as its process group.
     gc.freeze()
     # Ctrl-C goes to all processes of a terminal, and torchrun's SIGTERM to the whole group of the
-    # process that it started; the loop decides what comes of them, and needs batches until then.
+    # process that it started; the loop handles them, and needs batches until then.
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent's handler came along
-    # The parent alone reads, so that its end is noticed.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # replaces the inherited handler
+    # Only the parent keeps the reading end, so that its end is noticed.
     for reader in readers:
         reader.close()
     torch.set_num_threads(1)

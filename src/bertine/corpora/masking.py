@@ -1,17 +1,16 @@
-"""Choose and hide the tokens that the masked language model has to guess.
+"""Lay out pre-training instances as batches, and choose and mask the tokens to predict.
 
-Tokens are chosen one by one, as whole words, or as runs of either
-(:mod:`bertine.corpora.masking`). What becomes of a chosen token is decided token by token in
-all cases.
+Tokens are chosen one by one, as whole words, or as runs of either. The replacement of a chosen
+token is drawn token by token in all cases.
 
 Whole words are chosen as in the published code (google-research/bert,
 ``create_pretraining_data.py``, ``do_whole_word_mask``): a word is a token and the pieces after it
-that go on with it (:attr:`bertine.Tokenizer.continues`); words are taken in a random order until
-as many tokens are chosen as without whole words; a word that would make them more is passed over.
-One thing differs: where a segment was cut so that it begins inside a word, its first pieces are a
-word of their own, while
-the published code adds them to the word before the [SEP]. So the first word behind a special token
-is a word, too, where spaces belong to pieces and nothing marks its beginning.
+that continue it (:attr:`bertine.Tokenizer.continues`); words are taken in a random order until
+as many tokens are chosen as without whole words; a word that would exceed this number is skipped.
+One point differs: if a segment was cut inside a word, the remaining pieces at its beginning are a
+word of their own, while the published code adds them to the word before the [SEP]. So the first
+word after a special token is also a word of its own if spaces belong to pieces and nothing marks
+its beginning.
 """
 
 from __future__ import annotations
@@ -38,19 +37,19 @@ if TYPE_CHECKING:
     from bertine.tokenization.tokenizer import Tokenizer
 
 
-# What turns instances into a batch, and the random numbers that it takes.
+# Corruptions: they turn instances into a batch, with random numbers.
 #
-# A format says what a sequence is made of, a corruption what is done to it: tokens are hidden,
-# moved or left out, and what was there becomes a target. The two know nothing of each other but
+# A format defines the contents of a sequence, a corruption what is done to it: tokens are hidden,
+# moved or left out, and the originals become targets. The two share only
 # :class:`~bertine.corpora.sequences.Instance`.
 
-#: Options that say which tokens are hidden behind masks, and how.
+#: The options that control which tokens are masked, and how.
 MASK_OPTIONS = ("masked_lm_prob", "mask_split", "masking", "whole_word_mask", "ngrams")
 
 
 def idle_options(settings: InstanceSettings, used: Sequence[str] = ()) -> list[str]:
-    """List the options of masks that were set, but for those `used` by what hides no tokens behind
-    masks."""
+    """List the mask options that were set, except those in `used`, for a corruption that masks no
+    tokens."""
     usual = InstanceSettings()
     return [
         name
@@ -63,10 +62,9 @@ def idle_options(settings: InstanceSettings, used: Sequence[str] = ()) -> list[s
 class Draws:
     """The random numbers of a batch, each a pure function of the seed, purpose and position.
 
-    Attributes:
-        seed: of all of them.
-        step: the number of the batch.
-        runs: the numbers of its instances, as runs of consecutive ones: (first, how many).
+    seed: the seed.
+    step: the number of the batch.
+    runs: the numbers of its instances, as runs of consecutive ones: (first, count).
     """
 
     seed: int
@@ -74,12 +72,12 @@ class Draws:
     runs: tuple[tuple[int, int], ...]
 
     def of_batch(self, purpose: str) -> np.random.Generator:
-        """Return a generator for the batch as a whole: other numbers at every step."""
+        """Return a generator for the batch as a whole, different at every step."""
         return generator(self.seed, purpose, self.step)
 
     def of_instances(self, purpose: str, count: int) -> npt.NDArray[np.uint64]:
-        """Draw `count` words for each instance, uint64 [B, count]: the same ones whenever the
-        instance of that number comes again, in whichever batch."""
+        """Draw `count` words for each instance, uint64 [B, count]: equal whenever the instance with
+        that number recurs, in any batch."""
         counters = -(-count // 4)  # Philox gives four words for each value of its counter
         secret = key(self.seed, purpose)
         words = [
@@ -90,43 +88,44 @@ class Draws:
 
 
 class Collator(Protocol):
-    """A way to turn instances into the batch that a model is trained on."""
+    """A function that turns instances into the batch that a model is trained on."""
 
     def __call__(self, instances: Sequence[Instance], draws: Draws) -> Batch:
-        """Make the batch of `instances`; all that is random comes from `draws`."""
+        """Make the batch of `instances`; all random numbers come from `draws`."""
         ...
 
 
 @runtime_checkable
 class WarningCollator(Collator, Protocol):
-    """A corruption that can tell when its settings come to little."""
+    """A corruption that can warn about settings with little effect."""
 
     def warnings(self, samples: Iterable[tuple[Sequence[Instance], Draws]]) -> list[str]:
-        """List what a person should know before a run begins, seen on the first batches, which
-        are made only as far as they are asked for."""
+        """List notes for the user before a run begins, from the first batches, which are made only
+        on demand."""
         ...
 
 
 @runtime_checkable
 class ReadsAround(Collator, Protocol):
-    """A corruption that wants the text beside its instances, as their ``context``.
+    """A corruption that reads the text around its instances, as their ``context``.
 
     Attributes:
-        memory_length: so many tokens of it at the most; 0: none.
+        memory_length: most tokens of it; 0: none.
     """
 
     memory_length: int
 
     def sides(self, count: int) -> Sequence[int]:
-        """Tell of each of `count` instances on which side: -1 before it, 1 behind it."""
+        """Return the side for each of `count` instances: -1 before it, 1 after it."""
         ...
 
 
-#: Makes a corruption for the sequences of a tokenizer: a class of them, or an objective's method.
+#: Creates a corruption for a tokenizer's sequences: a class of corruptions, or an objective's
+#: method.
 MakeCorruption = Callable[["Tokenizer", InstanceSettings], Collator]
 
 
-# Put instances between their special tokens and side by side, as arrays.
+# Layout: put special tokens around instances, and pad them to arrays.
 #
 # Shape legend: B sequences, T tokens of the longest one.
 
@@ -137,13 +136,12 @@ class PaddedInstances:
 
     Attributes:
         input_ids: int64 [B, T].
-        lengths: int64 [B], real tokens of each.
-        real: bool [B, T], True where there is a token, False in the padding.
+        lengths: int64 [B], number of real tokens.
+        real: bool [B, T], True for tokens, False for padding.
         token_type_ids: int64 [B, T], the segments; 0 in the padding.
-        goes_on: bool [B, T], which pieces go on with the word before; None: the vocabulary
-            decides.
-        labels: the target that the labels of the instances are, int64 [B], by its name; empty
-            where they have none.
+        goes_on: bool [B, T], which pieces continue the word before; None: the vocabulary decides.
+        labels: the labels of the instances, int64 [B], by the name of the target; empty if they
+            have none.
     """
 
     input_ids: npt.NDArray[np.int64]
@@ -154,17 +152,17 @@ class PaddedInstances:
     goes_on: npt.NDArray[np.bool_] | None = None
 
     def continues(self, of_vocabulary: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Return which tokens go on with the word before, bool [B, T].
+        """Return which tokens continue the word before, bool [B, T].
 
         Args:
-            of_vocabulary: bool [V], which pieces do wherever they stand
+            of_vocabulary: bool [V], which pieces do so in any place
                 (:attr:`bertine.Tokenizer.continues`).
         """
         return of_vocabulary[self.input_ids] if self.goes_on is None else self.goes_on
 
     def batch(self, input_ids: npt.NDArray[np.int64], **targets: npt.NDArray[Any]) -> Batch:
-        """Make a batch with other `input_ids` of the same shape; the labels of the instances
-        stand behind `targets`."""
+        """Make a batch with other `input_ids` of the same shape; the labels of the instances follow
+        `targets`."""
         return Batch(
             torch.from_numpy(input_ids),
             torch.from_numpy(self.real),
@@ -174,14 +172,14 @@ class PaddedInstances:
 
 
 class ForeignId(ValueError):
-    """An instance holds an id that is not in the vocabulary."""
+    """The error for an id in an instance that is not in the vocabulary."""
 
 
 class PaddingCollator:
-    """A way to lay out the instances of one format as arrays.
+    """A layout of the instances of one format as arrays.
 
     Args:
-        tokenizer: whose special tokens stand around the segments, and whose padding behind them.
+        tokenizer: provides the special tokens and the padding.
         input_format: of the instances, one of `bertine.corpora.formats.FORMATS`.
     """
 
@@ -234,7 +232,7 @@ class PaddingCollator:
     def _words(
         self, instances: Sequence[Instance], real: npt.NDArray[np.bool_]
     ) -> npt.NDArray[np.bool_] | None:
-        """Lay out which pieces go on with a word, where the instances say so."""
+        """Lay out which pieces continue a word, if the instances define it."""
         if instances[0].goes_on is None:
             return None
         goes_on = np.zeros(real.shape, np.bool_)
@@ -248,8 +246,8 @@ class PaddingCollator:
 
 
 def _changes(frame: Frame) -> Iterator[tuple[int, int, int]]:
-    """Yield where the segment (token type) changes within a sequence: behind how many special
-    tokens and how many texts, and what it is from there on."""
+    """Yield the changes of the segment (token type) within a sequence: the number of special tokens
+    and the number of texts before it, and the new segment."""
     texts = frame.starts([1, 1])
     last = 0
     for place, mark in enumerate(frame.marks or ()):
@@ -259,16 +257,16 @@ def _changes(frame: Frame) -> Iterator[tuple[int, int, int]]:
         last = mark
 
 
-# Batches for causal language modelling: nothing is hidden, and what follows each token is its
-# target.
+# Causal language modelling: nothing is masked, and each token's successor is its target.
 
 
 class CausalLMCollator:
-    """The text as it is, and for each token but the last of its sequence the one behind it.
+    """The unchanged text, with the next token as target of every token but the last of its
+    sequence.
 
     Args:
         tokenizer: that of the instances.
-        settings: say their format.
+        settings: determine their format.
     """
 
     def __init__(self, tokenizer: Tokenizer, settings: InstanceSettings) -> None:
@@ -276,7 +274,7 @@ class CausalLMCollator:
         self._idle = idle_options(settings)
 
     def warnings(self, samples: Iterable[tuple[Sequence[Instance], Draws]]) -> list[str]:
-        """List the options that do nothing: those of masks."""
+        """List the options without effect: those of masks."""
         return [
             f"{name}: does nothing with objective clm, which hides no tokens" for name in self._idle
         ]
@@ -284,8 +282,8 @@ class CausalLMCollator:
     def __call__(self, instances: Sequence[Instance], draws: Draws) -> Batch:
         """Make the batch; nothing in it is random.
 
-        Its targets: ``clm_positions`` int64 [P], the places of the tokens that another one
-        follows, and ``clm_labels`` int64 [P], the tokens that do.
+        Its targets: ``clm_positions`` int64 [P], the positions of tokens that have a successor, and
+        ``clm_labels`` int64 [P], these successors.
         """
         padded = self._padder.pad(instances)
         followed = np.zeros_like(padded.real)
@@ -298,31 +296,30 @@ class CausalLMCollator:
         )
 
 
-# Choose runs of neighbouring tokens or words for prediction: ALBERT's n-gram masks.
+# N-gram masks of ALBERT: choose runs of neighbouring tokens or words.
 #
 # As in the paper (Lan et al. 2019, section 4.1, equation 4) and its published code (google-
 # research/albert, ``create_pretraining_data.py``): the tokens of a sequence, or its words, are
 # visited in a random order. At each a length n is drawn, with a probability proportional to 1/n,
-# from those that the text there has; if the n tokens or words from there on would be more than
-# are still to be chosen, shorter runs are tried; a run that meets one already chosen is passed
-# over.
+# from those possible there; if n tokens or words would exceed the number still to be chosen,
+# shorter runs are tried; a run that overlaps a chosen one is skipped.
 #
-# It differs in two points. Runs do not go over a special token, where the published code joins
-# the end of one segment with the beginning of the next. And where all places have been visited
-# and fewer are chosen than asked for, the places are visited again for runs of one: so single
-# tokens always come to the number asked for, and whole words to as many as fit.
+# It differs in two points. Runs do not cross a special token, where the published code joins the
+# end of one segment with the beginning of the next. And if all positions have been visited and too
+# few tokens are chosen, the positions are visited again for runs of one: so single tokens always
+# reach the requested number, and whole words come as close as they fit.
 #
 # Shape legend: B sequences in the batch, T tokens of the longest one.
 
-#: Of a random number, the bits that do not order; in a sorting key the column is kept there.
+#: The bits of a random number that do not affect the order; a sorting key has the column there.
 LOW_BITS = np.uint64((1 << 20) - 1)
 
 
 def starts_of_words(
     choosable: npt.NDArray[np.bool_], continues: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
-    """Return where a word begins that may be chosen, bool [B, T]; behind a token that may not be, a
-    piece begins a word in any case."""
+    """Return where a word begins that may be chosen, bool [B, T]; after a token that may not, a
+    piece always begins a word."""
     first = choosable.copy()
     first[:, 1:] &= ~(continues[:, 1:] & choosable[:, :-1])
     return first
@@ -341,8 +338,9 @@ def choose_runs(
         order: [B, T], random numbers below 2^63: the order of the places, and in the lowest 20
             bits the length at each.
         choosable: [B, T], True where a token may be chosen.
-        continues: [B, T], True where a token is part of the word of the token before it: runs are
-            of whole words then. None: of tokens.
+        choosable: [B, T], True where a token may be chosen.
+        continues: [B, T], True where a token continues the word of the token before it: runs then
+            consist of whole words. None: of tokens.
         wanted: [B], tokens to choose.
         longest: most tokens or words of a run.
 
@@ -358,7 +356,7 @@ def choose_runs(
         starts = np.flatnonzero(first[row])
         if not count or not len(starts):
             continue
-        # A run of units goes on where the next unit begins right behind it.
+        # A run continues if the next unit begins right after it.
         open_end = np.flatnonzero(~np.append(choosable[row], False))
         ends = np.minimum(
             np.append(starts[1:], length), open_end[np.searchsorted(open_end, starts)]
@@ -387,11 +385,11 @@ def _of_one(
     """Choose `count` columns of one sequence.
 
     Args:
-        starts, ends: of each token or word, its first column and that behind its last.
-        visits: their numbers in the order in which they are visited.
-        drawn: for each, a number in [0, 1) that decides on the length.
-        limits: for each number of tokens or words that a run may have, the sums of the
-            probabilities of the lengths.
+        starts, ends: of each token or word, its first column and the one after its last.
+        visits: their numbers in the order of the visits.
+        drawn: for each, a number in [0, 1) that determines the length.
+        limits: for each possible number of tokens or words of a run, the cumulative probabilities
+            of the lengths.
     """
     taken = [False] * len(starts)
     columns: list[int] = []
@@ -422,20 +420,20 @@ def _of_one(
     return columns
 
 
-#: Whether a sequence is masked anew at every step, or in a number of ways and these again.
+#: Whether a sequence is masked anew at every step, or in a fixed number of ways that recur.
 MASKINGS = ("dynamic", "static")
-#: Sequences that are made to tell whether whole words are chosen at the rate that is asked for.
+#: Sequences made to check whether whole words are chosen at the requested rate.
 _PROBES = 256
 
 
 @dataclass(frozen=True)
 class MaskedLMCollator:
-    """A batch with some of its tokens hidden.
+    """A batch with some of its tokens masked.
 
     Attributes:
         input_ids: int64 [B, T], the batch with the chosen tokens replaced.
         positions: int64 [P], the chosen tokens as ascending indices into the flattened [B*T].
-        labels: int64 [P], what was there.
+        labels: int64 [P], the original tokens.
     """
 
     input_ids: npt.NDArray[np.int64]
@@ -444,10 +442,10 @@ class MaskedLMCollator:
 
 
 class InstanceDraws:
-    """The random numbers that belong to an instance, not to the batch it stands in: static masking.
+    """The random numbers of each instance, independent of its batch, for static masking.
 
-    It makes the choices that a :class:`numpy.random.Generator` makes for a batch as a whole, for
-    each sequence from words of its own, so that a sequence is masked alike in any batch.
+    It makes the choices that a :class:`numpy.random.Generator` makes for a batch as a whole, but
+    for each sequence from words of its own, so that a sequence has the same masks in any batch.
 
     Args:
         words: uint64 [B, 2 * W], random; W is at least the number of columns of the batch.
@@ -472,20 +470,20 @@ class InstanceDraws:
 
 
 class TokenMasking:
-    """The corruption of BERT and RoBERTa: some tokens of each sequence are hidden.
+    """The corruption of BERT and RoBERTa: some tokens of each sequence are masked.
 
     Dynamic masking draws the tokens to predict anew at every step (Liu et al. 2019, section 4.1);
-    static masking hides the same ones whenever a sequence comes again.
+    static masking repeats the same ones whenever a sequence recurs.
 
     Args:
-        tokenizer: says which ids are special, and has the mask.
+        tokenizer: determines which ids are special, and has the mask.
         settings: of the sequences and their masks.
-        odds: fp64 [V], above 0: how much sooner one token of a sequence is chosen than another;
-            None: all alike. See :func:`rarer_first`.
+        odds: fp64 [V], above 0: the relative odds of choosing each token within a sequence; None:
+            all equal. See :func:`rarer_first`.
 
     Raises:
-        BertineError: a share is outside its range, the masking is not known, or the vocabulary has
-            no mask.
+        BertineError: a share is out of range, the masking is unknown, or the vocabulary has no
+            mask.
     """
 
     def __init__(
@@ -497,8 +495,8 @@ class TokenMasking:
         self.settings, self._odds = settings, odds
         self.mask_token_id = tokenizer.require_mask("masked language modelling")
         self._padder = PaddingCollator(tokenizer, settings.input_format)
-        # The unknown token is special here too: there is nothing to learn from guessing that a
-        # word was unknown, and a random replacement should be a word.
+        # The unknown token is special here too: predicting it teaches nothing, and a random
+        # replacement should be a word.
         self._is_ordinary = np.ones(tokenizer.vocab_size, np.bool_)
         self._is_ordinary[list(tokenizer.special_ids)] = False
         self._ordinary_ids = np.flatnonzero(self._is_ordinary)
@@ -527,15 +525,15 @@ class TokenMasking:
         )
 
     def _numbers(self, draws: Draws) -> np.random.Generator | InstanceDraws:
-        """Take the random numbers of the step, or of each of its instances."""
+        """Return the random numbers of the step, or of each of its instances."""
         if self.settings.masking != "static":
             return draws.of_batch("masking")
-        # Two words a token, for an even number of tokens.
+        # Two words per token, for an even number of tokens.
         words = 4 * -(-self.settings.max_seq_length // 2)
         return InstanceDraws(draws.of_instances("static masking", words))
 
     def warnings(self, samples: Iterable[tuple[Sequence[Instance], Draws]]) -> list[str]:
-        """List what a person should know of the rates."""
+        """List notes for the user on the rates."""
         lines = []
         share, length = self.settings.masked_lm_prob, self.settings.max_seq_length
         full, limit = round(share * length), self.settings.max_predictions_per_seq
@@ -556,8 +554,8 @@ class TokenMasking:
         return lines
 
     def _chosen_of_whole_words(self, samples: Iterable[tuple[Sequence[Instance], Draws]]) -> float:
-        """Compare how many tokens are chosen as whole words with how many one by one, in a few
-        hundred sequences: a share."""
+        """Return the ratio of tokens chosen as whole words to tokens chosen one by one, in a few
+        hundred sequences."""
         single = copy.copy(self)
         single.settings = dataclasses.replace(self.settings, whole_word_mask=False, ngrams=1)
         words = tokens = seen = 0
@@ -587,24 +585,24 @@ def mask_tokens(
 ) -> MaskedLMCollator:
     """Choose and replace tokens (Devlin et al. 2018, section 3.1, Task 1).
 
-    As in the published code, a sequence of n tokens, special ones counted, has
-    ``max(1, round(masked_lm_prob * n))`` of them chosen without replacement, but not more than
-    `max_predictions_per_seq`, nor than can be chosen. Whole words may make them fewer, where no
-    word is short enough for what is left.
+    As in the published code, in a sequence of n tokens, including special ones,
+    ``max(1, round(masked_lm_prob * n))`` are chosen without replacement, but at most
+    `max_predictions_per_seq` and the number of choosable tokens. With whole words there may be
+    fewer, if no word is short enough for the remaining number.
 
     Args:
         input_ids: [B, T], padded; not changed.
         lengths: [B], tokens of each sequence without padding.
-        choosable: [B, T], True where a token may be chosen: no special token, no padding.
-        rng: of the batch, draws 3 numbers a token; or the draws of each of its sequences.
+        choosable: [B, T], True where a token may be chosen: not a special token or padding.
+        rng: of the batch, draws 3 numbers per token; or the draws of each of its sequences.
         mask_token_id: replaces a chosen token with probability ``mask_split[0]``.
         random_ids: [R], a uniform one of them replaces it with probability ``mask_split[1]``;
             else it is kept.
-        continues: [B, T], True where a token is part of the word of the token before it; whole
-            words are chosen then. None: single tokens.
+        continues: [B, T], True where a token continues the word of the token before it; whole words
+            are then chosen. None: single tokens.
         odds: fp64 [B, T], above 0: tokens are chosen one after the other, each with a probability
-            in proportion to its own among those that are left; of whole words that of the first
-            piece counts. None: all alike.
+            proportional to its odds among the remaining ones; a whole word has the odds of its
+            first piece. None: all equal.
         masked_lm_prob: the share of tokens to choose.
         max_predictions_per_seq: the most chosen in a sequence; None for no limit.
         mask_split: masked, random, kept; adds up to 1.
@@ -646,33 +644,33 @@ def mask_tokens(
 
 
 def rarer_first(counts: npt.NDArray[np.int64], power: float) -> npt.NDArray[np.float64]:
-    """Return the odds with which rarer tokens are chosen more often, fp64 [V]: their `counts`
-    [V], at least 1, to minus `power` (transformers, ``research_projects/distillation``:
-    ``mlm_smoothing``, 0.7 there; Lample and Conneau 2019, after word2vec). There the tokens of a
-    whole batch are drawn from together, here those of each sequence by itself, so that a sequence
-    has the same share of them as without odds, and a limit holds."""
+    """Return the odds with which rarer tokens are chosen more often, fp64 [V]: their `counts` [V],
+    at least 1, to the power -`power` (transformers, ``research_projects/distillation``:
+    ``mlm_smoothing``, 0.7 there; Lample and Conneau 2019, after word2vec). There the tokens are
+    drawn from the whole batch, here from each sequence separately, so that a sequence has the same
+    share of them as without odds, and a limit holds."""
     return np.asarray(np.maximum(counts, 1).astype(np.float64) ** -power)
 
 
 def _by_odds(
     order: npt.NDArray[np.uint64], bits: int, odds: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.uint64]:
-    """Return numbers to sort by in place of the uniform `order`, integers of so many `bits`, so
-    that the first ones are a draw without replacement in proportion to `odds`: times of exponential
-    clocks (Efraimidis and Spirakis 2006)."""
+    """Return sorting keys in place of the uniform `order`, integers of this number of `bits`, whose
+    first ones are a draw without replacement in proportion to `odds`: times of exponential clocks
+    (Efraimidis and Spirakis 2006)."""
     uniform = ((order >> np.uint64(bits - 52)).astype(np.float64) + 0.5) * 2.0**-52
     clocks = -np.log(uniform) / odds
-    # The bits of positive numbers are in the order of the numbers.
+    # The bit patterns of positive floats are in the order of the numbers.
     return clocks.view(np.uint64)
 
 
 def _shuffled(
     order: npt.NDArray[np.uint64], candidates: npt.NDArray[np.bool_], most: int
 ) -> npt.NDArray[np.int64]:
-    """Return the columns of each row's candidates in a random order, [B, most]; what follows after
-    the last candidate of a row means nothing."""
+    """Return the columns of each row's candidates in a random order, [B, most]; entries after a
+    row's last candidate are meaningless."""
     # Sorting random numbers with the column in their low bits: no two keys are equal, so every
-    # machine sorts them alike.
+    # machine gives the same order.
     keys = (order & ~LOW_BITS) | np.arange(order.shape[1], dtype=np.uint64)
     keys[~candidates] = ~np.uint64(0)
     keys.sort(axis=1)
@@ -684,7 +682,7 @@ def _choose_tokens(
     choosable: npt.NDArray[np.bool_],
     wanted: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int64]:
-    """Return as many tokens of each row as wanted: ascending flat positions [P]."""
+    """Choose the requested number of tokens in each row: ascending flat positions [P]."""
     num_rows, num_columns = order.shape
     columns = _shuffled(order, choosable, int(wanted.max(initial=0)))
     taken = np.arange(columns.shape[1]) < wanted[:, None]
@@ -697,7 +695,7 @@ def _choose_words(
     continues: npt.NDArray[np.bool_],
     wanted: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int64]:
-    """Return whole words of each row, in a random order, each that still fits: ascending flat
+    """Choose whole words in each row, in a random order, each that still fits: ascending flat
     positions [P] of their tokens."""
     num_rows, num_columns = order.shape
     first = starts_of_words(choosable, continues)
@@ -713,8 +711,8 @@ def _choose_words(
     left = wanted.copy()
     sizes = np.where(real, size_of[words], 0)
     rows = np.arange(num_rows)
-    # Taken in their order as long as they fit, words leave room for smaller ones only; so the
-    # next round begins with those. Three or four rounds leave nothing.
+    # Taken in order as long as they fit, words leave room only for smaller ones; so the next round
+    # begins with those. Three or four rounds leave nothing.
     while True:
         sizes[sizes > left[rows, None]] = 0
         alive = sizes.any(axis=1)
@@ -729,24 +727,24 @@ def _choose_words(
     return np.flatnonzero(choosable.reshape(-1) & chosen[word_of])
 
 
-# Batches for replaced-token detection: tokens are hidden for the generator, and what it needs to
-# put others in their place goes with them (Clark et al. 2020, arXiv 2003.10555, section 2).
+# Replaced-token detection: tokens are masked for the generator, with the numbers needed to draw
+# their replacements (Clark et al. 2020, arXiv 2003.10555, section 2).
 
 
 class TokenReplacing(TokenMasking):
-    """The corruption of ELECTRA: tokens are hidden as for masked language modelling, no special
-    ones among them (google-research/electra, ``get_candidates_mask``).
+    """The corruption of ELECTRA: tokens are masked as for masked language modelling, except special
+    ones (google-research/electra, ``get_candidates_mask``).
 
-    One thing differs from the published code: there a token may be chosen twice, which makes the
-    hidden ones fewer; here each is chosen once.
+    One point differs from the published code: there a token may be chosen twice, which reduces the
+    number of masked tokens; here each is chosen once.
     """
 
     def __call__(self, instances: Sequence[Instance], draws: Draws) -> Batch:
         """Make the batch.
 
-        Its targets, besides those of masking: ``mlm_draws`` float64 [P] in [0, 1), by which the
-        generator's token is drawn, anew at every step; ``rtd_positions`` int64 [N], all real
-        tokens, and ``rtd_labels`` int64 [N], what stands there in the text.
+        Its targets, in addition to those of masking: ``mlm_draws`` float64 [P] in [0, 1), with
+        which the generator's token is drawn, anew at every step; ``rtd_positions`` int64 [N], all
+        real tokens, and ``rtd_labels`` int64 [N], the original tokens.
         """
         batch = super().__call__(instances, draws)
         positions, labels = batch.targets["mlm_positions"], batch.targets["mlm_labels"]

@@ -1,13 +1,13 @@
-"""A corpus in parts: each part's shards are made by themselves, from its own files alone.
+"""Make the shards of a corpus in parts, each from its own files alone.
 
-A part is an input file, or several small ones that follow each other. Whatever makes the parts (one
-process, many, another machine), in whatever order, they are the same, and they are joined in the
-order of the input files. A part that is done lies in a folder whose name is a hash of all that its
-content depends on, so that a preparation that was killed finds it again.
+A part is an input file, or several consecutive small ones. Parts are the same for any number of
+processes or machines and in any order, and they are joined in the order of the input files. A
+finished part is in a folder named by a hash of everything that its content depends on, so that a
+preparation that was killed finds it again.
 
-Memory while a part is made: some batches of about a million characters and their tokens, the
-largest document, the words that the tokenizer remembers, and 8 bytes a document for their
-fingerprints. It does not grow with the part otherwise.
+Memory while making a part: some batches of about a million characters and their tokens, the largest
+document, the tokenizer's cached words, and 8 bytes a document for the fingerprints. Otherwise it
+does not grow with the part.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from bertine.tokenization.tokenizer import Tokenizer
 #: Characters tokenized at a time. Large enough for the tokenizer to use every core.
 BATCH_CHARACTERS = 1 << 20
 
-#: A longer sentence is cut before it is tokenized, because the tokenizer's memory is a hundred
-#: times the length of a text; a real sentence never comes near.
+#: A longer sentence is cut before tokenizing, because the tokenizer's memory is a hundred times the
+#: length of a text; a real sentence is never that long.
 MAX_SENTENCE_CHARACTERS = 1 << 16
 
-#: Batches being tokenized while the next is read: two keep the cores busy between them.
+#: Batches tokenized while the next one is read: two keep the cores busy.
 _BATCHES_AHEAD = 2
 
-#: Files of a part besides its shards and counts: what it holds; and of each document that was not
-#: left out within the part the fingerprint (uint64), whether it had a token, so is stored (uint8),
-#: and how many of its sentences had no token and how many were cut (uint32, two a document).
+#: Files of a part in addition to its shards and counts: its facts; and for each document not left
+#: out within the part the fingerprint (uint64), whether it had a token and so is stored (uint8),
+#: and the numbers of its sentences without a token and of those cut (uint32, two a document).
 PART, FINGERPRINTS, STORED, LOST = "part.json", "fingerprints.bin", "stored.bin", "lost.bin"
 
-#: Goes up when parts of an earlier Bertine are not to be used.
+#: Increased when parts of an earlier version of Bertine must not be used.
 _PARTS_VERSION = 3
 
 
@@ -64,7 +64,7 @@ class PartSettings:
     Attributes:
         language, document_per_file, text_column, quotes, strict, segmenter, drop_duplicates,
             shard_tokens: as for :func:`bertine.prepare`.
-        signatures: signatures for finding near-duplicate documents are made too.
+        signatures: whether signatures for finding near-duplicates are made, too.
     """
 
     language: str = "en"
@@ -80,13 +80,13 @@ class PartSettings:
 
 @dataclass(frozen=True)
 class CorpusPart:
-    """A part of a corpus: files that are worked through together.
+    """A part of a corpus: files that are processed together.
 
     Attributes:
         files: their paths, in the order of the corpus.
         size: their bytes on disk.
         folder: where the part is made.
-        settings: how.
+        settings: its settings.
     """
 
     files: tuple[str, ...]
@@ -96,7 +96,7 @@ class CorpusPart:
 
     @property
     def done(self) -> bool:
-        """Whether it is there, whole."""
+        """Whether it is complete."""
         return os.path.exists(os.path.join(self.folder, PART))
 
     def to_json(self) -> str:
@@ -105,7 +105,7 @@ class CorpusPart:
 
     @classmethod
     def from_json(cls, line: str) -> CorpusPart:
-        """Return the part that :meth:`to_json` wrote."""
+        """Create the part from the line of :meth:`to_json`."""
         values = json.loads(line)
         values["files"] = tuple(values["files"])
         values["settings"] = PartSettings(**values["settings"])
@@ -118,7 +118,7 @@ class PartProgress:
 
     Attributes:
         position: bytes of the files on disk that have been read.
-        documents, tokens, characters: tokenized.
+        documents, tokens, characters: numbers tokenized.
     """
 
     position: int = 0
@@ -138,13 +138,13 @@ def plan_parts(
     folder: Path,
     part_bytes: int,
 ) -> list[CorpusPart]:
-    """Divide the files of a corpus into parts, in their order.
+    """Divide the files of a corpus into parts, in order.
 
-    A file of `part_bytes` or more is a part; smaller ones are taken together up to that size, so
-    that a million small files do not make a million shards.
+    A file of at least `part_bytes` is a part; smaller ones are combined up to that size, so that a
+    million small files do not make a million shards.
 
-    A part's folder is named by a hash of the paths, sizes and times of change of its files, the
-    settings, the tokenizer, and the versions of what does the work.
+    A part's folder is named by a hash of the paths, sizes and modification times of its files, the
+    settings, the tokenizer, and the versions of the software.
     """
     general = {
         "parts": _PARTS_VERSION,
@@ -188,10 +188,10 @@ def plan_parts(
 
 
 def read_part(part: CorpusPart) -> dict[str, Any]:
-    """Return what :func:`make_part` wrote down about `part`.
+    """Read the facts that :func:`make_part` has recorded about `part`.
 
     Raises:
-        BertineError: it is not there or damaged.
+        BertineError: they are missing or damaged.
     """
     return read_json_object(Path(part.folder) / PART)
 
@@ -200,7 +200,7 @@ def make_part(part: CorpusPart, tokenizer: Tokenizer, report: OnPartProgress | N
     """Read the files of `part`, and write its folder: shards, counts, fingerprints.
 
     Args:
-        part: what to make; a folder that is there is replaced.
+        part: the part to make; an existing folder is replaced.
         tokenizer: makes the ids.
         report: called after every batch.
 
@@ -255,7 +255,7 @@ def make_part(part: CorpusPart, tokenizer: Tokenizer, report: OnPartProgress | N
 
 
 def part_counts(part: CorpusPart) -> npt.NDArray[np.int64]:
-    """Return how often each id occurs in `part`: int64 [V]."""
+    """Return the frequency of each id in `part`: int64 [V]."""
     file = Path(part.folder) / UNIGRAM_COUNTS
     return np.array(open_array(file, f"delete {part.folder}"))
 
@@ -266,10 +266,10 @@ class _Sentences:
 
     Attributes:
         texts: the sentences.
-        document_ends: before which of them a document ends.
+        document_ends: indices of the sentences before which a document ends.
         fingerprints: of the documents that end.
-        cuts: which of them are the first piece of a sentence that was cut.
-        characters: their length.
+        cuts: which sentences are the first piece of a sentence that was cut.
+        characters: their total length.
     """
 
     texts: list[str] = field(default_factory=list)
@@ -280,17 +280,17 @@ class _Sentences:
 
 
 class _Sums:
-    """A sum over the sentences of each document, which may go over several batches."""
+    """Sums over the sentences of each document, which may span several batches."""
 
     def __init__(self) -> None:
-        self._open = 0  # of the document that the batches have not yet ended
+        self._open = 0  # of the unfinished document
 
     def add(self, values: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the sums of the documents that end in a batch.
 
         Args:
             values: numbers [sentences].
-            ends: [documents], before which sentence each of them ends.
+            ends: [documents], the index of the sentence before which each of them ends.
         """
         before = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
         reached = before[ends] + self._open
@@ -307,7 +307,7 @@ class _Splitter:
         self.corpus = corpus
         self.language = language
         self.drop_duplicates = drop_duplicates
-        #: Whether the tokenizer is to see the space before a sentence.
+        #: Whether the tokenizer needs the space before a sentence.
         self.keeps_spaces = keeps_spaces
         self.cut_sentences = 0
         self.documents = self.copies = 0
@@ -342,8 +342,8 @@ class _Splitter:
 
 
 def cut_sentence(sentence: str, limit: int, keeps_spaces: bool = False) -> list[str]:
-    """Cut `sentence` into pieces of at most `limit` characters, after white space where there is
-    some in the second half of a piece; with `keeps_spaces` before it."""
+    """Cut `sentence` into pieces of at most `limit` characters, after white space if there is some
+    in the second half of a piece; with `keeps_spaces` before it."""
     pieces = []
     start = 0
     while len(sentence) - start > limit:
@@ -357,13 +357,13 @@ def cut_sentence(sentence: str, limit: int, keeps_spaces: bool = False) -> list[
     return pieces
 
 
-#: Ids of some sentences, one after the other (int32 [tokens]), and the length of each (int64).
+#: Ids of some sentences in order (int32 [tokens]), and the length of each (int64).
 _Ids = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]
 
 
 def _encoder(tokenizer: Tokenizer, settings: PartSettings) -> Callable[[Sequence[str]], _Ids]:
-    """Return what makes the ids of sentences; with a segmenter, those of pieces that go on with a
-    word are higher by the size of the vocabulary."""
+    """Return the function that makes the ids of sentences; with a segmenter, the ids of pieces that
+    continue a word are increased by the size of the vocabulary."""
     if settings.segmenter is None:
         return tokenizer.encode_flat
     words = ChineseWords(tokenizer)
@@ -378,7 +378,7 @@ def _encoder(tokenizer: Tokenizer, settings: PartSettings) -> Callable[[Sequence
 def _tokenized(
     splitter: _Splitter, encode: Callable[[Sequence[str]], _Ids]
 ) -> Iterator[tuple[_Sentences, _Ids]]:
-    """Yield each batch of sentences with its ids, in order; the next are tokenized meanwhile."""
+    """Yield each batch of sentences with its ids, in order, while the next ones are tokenized."""
     with ThreadPoolExecutor(_BATCHES_AHEAD, thread_name_prefix="tokenize") as pool:
         waiting: deque[tuple[_Sentences, Future[_Ids]]] = deque()
         for batch in splitter:

@@ -1,9 +1,8 @@
-"""Documents to token store: read, split into sentences, tokenize, write; streamed throughout.
+"""Prepare a token store from documents: read, split into sentences, tokenize, write, all streamed.
 
-The corpus is divided into parts (:mod:`bertine.corpora.parts`), which are made here, by
-several processes or by a Ray cluster (:mod:`bertine.corpora.prepare`), and joined
-(:mod:`bertine.corpora.joining`). Until the store is complete they lie in a hidden folder
-beside it.
+The corpus is divided into parts (:mod:`bertine.corpora.parts`), which are made by this process, by
+several processes or by a Ray cluster, and joined (:mod:`bertine.corpora.joining`). Until the store
+is complete they are in a hidden folder next to it.
 """
 
 from __future__ import annotations
@@ -53,12 +52,12 @@ from bertine.tokenization.corpus import Corpus
 from bertine.tokenization.sentences import check_language, check_segmenter
 from bertine.tokenization.tokenizer import Tokenizer
 
-# What a preparation did, in words, and what stands in the way of pre-training on its store.
+# Report and warnings: the result of a preparation, and obstacles to pre-training on its store.
 
-#: From this share of documents on that are copies of others there is a warning.
+#: Share of copied documents from which on there is a warning.
 _MANY_COPIES = 0.3
-#: And from this share of tokens on that are [UNK]: of text that the vocabulary was made for they
-#: are far less than one in a hundred.
+#: Share of [UNK] tokens from which on there is a warning: in text like that of the vocabulary it is
+#: far less than one in a hundred.
 _MANY_UNKNOWN = 0.02
 
 
@@ -69,13 +68,13 @@ class PrepareReport(Shown):
     Attributes:
         path: the store's folder.
         manifest: its manifest.
-        corpus_lines: what reading the corpus met, for people.
-        unknown_share: share of the tokens that are unknown ones.
+        corpus_lines: notes on reading the corpus, for people.
+        unknown_share: share of unknown tokens.
         unigram_entropy: of the store, in nats.
         store_bytes: size of the shards.
         seconds: time taken.
-        warnings: what stands in the way of pre-training on the store.
-        resumed_files: files that an earlier, unfinished preparation had done.
+        warnings: obstacles to pre-training on the store.
+        resumed_files: files already finished by an earlier, interrupted preparation.
     """
 
     path: Path
@@ -90,11 +89,11 @@ class PrepareReport(Shown):
 
     @property
     def megabytes_per_second(self) -> float:
-        """UTF-8 text of the corpus per second, in MB."""
+        """Megabytes of UTF-8 text of the corpus per second."""
         return self.manifest["corpus"]["text_bytes"] / 1e6 / max(self.seconds, 1e-9)
 
     def lines(self) -> list[str]:
-        """Return the report for people; everything dropped or cut is in it."""
+        """Return the report for people, including everything dropped or cut."""
         facts = self.manifest
         tokens = facts["num_tokens"]
         lines = [
@@ -145,7 +144,7 @@ def _what_to_do(dropped: bool, way: str) -> str:
 
 
 def store_warnings(store: TokenStore, unknown_share: float) -> list[str]:
-    """Return what to tell the user of a store that was just made."""
+    """Return warnings for the user about a store that was just made."""
     warnings: list[str] = []
     copies = store.duplicate_share or 0.0
     if copies > _MANY_COPIES:
@@ -179,16 +178,16 @@ def _pair_warnings(store: TokenStore) -> list[str]:
     return []
 
 
-# Who makes the parts of a token store: this process, several processes, or a Ray cluster.
+# Workers: this process, several processes, or a Ray cluster make the parts of a token store.
 #
-# The processes run this module: ``python -m bertine.corpora.prepare TOKENIZER``. A part comes in
-# as a line of JSON on stdin; lines of JSON go out on stdout: how far it is, and at its end that
-# it is done or what was wrong (:mod:`bertine.core.workers`).
+# The processes run ``python -m bertine.corpora.prepare TOKENIZER``. A part is a line of JSON on
+# stdin; lines of JSON on stdout report its progress and finally its end or an error
+# (:mod:`bertine.core.workers`).
 
-#: Called with the number of a part and how far it is; None: it is done.
+#: Called with the number of a part and its progress; None: it is done.
 OnProgress = Callable[[int, PartProgress | None], None]
 
-#: Seconds between two messages of a process on how far its part is.
+#: Seconds between two progress messages of a process.
 _SECONDS = 0.3
 
 
@@ -196,7 +195,7 @@ def run_here(parts: Sequence[CorpusPart], tokenizer: Tokenizer, report: OnProgre
     """Make `parts` one after the other in this process.
 
     Raises:
-        BertineError: as :func:`bertine.corpora.parts.make_part`.
+        BertineError: see :func:`bertine.corpora.parts.make_part`.
     """
     for number, part in enumerate(parts):
         make_part(part, tokenizer, functools.partial(report, number))
@@ -206,17 +205,17 @@ def run_here(parts: Sequence[CorpusPart], tokenizer: Tokenizer, report: OnProgre
 def run_processes(
     parts: Sequence[CorpusPart], tokenizer: Path, report: OnProgress, processes: int
 ) -> None:
-    """Make `parts` in so many processes, the largest first.
+    """Make `parts` in several processes, the largest first.
 
     Args:
-        parts: what to make.
+        parts: the parts to make.
         tokenizer: its folder.
         report: called from several threads, never two at a time.
-        processes: how many; each takes the next part when it has done one.
+        processes: number of processes; each takes the next part when it is free.
 
     Raises:
-        BertineError: of the first part in which something is wrong; or a process was killed.
-            Parts that were done by then stay.
+        BertineError: the error of the first part that has one; or a process was killed. Parts
+            finished by then are kept.
     """
     workers.run_processes(
         [part.to_json() for part in parts],
@@ -233,13 +232,13 @@ def run_ray(parts: Sequence[CorpusPart], tokenizer: Path, report: OnProgress, ad
     All machines must see the corpus and the store's folder under the same paths.
 
     Args:
-        parts: what to make; paths are absolute.
+        parts: the parts to make; paths are absolute.
         tokenizer: its folder.
         report: called when a part is done.
-        address: of the cluster (``auto``, ``host:6379``), or ``local``: one is started here.
+        address: the cluster's address (``auto``, ``host:6379``), or ``local``: one is started here.
 
     Raises:
-        BertineError: Ray is not installed or not there, or something is wrong with a part.
+        BertineError: Ray is not installed or cannot be reached, or a part has an error.
     """
     workers.run_ray(
         [part.to_json() for part in parts],
@@ -252,8 +251,8 @@ def run_ray(parts: Sequence[CorpusPart], tokenizer: Path, report: OnProgress, ad
 
 
 def _receiver(parts: Sequence[CorpusPart], report: OnProgress, hint: str = "") -> workers.OnMessage:
-    """Return what takes the messages of those that make the parts; `hint` says what to do where
-    one of them is lost."""
+    """Return the function that receives the messages about parts; `hint` is the advice if a worker
+    is lost."""
 
     def receive(number: int, message: dict[str, Any]) -> None:
         if "lost" in message:
@@ -275,11 +274,11 @@ def _ray_task(line: str, tokenizer: str) -> dict[str, Any]:
     os.environ.setdefault("RAYON_NUM_THREADS", "1")
     try:
         return _outcome(line, _loaded(tokenizer))
-    except BertineError as error:  # this machine does not see the folder, say
+    except BertineError as error:  # for example, this machine cannot see the folder
         return {"error": str(error)}
 
 
-#: Reads a tokenizer, once in each process.
+#: Loads a tokenizer, once in each process.
 _loaded = functools.lru_cache(1)(Tokenizer.load)
 
 
@@ -295,7 +294,7 @@ def _outcome(
 
 
 def _maker(tokenizer_folder: str) -> workers.Work:
-    """Return what makes parts in a process, with the tokenizer of a folder."""
+    """Return the function that makes parts in a process, with the tokenizer of a folder."""
     tokenizer = Tokenizer.load(tokenizer_folder)
     last = 0.0
 
@@ -317,7 +316,7 @@ if __name__ == "__main__":
 
 __all__ = ["PrepareReport", "prepare"]
 
-#: So many of the given paths are written into the manifest.
+#: Most of the given paths that are written into the manifest.
 _MAX_NAMES = 20
 
 
@@ -333,32 +332,32 @@ def prepare(
 ) -> PrepareReport:
     """Turn a corpus into a token store (see :mod:`bertine.corpora.store`).
 
-    The same corpus and tokenizer give the same store, bit for bit, however many processes or
-    machines make it. Documents are in the order of the input files.
+    The same corpus and tokenizer give the same store, bit for bit, with any number of processes or
+    machines. Documents are in the order of the input files.
 
-    Each input file (or several small ones together) makes its shards by itself. A preparation
-    that was killed and is run again with the same arguments keeps the files that are done; they
-    lie in ``.NAME.unfinished`` beside `out`, which may be deleted. A file whose path, size or time
-    of change is another, or other arguments, are done anew.
+    Each input file (or several small ones together) makes its shards separately. A preparation
+    that was killed and is run again with the same arguments keeps the finished files; they
+    are in ``.NAME.unfinished`` next to `out`, which may be deleted. A file with another path, size
+    or modification time, or with other arguments, is processed again.
 
-    Memory does not grow with the corpus but for small counts: each process holds some batches of
+    Memory does not grow with the corpus except for small counts: each process holds some batches of
     about a million characters, the largest document (:class:`bertine.tokenization.corpus.Corpus`),
     and 8 bytes for each document of its part; this one 10 bytes for each document of the corpus,
-    some hundred for each input file, and about 45 a document while near-duplicates are looked for.
+    some hundred for each input file, and about 45 a document during the search for near-duplicates.
 
     Args:
         corpus: files and folders (see :class:`bertine.tokenization.corpus.Corpus`).
         tokenizer: a tokenizer folder or ``vocab.txt``; it is copied into the store.
-        out: the store's folder; a store that is there is replaced when the new one is complete.
-        shard_tokens: tokens a shard file, at most (and a record batch more).
-        part_bytes: input files are worked through together up to this size.
-        options: what the other arguments say.
+        out: the store's folder; an existing store is replaced when the new one is complete.
+        shard_tokens: most tokens of a shard file (a record batch more is possible).
+        part_bytes: input files are combined into parts up to this size.
+        options: the values of the other arguments.
 
     Raises:
         BertineError: the corpus cannot be read or has no text, the tokenizer cannot be loaded,
-            there are no rules for the language, `out` is a folder of something else or being
-            prepared by another process, the disk is full, an option has no such value, or a
-            library for it is not installed.
+            there are no rules for the language, `out` is a folder of something else or is in use by
+            another preparation, the disk is full, an option has an invalid value, or a library
+            for it is not installed.
     """
     began = time.perf_counter()
     out = Path(out)
@@ -402,7 +401,7 @@ def prepare(
         with atomic_dir(out) as folder:
             joined = _join(parts, folder, encoder, options)
             if not joined.counted["num_documents"]:
-                shutil.rmtree(work)  # nothing in it is of use to another run
+                shutil.rmtree(work)  # no other run can use it
                 if not joined.documents:
                     raise documents.no_text()
             (folder / TOKENIZER).mkdir()
@@ -465,9 +464,9 @@ def _check_outside(out: Path, files: Sequence[Path]) -> None:
 
 @contextlib.contextmanager
 def _work_folder(out: Path, real: Path) -> Iterator[Path]:
-    """Yield the folder of the parts beside `real`, which no other preparation may use meanwhile.
+    """Yield the folder of the parts next to `real`, locked against other preparations.
 
-    It is removed if no part is in it in the end.
+    It is removed at the end if it holds no part.
     """
     work = real.with_name(f".{real.name}.unfinished")
     lock = _locked(work, out)
@@ -480,8 +479,8 @@ def _work_folder(out: Path, real: Path) -> Iterator[Path]:
 
 
 def _locked(work: Path, out: Path) -> int:
-    """Make the folder `work` if it is not there, and lock it until the number returned is closed
-    (or the process ends, in whatever way)."""
+    """Create the folder `work` if it is missing, and lock it until the returned handle is closed
+    (or the process ends, in any way)."""
     while True:
         with os_errors(out, "writing it"):
             work.mkdir(parents=True, exist_ok=True)
@@ -491,7 +490,7 @@ def _locked(work: Path, out: Path) -> int:
                 continue  # another process has just finished, and removed it
         try:
             _lock(lock, out)
-            # What is locked is the folder that is there, and not one that was removed meanwhile.
+            # Lock the folder that exists, not one that was removed meanwhile.
             if os.path.samestat(os.fstat(lock), os.stat(work)):
                 return lock
         except FileNotFoundError:
@@ -507,7 +506,8 @@ def _lock(handle: int, out: Path) -> None:
 
 
 def _clear(work: Path, parts: Sequence[CorpusPart], resumed: int, files: int) -> None:
-    """Remove what a killed preparation left half-done or was made otherwise, and say so."""
+    """Remove unfinished parts of a killed preparation and parts with other settings, and note
+    it."""
     wanted = {os.path.basename(part.folder) for part in parts}
     other = 0
     for entry in work.iterdir():
@@ -603,7 +603,7 @@ def _join(
 def _facts(
     documents: Corpus, joined: MergeResult, encoder: Tokenizer, options: PrepareOptions
 ) -> dict[str, object]:
-    """Return what the manifest says of where the store comes from."""
+    """Return the manifest's facts about the origin of the store."""
     stats = joined.stats
     stats.skipped_files = documents.stats.skipped_files
     stats.first_skipped = documents.stats.first_skipped

@@ -1,4 +1,4 @@
-"""Make the batches of pre-training: instances of a format, corrupted, a pure function of the step.
+"""Make the batches of pre-training, each a pure function of the step.
 
 Shape legend: B sequences in the batch, T tokens of the longest one.
 """
@@ -46,29 +46,29 @@ if TYPE_CHECKING:
 class PretrainingData:
     """The batches of pre-training from a store.
 
-    ``batch(step)`` depends on the store, the seed and the step, and on nothing else: not on which
-    steps were asked for before, nor on the process that asks. A run is resumed at any step, and
-    several workers share the work, without a state to keep. It can be pickled.
+    ``batch(step)`` depends only on the store, the seed and the step, not on earlier steps or on the
+    process. So a run can be resumed at any step, and several workers can share the work without any
+    state. It can be pickled.
 
     Dynamic masking draws the tokens to predict anew at every step (Liu et al. 2019, section 4.1).
     Static masking is that of the published code (google-research/bert), which writes the corpus
-    down `dupe_factor` times, with other cuts, pairs and masks each time, and trains on that again
-    and again: here the first `dupe_factor` epochs are those copies, and epoch ``dupe_factor`` is
-    epoch 0 once more, in the same order and with the same masks. The published code shuffles the
-    copies among each other; here each epoch sees the whole corpus.
+    `dupe_factor` times, with other cuts, pairs and masks each time, and trains on that repeatedly:
+    here the first `dupe_factor` epochs are those copies, and epoch ``dupe_factor`` equals epoch 0,
+    in the same order and with the same masks. The published code shuffles the copies together; here
+    each epoch sees the whole corpus.
 
     Args:
         store: made by `tokenizer`; for a format of pairs with at least two documents.
-        tokenizer: says which ids are special.
-        settings: how the batches are made; here None of `max_predictions_per_seq` is no limit.
-        corruption: makes what is done to the instances, such as an objective's method of this
+        tokenizer: determines which ids are special.
+        settings: how the batches are made; here None for `max_predictions_per_seq` means no limit.
+        corruption: creates the corruption of the instances, such as an objective's method of this
             name.
 
     Attributes:
         segments: the instances of the format.
-        format: what is known of it.
+        format: the description of the format.
         frame: the special tokens of a sequence.
-        corruption: what turns instances into batches.
+        corruption: turns instances into batches.
 
     Raises:
         BertineError: an argument is out of range, the tokenizer is not the store's, or the store
@@ -101,7 +101,7 @@ class PretrainingData:
                 f"{option('input_format', settings.input_format)}, whose sequences come in twos"
             )
         self.dupe_factor = settings.dupe_factor if settings.masking == "static" else None
-        self._idle: list[str] = []  # what was given and does nothing
+        self._idle: list[str] = []  # options given without effect
         usual, short = InstanceSettings(), settings.short_seq_prob
         if not self.format.shortened and short != usual.short_seq_prob:
             self._idle.append(
@@ -120,19 +120,19 @@ class PretrainingData:
 
     @property
     def instances_per_epoch(self) -> int:
-        """Sequences after which the corpus has been seen about once."""
+        """Number of sequences that see the corpus about once."""
         return self.segments.instances_per_epoch
 
     @property
     def steps_per_epoch(self) -> int:
-        """Batches in an epoch, the last one shared with the next epoch."""
+        """Number of batches in an epoch; the last one is shared with the next epoch."""
         return math.ceil(self.instances_per_epoch / self.batch_size)
 
     def numbers(self, step: int) -> Iterator[tuple[int, int]]:
-        """Yield which instances make batch `step`, as runs of consecutive ones: (first, how many).
+        """Yield the instances of batch `step` as runs of consecutive numbers: (first, count).
 
-        With static masking they are numbers within the copies of the corpus, and begin again at
-        0 after the last.
+        With static masking they are numbers within the copies of the corpus, and restart at 0 after
+        the last.
         """
         first, left = step * self.batch_size, self.batch_size
         if self.dupe_factor is None:
@@ -162,8 +162,8 @@ class PretrainingData:
         return instances
 
     def _beside(self, number: int, side: int, most: int) -> npt.NDArray[Any]:
-        """Return the ids of the text beside instance `number`, `most` of them, in the order in
-        which they are read: the nearest last."""
+        """Return the ids of the text around instance `number`, `most` of them, in reading order:
+        the nearest last."""
         assert isinstance(self.segments, FullSentences), "the corruption refuses other formats"
         other = self.segments.beside(number, side)
         if other is None:
@@ -175,7 +175,7 @@ class PretrainingData:
         return ids[-most:] if side < 0 else ids[:most][::-1]
 
     def _unmarked(self, instance: Instance) -> Instance:
-        """Take the marks of words off the ids of an instance."""
+        """Remove the word marks from the ids of an instance."""
         pairs = [self.store.unmark(segment) for segment in instance.segments]
         return instance._replace(
             segments=tuple(ids for ids, _ in pairs),
@@ -183,7 +183,7 @@ class PretrainingData:
         )
 
     def draws(self, step: int) -> Draws:
-        """Return the random numbers that batch `step` is made with."""
+        """Return the random numbers of batch `step`."""
         return Draws(self.settings.seed, step, tuple(self.numbers(step)))
 
     def batch(self, step: int) -> Batch:
@@ -232,7 +232,7 @@ class PretrainingData:
         )
 
     def describe(self) -> dict[str, Any]:
-        """Return what a run's log should say of its data: JSON values only."""
+        """Return facts on the data for a run's log: JSON values only."""
         return {
             "store": str(self.store.path),
             "tokenizer_fingerprint": self.store.manifest["tokenizer_fingerprint"],
@@ -246,7 +246,7 @@ class PretrainingData:
         }
 
     def warnings(self) -> list[str]:
-        """Return what a person should know before the run begins; empty when all is well."""
+        """Return notes for the user before the run begins; empty if there are none."""
         lines = list(self._idle)
         if isinstance(self.corruption, WarningCollator):
             lines += self.corruption.warnings(
@@ -268,22 +268,22 @@ class PretrainingData:
         return lines
 
 
-# Pre-training in phases of different lengths, as one sequence of batches.
+# Phases of different lengths, as one sequence of batches.
 #
 # The paper trains with short sequences for nine tenths of the steps and with long ones for the
 # last tenth, to learn the positions that only those have (Devlin et al. 2018, appendix A.2).
 
-#: Sequences that are made to tell how many tokens a batch has: lengths of sentence pairs scatter
-#: by a half, their mean over so many by 2%.
+#: Sequences made to estimate the tokens of a batch: lengths of sentence pairs vary by a half, their
+#: mean over this number by 2%.
 _PROBES = 1024
 
 
 class PhasedData:
-    """The batches of one data set after another, each from its own beginning.
+    """The batches of several data sets in turn, each from its beginning.
 
     Args:
-        phases: at least one data set, in their order.
-        shares: of all steps that each has; they add up to 1.
+        phases: at least one data set, in order.
+        shares: the share of all steps of each; they add up to 1.
         steps: of all phases together.
 
     Attributes:
@@ -305,7 +305,7 @@ class PhasedData:
         return self.phases[phase].batch(step - self.starts[phase])
 
     def counts(self, done: int) -> list[int]:
-        """Return how many of the first `done` steps each phase has."""
+        """Return how many of the first `done` steps belong to each phase."""
         ends = [*self.starts[1:], self.steps]
         return [
             max(0, min(done, end) - start) for start, end in zip(self.starts, ends, strict=True)
@@ -313,7 +313,7 @@ class PhasedData:
 
     @property
     def epochs(self) -> float:
-        """How often all steps together see the corpus, about."""
+        """The approximate number of times that all steps together see the corpus."""
         counts = self.counts(self.steps)
         return sum(
             count * phase.batch_size / phase.instances_per_epoch
@@ -321,8 +321,8 @@ class PhasedData:
         )
 
     def describe(self) -> dict[str, Any]:
-        """Return what a run's log should say of its data; of lengths and sizes, the first phase's,
-        and of later phases what differs."""
+        """Return facts on the data for a run's log: lengths and sizes of the first phase, and the
+        differences of later phases."""
         facts = self.phases[0].describe()
         if len(self.phases) > 1:
             facts["phase_starts"] = self.starts[1:]
@@ -331,7 +331,7 @@ class PhasedData:
         return facts
 
     def warnings(self) -> list[str]:
-        """Return what a person should know before the run begins; empty when all is well."""
+        """Return notes for the user before the run begins; empty if there are none."""
         without = [
             f"of {self.steps} steps none is left for sequences of {phase.max_seq_length} tokens; "
             "give them a larger share, or the run more steps"
@@ -345,13 +345,13 @@ class PhasedData:
 def steps_for_tokens(
     tokens: int, phases: Sequence[PretrainingData], shares: Sequence[float]
 ) -> int:
-    """Return the number of steps that see about so many real tokens, each phase having its share of
-    the steps."""
+    """Return the number of steps that see about this number of real tokens, each phase with its
+    share of the steps."""
     return max(1, round(tokens / tokens_per_step(phases, shares)))
 
 
 def tokens_per_step(phases: Sequence[PretrainingData], shares: Sequence[float]) -> float:
-    """Return the mean number of real tokens in a step, each phase having its share of the steps."""
+    """Return the mean number of real tokens per step, each phase with its share of the steps."""
     mean = 0.0
     for phase, share in zip(phases, shares, strict=True):
         probes = math.ceil(_PROBES / phase.batch_size)
@@ -360,14 +360,14 @@ def tokens_per_step(phases: Sequence[PretrainingData], shares: Sequence[float]) 
 
 
 def predictions(masked_lm_prob: float, max_seq_length: int) -> int:
-    """Return the most predictions in a sequence that the paper's recipe gives for a length: 20 for
-    128 and 77 for 512 (google-research/bert, README)."""
+    """Return the most predictions in a sequence of a length by the paper's recipe: 20 for 128 and
+    77 for 512 (google-research/bert, README)."""
     return math.ceil(masked_lm_prob * max_seq_length)
 
 
 def at_length(settings: InstanceSettings, max_seq_length: int) -> InstanceSettings:
-    """Return `settings` for a phase of this length, with as many predictions as its full sequence
-    has."""
+    """Return `settings` for a phase of this length, with the number of predictions of its full
+    sequences."""
     limit = settings.max_predictions_per_seq
     if limit is None:
         limit = predictions(settings.masked_lm_prob, max_seq_length)

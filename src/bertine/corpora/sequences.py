@@ -1,23 +1,23 @@
-"""Pairs of segments for next-sentence prediction, any of them made at once, in any order.
+"""Make the sequences of segment pairs, each on demand, in any order.
 
-The pairs are those of the paper (Devlin et al. 2018, section 3.1 and appendix A.2) and its
-published code (google-research/bert, ``create_pretraining_data.py``): sentences are gathered up
-to a target length, which is the full length or, for 10%, a random shorter one; A is a random
-number of them; B is the rest (label 0, "next") or, half of the time, sentences from another
-document (label 1, "random"); a pair too long loses tokens of the longer segment, each from its
-front or its back at random.
+The pairs for next-sentence prediction are those of the paper (Devlin et al. 2018, section 3.1 and
+appendix A.2) and its published code (google-research/bert, ``create_pretraining_data.py``):
+sentences are gathered up to a target length, which is the full length or, for 10%, a random shorter
+one; A is a random number of them; B is the rest (label 0, "next") or, half of the time, sentences
+from another document (label 1, "random"); a pair too long loses tokens of the longer segment, each
+from its front or its back at random.
 
 The published code reads the corpus from front to back and writes every pair to disk. Here pair
-number `index` is computed when it is asked for, and so differs from that code in these points:
+number `index` is computed on demand, and so differs from that code in these points:
 
-- Where a pair starts is drawn per epoch: windows of the full length are laid over the corpus,
+- The start of a pair is drawn per epoch: windows of the full length are laid over the corpus,
   shifted by a random amount, and visited in a random order. Each document counts half a window
-  more than its tokens, so that short documents have their turn, and a window that would reach
-  over an end of its document is moved inside it, so that it is filled where the document allows.
-- At least two sentences are gathered wherever the document has two. The published code gathers
-  one when it alone reaches the target; B is then always random, which makes more than half of
-  the pairs random and lets a model tell them by the length of A.
-- The random document is drawn from all others; the published code tries ten times not to draw
+  more than its tokens, so that short documents are visited, and a window that would cross
+  an end of its document is moved inside it, so that it is full if the document is long enough.
+- At least two sentences are gathered if the document has two. The published code gathers
+  one if it alone reaches the target; B is then always random, which makes more than half of
+  the pairs random and lets a model recognize them by the length of A.
+- The random document is drawn from all others; the published code makes ten attempts not to draw
   the same one.
 """
 
@@ -37,7 +37,7 @@ from bertine.core.names import option
 from bertine.core.rng import Permutation, generator, key
 from bertine.corpora.store import Chunk, TokenStore
 
-# One sequence of pre-training before anything is done to it.
+# Instance: one sequence of pre-training before any corruption.
 
 
 class Instance(NamedTuple):
@@ -45,16 +45,16 @@ class Instance(NamedTuple):
 
     Attributes:
         segments: ids, views into the store, one array for each stretch of text between special
-            tokens; of a pair two. None is empty.
-        documents: the number of the document that each is from.
+            tokens; two for a pair. None of them is empty.
+        documents: the number of the document of each.
         num_truncated: tokens cut off to fit.
-        label: the answer to what is asked of the sequence as a whole, such as whether B follows A;
-            None in formats that ask nothing (:class:`bertine.corpora.formats.Format`).
-        goes_on: of each segment, which pieces go on with the word before; None: the vocabulary
+        label: the label of the sequence as a whole, such as whether B follows A; None in formats
+            without labels (:class:`bertine.corpora.formats.Format`).
+        goes_on: of each segment, which pieces continue the word before; None: the vocabulary
             decides.
-        sentences: of each segment, where its sentences end, counted from its first token on, the
-            last one with the segment; None: not known, as in formats of pairs.
-        context: ids of the text beside it, in the order in which it is read; None: not asked for
+        sentences: of each segment, the ends of its sentences, counted from its first token, the
+            last one with the segment; None: unknown, as in formats of pairs.
+        context: ids of the text around it, in reading order; None: not requested
             (:class:`bertine.corpora.masking.ReadsAround`).
     """
 
@@ -67,18 +67,18 @@ class Instance(NamedTuple):
     context: npt.NDArray[Any] | None = None
 
 
-# Order the instances of each epoch, and number the things that record batches hold.
+# Order: the instances of each epoch, and the items in record batches by number.
 
 
 class Epochs:
-    """The order of the instances of each epoch, and one number that is drawn for it.
+    """The order of the instances of each epoch, and one random number for the epoch.
 
     Args:
         size: instances of an epoch.
         seed: of the order.
-        name: of the order, so that different ones differ under the same seed.
-        draw: the number of an epoch, a pure function of it; a method, so that instances can be
-            sent to other processes.
+        name: of the order, so that orders with the same seed differ.
+        draw: returns the number of an epoch, a pure function of it; a method, so that instances can
+            be sent to other processes.
     """
 
     def __init__(self, size: int, seed: int, name: str, draw: Callable[[int], int]) -> None:
@@ -87,8 +87,8 @@ class Epochs:
         self._made: dict[int, tuple[Permutation, int]] = {}
 
     def locate(self, index: int) -> tuple[int, int]:
-        """Find which of an epoch's instances, from 0 to ``size - 1``, has the number `index` in
-        the whole sequence, and the number that was drawn for its epoch."""
+        """Return the index of instance `index` of the whole sequence within its epoch, from 0 to
+        ``size - 1``, and the number drawn for that epoch."""
         epoch, number = divmod(index, self.size)
         if epoch not in self._made:
             if len(self._made) > 1:
@@ -100,17 +100,17 @@ class Epochs:
 
 
 class Counted:
-    """The things of a store, numbered through, by a table of one number a record batch.
+    """The items of a store, numbered consecutively, by a table of one number per record batch.
 
-    Making it looks once at every record batch (about a million tokens each), at what `count`
-    reads of it and no more.
+    Its creation visits every record batch (about a million tokens each) once, and reads only what
+    `count` reads.
 
     Args:
         store: the documents.
-        count: how many of them a record batch holds.
+        count: returns how many of them a record batch holds.
 
-    Attributes:
-        total: how many there are.
+        Attributes:
+        total: their number.
     """
 
     def __init__(self, store: TokenStore, count: Callable[[Chunk], int]) -> None:
@@ -119,35 +119,35 @@ class Counted:
         self._starts = ends
 
     def locate(self, number: int) -> tuple[int, int]:
-        """Find thing `number`: its record batch, its number within it."""
+        """Find item `number`: its record batch, and its number within it."""
         batch = bisect_right(self._starts, number) - 1
         return batch, number - self._starts[batch]
 
 
-# Walking over a few sentences of a store, from any place, and cutting them into sequences.
+# Sentence walks: read a few sentences of a store from any place, and cut them into sequences.
 #
-# The places where the text may be cut, here *boundaries*, are the ends of sentences. A sentence
-# that is longer than a sequence has more of them inside, an eighth of a sequence apart.
+# The text may be cut at *boundaries*, the ends of sentences. A sentence longer than a sequence has
+# further boundaries inside, an eighth of a sequence apart.
 #
 # Positions count tokens from any origin; between two documents one position is left free, for the
-# separator that a sequence over both has there.
+# separator in a sequence over both.
 
 
 class SentenceReader:
-    """A walk over consecutive sequences of whole sentences, begun at the boundary nearest to a
+    """A walk over consecutive sequences of whole sentences, starting at the boundary nearest to a
     place.
 
     Args:
         store: the documents.
-        batch, row: the document to begin in: its record batch, its row there.
+        batch, row: the first document: its record batch, and its row there.
         document: the position of its first token.
-        origin: where to begin, a position from `document` on to the end of that document
-            (behind its last token included).
+        origin: the start, a position from `document` to the end of that document
+            (after its last token included).
         limit: most tokens of a sequence, separators between documents counted.
-        crossing: go on with the next document at the end of one; after the last with the first.
+        crossing: continue with the next document at the end of one; after the last with the first.
 
     Attributes:
-        start, end: the positions of the sequence that :meth:`advance` made last.
+        start, end: the positions of the last sequence made by :meth:`advance`.
     """
 
     def __init__(
@@ -164,10 +164,11 @@ class SentenceReader:
         self._limit = limit
         self._unit = max(1, limit // 8)
         self._crossing = crossing
-        #: Documents met: the position of the first token, that behind the last, and where it is.
+        #: Documents visited: the position of the first token, the one after the last, and its
+        #: place.
         self._documents: list[tuple[int, int, Chunk, int]] = []
         self._batch, self._chunk, self._row = batch, store.chunk(batch), row
-        #: Of the sentences of the open document to which no boundary has been found yet.
+        #: Of the sentences of the open document whose boundaries have not been found yet.
         self._lengths: Iterator[int] = iter(())
         self._open(document)
         begin = self._begin(origin - document) + document
@@ -220,7 +221,7 @@ class SentenceReader:
         return end
 
     def _extend(self, position: int) -> None:
-        """Find boundaries until one is behind `position`, or a document that is not to be left
+        """Find boundaries until one is after `position`, or a document that must not be left
         ends."""
         ends, begins, limit = self._ends, self._begins, self._limit
         while ends[-1] <= position:
@@ -239,9 +240,9 @@ class SentenceReader:
                 self._next_document()
 
     def advance(self, goal: int) -> bool:
-        """Make the next sequence: to the boundary nearest to `goal`, but at least one sentence,
-        and not more tokens than the limit. False, and nothing is changed, at the end of a
-        document that is not to be left."""
+        """Make the next sequence: to the boundary nearest to `goal`, but at least one sentence and
+        not more tokens than the limit. Return False, without changes, at the end of a document that
+        must not be left."""
         begin = self._begins[self._at]
         if begin == self._document_end and not self._crossing:
             return False
@@ -258,24 +259,24 @@ class SentenceReader:
         return True
 
     def fill(self) -> bool:
-        """Make the next sequence as long as it may be; False as in :meth:`advance`."""
+        """Make the next sequence as long as possible; return False as in :meth:`advance`."""
         return self.advance(self._begins[self._at] + self._limit)
 
     def retreat(self) -> None:
-        """Make the longest sequence that ends where the open document does; for the last one of a
-        document that is not to be left."""
+        """Make the longest sequence that ends with the open document, for the last one of a
+        document that must not be left."""
         self._extend(self._document_end)
         self.end = self._document_end
         self.start = self._begins[bisect_left(self._begins, self.end - self._limit)]
 
     @property
     def following(self) -> int:
-        """Where the next sequence begins."""
+        """The position where the next sequence begins."""
         return self._begins[self._at]
 
     def instance(self) -> Instance:
-        """Return the sequence made last: its tokens, one view a document, the documents, and where
-        the sentences end (those of a sentence that is longer than a sequence: its pieces)."""
+        """Return the last sequence: its tokens, one view per document, the documents, and the ends
+        of its sentences (for a sentence longer than a sequence: of its pieces)."""
         pieces, numbers, sentences = [], [], []
         for first, end, chunk, row in self._documents:
             if first < self.end and self.start < end:
@@ -289,14 +290,14 @@ class SentenceReader:
 
 
 def _pieces(length: int, unit: int) -> list[int]:
-    """Return a length in pieces of `unit`, the last one shorter."""
+    """Split a length into pieces of `unit`, the last one shorter."""
     return [min(unit, length - i) for i in range(0, length, unit)]
 
 
 #: Record batch, row of the document in it, first token in the document, number of tokens.
 Segment = tuple[Chunk, int, int, int]
 
-#: Random 64-bit words that an instance has; a multiple of the four that one Philox counter gives.
+#: Random 64-bit words of an instance; a multiple of the four that one Philox counter gives.
 _WORDS = 8
 
 
@@ -304,13 +305,13 @@ class NspSegments:
     """The endless sequence of pairs over a store, each a pure function of (store, seed, index).
 
     Args:
-        store: the documents.
+        max_tokens: most tokens of a pair, without special tokens; at least 2.
         max_tokens: of a pair, without special tokens; at least 2.
         short_seq_prob: share of pairs with a random shorter target length.
         seed: of everything random here.
 
     Attributes:
-        instances_per_epoch: pairs after which every document has had its turn.
+        instances_per_epoch: number of pairs that visit every document.
         swaps: whether a pair of label 1 is A and B in the wrong order, and not A and another B.
 
     Raises:
@@ -334,7 +335,7 @@ class NspSegments:
         self.max_tokens = max_tokens
         self.short_seq_prob = short_seq_prob
         self.seed = seed
-        #: Half a window: by so much every document counts as longer than it is.
+        #: Half a window: every document counts as longer than it is by this length.
         self._padding = self.max_tokens // 2
         self._starts = [
             tokens + documents * self._padding
@@ -349,8 +350,8 @@ class NspSegments:
         return self.instances(index, 1)[0]
 
     def instances(self, first: int, count: int) -> list[Instance]:
-        """Return pairs ``first`` to ``first + count - 1``: the same as one by one, at less cost
-        each."""
+        """Return pairs ``first`` to ``first + count - 1``: equal to :meth:`instance`, but cheaper
+        for each one."""
         words = random_words(self.seed, "segments", first, count)
         return [self._make(first + i, own) for i, own in enumerate(words)]
 
@@ -367,7 +368,7 @@ class NspSegments:
         num_sentences = chunk.sentence_offsets[row + 1] - chunk.sentence_offsets[row]
         sentence, start = chunk.sentence_at(row, min(max(offset, 0), max(0, tokens - target)))
         if sentence == num_sentences - 1 and sentence > 0:
-            # The last sentence has nothing after it: begin one earlier, so that B may be true.
+            # The last sentence has no successor: begin one earlier, so that B may be true.
             sentence -= 1
             start = chunk.sentence_start(row, sentence)
         ends = gather(chunk, row, sentence, start, target, 2)
@@ -398,17 +399,17 @@ class NspSegments:
 
     @staticmethod
     def check(store: TokenStore) -> None:
-        """Refuse a store that pairs cannot be made of; see :func:`check_documents`."""
+        """Refuse a store from which pairs cannot be made; see :func:`check_documents`."""
         check_documents(store)
 
     def _shift(self, epoch: int) -> int:
         return int(generator(self.seed, "shift", epoch).integers(self.max_tokens))
 
     def _anchor(self, index: int) -> tuple[Chunk, int, int]:
-        """Return where the window of pair `index` starts: (record batch, row, offset in the
+        """Return the start of the window of pair `index`: (record batch, row, offset in the
         document).
 
-        The offset may lie outside the document, by three quarters of a window before its start
+        The offset may be outside the document, by three quarters of a window before its start
         or one quarter before its end, so that both ends are covered as often as the middle.
         """
         window, shift = self._epochs.locate(index)
@@ -422,7 +423,7 @@ class NspSegments:
 
 
 def check_documents(store: TokenStore) -> None:
-    """Refuse a store that has no other document to take a random segment from.
+    """Refuse a store without another document from which a random segment could be taken.
 
     Raises:
         BertineError: it has fewer than two documents.
@@ -436,11 +437,11 @@ def check_documents(store: TokenStore) -> None:
 
 
 def random_words(seed: int, purpose: str, first: int, count: int) -> Iterator[list[int]]:
-    """Yield for each of the instances ``first`` to ``first + count - 1`` its eight random words of
-    64 bits.
+    """Yield the eight random 64-bit words of each of the instances ``first`` to
+    ``first + count - 1``.
 
-    Those of instance i are what the counters 2i and 2i + 1 give under one key, whichever other
-    instances are asked for with it.
+    Those of instance i are the output of the counters 2i and 2i + 1 under one key, independent of
+    the other instances in the call.
     """
     philox = np.random.Philox(key=key(seed, purpose), counter=first * (_WORDS // 4))
     words: list[int] = philox.random_raw(count * _WORDS).tolist()
@@ -456,8 +457,8 @@ def cut_pair(
     where: tuple[int, str, int],
 ) -> Instance:
     """Return the pair of two segments with its label, cut to `limit` tokens: the longer one first,
-    at its front and its back by the random `words` or, where these have not enough bits, by what is
-    drawn for `where` (seed, purpose, index)."""
+    at its front and its back by the random `words` or, if these have too few bits, by draws for
+    `where` (seed, purpose, index)."""
     chunk_a, row_a, start_a, length_a = a
     chunk_b, row_b, start_b, length_b = b
     kept_a, kept_b = kept_lengths(length_a, length_b, limit)
@@ -476,32 +477,32 @@ def cut_pair(
 
 
 def _cut_in_front(cut: int, word: int, seed: int, *where: int | str) -> int:
-    """Return how many of `cut` tokens go from the front, the others from the back: one coin each,
-    from the random `word` where it has enough, else drawn for the position `where`."""
+    """Return how many of `cut` tokens are cut at the front, the others at the back: one coin each,
+    from the random `word` if it has enough bits, else drawn for the position `where`."""
     if cut <= 64:
         return (word & ((1 << cut) - 1)).bit_count()
     return int(generator(seed, *where).binomial(cut, 0.5))
 
 
 def kept_lengths(length_a: int, length_b: int, limit: int) -> tuple[int, int]:
-    """Return what is left of two lengths when, as long as they add up to more than `limit`, one is
-    taken from the longer, or from B when they are equal (``truncate_seq_pair`` in the published
+    """Return the remaining two lengths when, as long as they add up to more than `limit`, one is
+    taken from the longer, or from B if they are equal (``truncate_seq_pair`` in the published
     code)."""
     kept_b = min(length_b, max(limit // 2, limit - length_a))
     return min(length_a, limit - kept_b), kept_b
 
 
 def uniform(word: int) -> float:
-    """Return a random 64-bit word as a number in [0, 1)."""
+    """Convert a random 64-bit word to a number in [0, 1)."""
     return (word >> 11) * 2.0**-53
 
 
 def gather(
     chunk: Chunk, row: int, sentence: int, start: int, target: int, at_least: int
 ) -> list[int]:
-    """Return where consecutive sentences end (token offsets in the document), from number
-    `sentence`, which begins at `start`, until they have `target` tokens and are `at_least` so many,
-    or the document ends."""
+    """Return the ends of consecutive sentences (token offsets in the document), from number
+    `sentence`, which begins at `start`, until they have `target` tokens and are at least `at_least`
+    sentences, or the document ends."""
     first = chunk.sentence_offsets[row]
     full = start + target
     ends: list[int] = []
@@ -514,22 +515,22 @@ def gather(
     return ends
 
 
-# Pairs of segments in order or swapped, for sentence-order prediction.
+# Sentence-order prediction: pairs of segments in order or swapped.
 #
 # As in the paper (Lan et al. 2019, section 3.1) and its published code (google-research/albert,
 # ``create_pretraining_data.py``): sentences are gathered up to a target length, which is the full
 # length or, for 10%, a random shorter one; the first few of them, a random number, are one
-# segment, the rest the other. Half of the time the two change places (label 1, "swapped"). What
-# is a single sentence gets segments of a random document as B, with label 1 too; a pair too long
-# loses tokens of the longer segment.
+# segment, the rest the other. Half of the time the two are swapped (label 1, "swapped"). A single
+# sentence gets segments of a random document as B, also with label 1; a pair too long loses tokens
+# of the longer segment.
 #
-# Where pairs start, and what differs from that code, is as in :mod:`bertine.corpora.sequences`;
-# so a single sentence is gathered only where a document has no other.
+# The start of pairs, and the differences from that code, are as for next-sentence prediction; so a
+# single sentence is gathered only if a document has no other.
 
 
 class OrderedSegments(NspSegments):
-    """The endless sequence of pairs over a store whose order is asked for, each a pure function of
-    (store, seed, index); the arguments are those of
+    """The endless sequence of pairs over a store whose order is to be predicted, each a pure
+    function of (store, seed, index); the arguments are those of
     :class:`~bertine.corpora.sequences.NspSegments`.
 
     Raises:
@@ -540,7 +541,7 @@ class OrderedSegments(NspSegments):
 
     @staticmethod
     def check(store: TokenStore) -> None:
-        """Refuse a store of one sentence: there is no order to ask for."""
+        """Refuse a store of one sentence: it has no order to predict."""
         if store.num_sentences < 2:
             raise BertineError(
                 f"{store.path}: sentence-order prediction needs at least two sentences, but there "
@@ -548,24 +549,23 @@ class OrderedSegments(NspSegments):
             )
 
 
-# Pairs of sentences: the input format SENTENCE-PAIR+NSP of RoBERTa (Liu et al. 2019, section
-# 4.2).
+# Sentence pairs: the input format SENTENCE-PAIR+NSP of RoBERTa (Liu et al. 2019, section 4.2).
 #
 # A is one natural sentence, B the next one of the document (label 0) or, half of the time, a
 # sentence of another document (label 1). The sequences are much shorter than the longest allowed;
 # the paper therefore raises the batch size, so that a batch has as many tokens as one of
 # segments.
 #
-# No code for this format was published. What the paper leaves open is done as in
-# :mod:`bertine.corpora.sequences`:
+# No code for this format was published. Details that the paper leaves open are decided as for
+# segment pairs:
 #
-# - In an epoch every other sentence is an A: the odd or the even ones of the corpus, decided per
-#   epoch, in a random order. The last sentence of a document, which has none after it, gives its
-#   turn to the one before. So A and B together are about as many tokens as the corpus has.
+# - In an epoch every second sentence is an A: the odd or the even ones of the corpus, decided per
+#   epoch, in a random order. The last sentence of a document, which has no successor, is replaced
+#   by the one before it. So A and B together have about as many tokens as the corpus.
 # - The random B is a uniform sentence of a document drawn uniformly from all others. A document of
 #   one sentence always has a random B.
-# - Of a pair too long for a sequence, tokens of the longer sentence are cut off, each from its
-#   front or its back at random.
+# - A pair too long for a sequence loses tokens of the longer sentence, each from its front or its
+#   back at random.
 
 
 class SentencePairs:
@@ -573,11 +573,11 @@ class SentencePairs:
 
     Args:
         store: the documents.
-        max_tokens: of a pair, without special tokens; at least 2.
+        max_tokens: most tokens of a pair, without special tokens; at least 2.
         seed: of everything random here.
 
     Attributes:
-        instances_per_epoch: pairs after which every sentence has had its turn.
+        instances_per_epoch: number of pairs that visit every sentence.
 
     Raises:
         BertineError: the store has fewer than two documents.
@@ -597,8 +597,8 @@ class SentencePairs:
         return self.instances(index, 1)[0]
 
     def instances(self, first: int, count: int) -> list[Instance]:
-        """Return pairs ``first`` to ``first + count - 1``: the same as one by one, at less cost
-        each."""
+        """Return pairs ``first`` to ``first + count - 1``: equal to :meth:`instance`, but cheaper
+        for each one."""
         words = random_words(self.seed, "sentence pairs", first, count)
         return [self._make(first + i, own) for i, own in enumerate(words)]
 
@@ -608,7 +608,7 @@ class SentencePairs:
         chunk = self.store.chunk(batch)
         row = bisect_right(chunk.sentence_offsets, flat) - 1
         document = chunk.first_document + row
-        # Of the last sentence, the one before it, unless it is alone.
+        # For the last sentence, the one before it, unless it is alone.
         is_last = flat == chunk.sentence_offsets[row + 1] - 1
         sentence = max(0, flat - chunk.sentence_offsets[row] - is_last)
         flat = chunk.sentence_offsets[row] + sentence
@@ -641,6 +641,6 @@ class SentencePairs:
         return int(generator(self.seed, "odd or even", epoch).integers(2))
 
     def _turn(self, index: int) -> int:
-        """Return the number, in the whole store, of the sentence that pair `index` is about."""
+        """Return the number, in the whole store, of the sentence A of pair `index`."""
         number, odd = self._epochs.locate(index)
         return (2 * number + odd) % self._sentences.total

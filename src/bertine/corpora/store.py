@@ -1,22 +1,21 @@
-"""Reading the token store: documents as token ids, memory-mapped, any of them found at once.
+"""Read the token store: documents as memory-mapped token ids, with random access.
 
 A store is a folder:
 
 - ``manifest.json``: counts, token type, the tokenizer's fingerprint, sizes and checksums;
 - ``tokens-00000.arrow`` ...: shards in the Arrow IPC file format. One row is one document with
   three lists: ``input_ids`` (the smallest unsigned integer that holds the vocabulary, no special
-  tokens), ``sentence_lengths`` (uint16, in tokens) and ``sentence_marks`` (uint32: where in the
-  document its sentences 32, 64, 96, ... start, so that a sentence of a very long document is
+  tokens), ``sentence_lengths`` (uint16, in tokens) and ``sentence_marks`` (uint32: the starts
+  of sentences 32, 64, 96, ... in the document, so that a sentence of a very long document is
   found without adding up all before it);
-  Where the store was prepared with a segmenter, the id of a piece that goes on with the word
+  If the store was prepared with a segmenter, the id of a piece that continues the word
   before it is stored higher by the size of the vocabulary (:func:`mark_words`), and the manifest
   names the segmenter;
 - ``unigram_counts.npy``: int64 [V], how often each id occurs;
 - ``tokenizer/``: the tokenizer that made the ids.
 
-Nothing is read into memory but the manifest; ids are NumPy views into the mapped files, and the
-operating system decides what of them stays in memory. :mod:`bertine.corpora.store_writer` writes
-it.
+Only the manifest is read into memory; ids are NumPy views into the mapped files, and the operating
+system decides which of them stay in memory. :mod:`bertine.corpora.store_writer` writes the store.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ TOKENIZER = "tokenizer"
 
 _TOKEN_TYPES = ("uint8", "uint16", "uint32")
 
-#: A mark is kept for every sentence whose number in its document is a multiple of this.
+#: A mark is stored for every sentence whose number in its document is a multiple of this.
 SENTENCES_PER_MARK = 32
 
 
@@ -61,11 +60,11 @@ def token_dtype(vocab_size: int) -> np.dtype[Any]:
 def mark_words(
     ids: npt.NDArray[np.int32], goes_on: npt.NDArray[np.bool_], vocab_size: int
 ) -> npt.NDArray[np.int32]:
-    """Return the ids as they are stored where words were found by a segmenter.
+    """Mark in the stored ids which pieces continue a word, if words were found by a segmenter.
 
     Args:
         ids: int32 [N].
-        goes_on: bool [N], which of the pieces go on with the word before.
+        goes_on: bool [N], which of the pieces continue the word before.
         vocab_size: of the tokenizer.
     """
     marked: npt.NDArray[np.int32] = ids + goes_on * np.int32(vocab_size)
@@ -86,7 +85,7 @@ class StoredDocument:
 
 
 def is_store(folder: Path) -> bool:
-    """Return whether `folder` holds a token store, whole or damaged."""
+    """Return whether `folder` holds a token store, complete or damaged."""
     try:
         manifest = read_json(folder / MANIFEST)
     except BertineError:
@@ -99,7 +98,7 @@ class Chunk:
 
     Row ``r`` has the tokens ``input_ids[token_offsets[r]:token_offsets[r + 1]]`` and, likewise,
     the sentences between its two ``sentence_offsets``. The views that are searched one element
-    at a time are memoryviews, which give Python integers several times as fast as NumPy does.
+    at a time are memoryviews, which return Python integers several times as fast as NumPy does.
     """
 
     def __init__(self, batch: pa.RecordBatch, first_document: int) -> None:
@@ -115,14 +114,13 @@ class Chunk:
         self.mark_offsets: memoryview = memoryview(marks.offsets.to_numpy())
 
     def row_at(self, position: int, padding: int = 0) -> int:
-        """Return the row that holds `position` when every row is lengthened by `padding` tokens."""
+        """Return the row that holds `position` if every row is lengthened by `padding` tokens."""
         offsets = self.token_offsets
         rows = range(1, self.num_documents)
         return bisect_right(rows, position, key=lambda row: offsets[row] + row * padding)
 
     def sentence_start(self, row: int, sentence: int) -> int:
-        """Return where in the document of `row` its sentence number `sentence` starts, in
-        tokens."""
+        """Return the start, in tokens, of sentence number `sentence` in the document of `row`."""
         mark = sentence // SENTENCES_PER_MARK
         start = self.marks[self.mark_offsets[row] + mark - 1] if mark else 0
         first = self.sentence_offsets[row]
@@ -130,8 +128,7 @@ class Chunk:
         return start + sum(passed)
 
     def sentence_at(self, row: int, offset: int) -> tuple[int, int]:
-        """Return the sentence of `row` that holds its token `offset`: (its number, where it
-        starts)."""
+        """Return the sentence of `row` that holds its token `offset`: (number, start)."""
         low, high = self.mark_offsets[row], self.mark_offsets[row + 1]
         mark = bisect_right(self.marks, offset, low, high)
         start = self.marks[mark - 1] if mark > low else 0
@@ -150,7 +147,7 @@ class TokenStore:
     Attributes:
         path: the folder.
         manifest: the contents of ``manifest.json``.
-        segmenter: what divided the text into words; None: the vocabulary alone does.
+        segmenter: the segmenter that found the words; None: the vocabulary decides.
     """
 
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
@@ -172,12 +169,13 @@ class TokenStore:
 
     @classmethod
     def open(cls, path: Path | str, tokenizer: Tokenizer | None = None) -> TokenStore:
-        """Open the store in folder `path`, checking what can be checked without reading it all.
+        """Open the store in folder `path`, with all checks that do not require reading it
+        completely.
 
         Raises:
-            BertineError: there is no store, it is of another format version, a shard is missing
-                or not of the size it was written with, or `tokenizer` is not the one that the
-                store was made with.
+            BertineError: there is no store, it has another format version, a shard is missing or
+                differs in size from the manifest, or `tokenizer` is not the one that the store was
+                made with.
         """
         path = Path(path)
         if not (path / MANIFEST).is_file():
@@ -210,7 +208,7 @@ class TokenStore:
         """Refuse a tokenizer other than the one that made the store.
 
         Raises:
-            BertineError: its fingerprint is another.
+            BertineError: its fingerprint differs.
         """
         made_with = self.manifest["tokenizer_fingerprint"]
         if tokenizer.fingerprint != made_with:
@@ -222,7 +220,7 @@ class TokenStore:
 
     @cached_property
     def unigram_counts(self) -> npt.NDArray[np.int64]:
-        """How often each id occurs in the store: int64 [V]."""
+        """The frequency of each id in the store: int64 [V]."""
         file = self.path / UNIGRAM_COUNTS
         counts = np.array(open_array(file, "make the store again"))
         if counts.shape != (self.vocab_size,):
@@ -233,16 +231,16 @@ class TokenStore:
 
     @cached_property
     def unigram_entropy(self) -> float:
-        """Entropy in nats of the unigram distribution: the loss of a model that knows only how
-        frequent each token is."""
+        """Entropy in nats of the unigram distribution: the loss of a model that only knows the
+        frequency of each token."""
         counts = self.unigram_counts[self.unigram_counts > 0]
         p = counts / counts.sum()
-        return float(np.abs((p * np.log(p)).sum()))  # of one token 0, not -0
+        return float(np.abs((p * np.log(p)).sum()))  # 0 instead of -0 for a single token
 
     @property
     def duplicate_share(self) -> float | None:
-        """Share of the documents that are copies of others, and of near-duplicates where
-        ``prepare`` was to count them; None where they were dropped."""
+        """Share of the documents that are copies of others, and of near-duplicates if ``prepare``
+        counted them; None if they were dropped."""
         copies, near = (self.manifest.get(key) for key in ("duplicates", "near_duplicates"))
         kept = [facts for facts in (copies, near) if facts is not None and not facts["dropped"]]
         if copies is None or not kept:
@@ -261,8 +259,8 @@ class TokenStore:
         return chunk
 
     def _mapped(self, shard: int) -> list[Chunk]:
-        """Return the record batches of a shard. Its file is closed again, since a store may have
-        more shards than a process may have open files; what is mapped stays as long as it is
+        """Return the record batches of a shard. Its file is closed again, because a store may have
+        more shards than a process may have open files; mapped views stay valid as long as they are
         used."""
         facts, first = self._shards[shard], self._first_chunks[shard]
         file = self.path / facts["file"]
@@ -286,7 +284,7 @@ class TokenStore:
             ) from error
 
     def chunks(self) -> Iterator[Chunk]:
-        """Yield all record batches in order; a shard mapped for this alone is let go again."""
+        """Yield all record batches in order; a shard mapped only for this is released again."""
         for shard, first in enumerate(self._first_chunks):
             if self._chunks[first] is None:
                 yield from self._mapped(shard)
@@ -295,7 +293,7 @@ class TokenStore:
                     yield self.chunk(index)
 
     def row(self, document: int) -> tuple[Chunk, int]:
-        """Return the record batch of a document, and its row there."""
+        """Return the record batch of a document, and its row in it."""
         if not 0 <= document < self.num_documents:
             raise IndexError(f"document {document} of {self.num_documents}")
         index = bisect_right(self.first_documents, document) - 1
@@ -304,15 +302,15 @@ class TokenStore:
     def unmark(
         self, ids: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
-        """Return stored ids as the vocabulary has them, and which of the pieces go on with the word
-        before; None where the vocabulary alone decides, and the ids are those that are given."""
+        """Return stored ids as vocabulary ids, and which of the pieces continue the word before;
+        None if the vocabulary decides, and the ids are then unchanged."""
         if self.segmenter is None:
             return ids, None
         goes_on = ids >= self.vocab_size
         return ids - goes_on * ids.dtype.type(self.vocab_size), goes_on
 
     def document(self, index: int) -> StoredDocument:
-        """Return document number `index`, as views; ids that are marked as copies."""
+        """Return document number `index`, as views; marked ids are copied."""
         chunk, row = self.row(index)
         first, last = chunk.sentence_offsets[row], chunk.sentence_offsets[row + 1]
         return StoredDocument(
@@ -323,7 +321,7 @@ class TokenStore:
         )
 
     def locate(self, token_index: int) -> tuple[int, int]:
-        """Return where token number `token_index` of the store is: (document, offset in it).
+        """Return the place of token number `token_index` of the store: (document, offset in it).
 
         Two binary searches: over the record batches, then over the documents of one.
         """
@@ -345,7 +343,7 @@ class TokenStore:
         for shard in self.manifest["shards"]:
             _check_sum(self.path / shard["file"], shard["sha256"])
         _check_sum(self.path / UNIGRAM_COUNTS, self.manifest["unigram_counts_sha256"])
-        counts = np.zeros(0, np.int64)  # up to the highest id, whatever size the manifest tells
+        counts = np.zeros(0, np.int64)  # up to the highest id, regardless of the manifest's size
         documents = sentences = 0
         for chunk in self.chunks():
             ids = chunk.input_ids
@@ -388,11 +386,11 @@ class TokenStore:
 
 
 def _starts(sizes: Iterator[int]) -> list[int]:
-    """Return where each of consecutive pieces of these sizes starts."""
+    """Return the start of each of consecutive pieces of these sizes."""
     return list(itertools.accumulate(sizes, initial=0))[:-1]
 
 
-#: What the manifest must hold.
+#: The required contents of the manifest.
 _SHAPE: Shape = {
     "bertine_version": TEXT,
     "tokenizer_fingerprint": TEXT,
@@ -415,11 +413,10 @@ _SHAPE: Shape = {
 
 
 def _check_manifest(file: Path, manifest: dict[str, Any]) -> None:
-    """Refuse a manifest that is not as :func:`bertine.corpora.store_writer.write_manifest`
-    writes it.
+    """Refuse a manifest that :func:`bertine.corpora.store_writer.write_manifest` would not write.
 
     Raises:
-        BertineError: a value is missing or of another type, or a shard is no file of the folder.
+        BertineError: a value is missing or of another type, or a shard is not a file of the folder.
     """
     try:
         check_shape(manifest, _SHAPE, file)
@@ -441,10 +438,10 @@ def _check_manifest(file: Path, manifest: dict[str, Any]) -> None:
 
 
 def _check_chunk(chunk: Chunk, documents: int, tokens: int) -> None:
-    """Compare what a record batch says of itself with the manifest, tokens and marks left out.
+    """Compare the sizes and offsets of a record batch with the manifest, without tokens and marks.
 
     Raises:
-        ValueError: they differ, or an offset leads out of the batch.
+        ValueError: they differ, or an offset is outside the batch.
     """
     of_tokens, of_sentences, of_marks = (
         np.asarray(offsets)

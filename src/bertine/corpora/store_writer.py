@@ -1,4 +1,4 @@
-"""Writing the token store, streamed: memory holds one record batch and one open document."""
+"""Write the token store, streamed: memory holds one record batch and one open document."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def write_manifest(folder: Path, facts: dict[str, Any], counted: dict[str, Any])
 
     Args:
         folder: holds the shards and the frequencies of the ids.
-        facts: where the text came from; at least ``tokenizer_fingerprint``.
-        counted: what :meth:`StoreWriter.close` returns.
+        facts: the origin of the text; at least ``tokenizer_fingerprint``.
+        counted: the result of :meth:`StoreWriter.close`.
 
     Raises:
         BertineError: no document had a token.
@@ -55,14 +55,14 @@ def write_manifest(folder: Path, facts: dict[str, Any], counted: dict[str, Any])
 class StoreWriter:
     """A writer of documents into an existing folder; the caller makes the folder atomic.
 
-    Use it as a context manager, and call :meth:`close` when all is written.
+    Use it as a context manager, and call :meth:`close` when everything is written.
 
     Args:
-        folder: where ``tokens-*.arrow``, ``unigram_counts.npy`` and the manifest go.
+        folder: the folder of ``tokens-*.arrow``, ``unigram_counts.npy`` and the manifest.
         vocab_size: ids must be below it.
         record_batch_tokens: tokens gathered before a record batch is written. It bounds the
             memory used, except that a document is never divided.
-        shard_tokens: tokens after which a new shard is begun.
+        shard_tokens: number of tokens after which a new shard is begun.
 
     Attributes:
         num_documents, num_sentences, num_tokens: written so far.
@@ -107,7 +107,7 @@ class StoreWriter:
         return self
 
     def __exit__(self, kind: object, *error: object) -> None:
-        # After a failure (a full disk) closing may fail again; the folder is thrown away anyhow.
+        # After a failure (a full disk) closing may fail again; the folder is discarded in any case.
         try:
             self._close_shard()
         except Exception:
@@ -120,10 +120,10 @@ class StoreWriter:
         sentence_lengths: npt.NDArray[Any],
         document_ends: npt.NDArray[Any],
     ) -> None:
-        """Append sentences to the open document, ending it where `document_ends` say.
+        """Append sentences to the open document, which ends as given by `document_ends`.
 
         Args:
-            input_ids: integers [tokens], the sentences' ids one after the other.
+            input_ids: integers [tokens], the ids of all sentences in order.
             sentence_lengths: integers [sentences], in tokens; they add up to the tokens.
             document_ends: integers, ascending, each in [0, sentences]: the open document ends
                 before this sentence and the next begins.
@@ -134,7 +134,7 @@ class StoreWriter:
             raise ValueError(f"sentences of {lengths.sum()} tokens, but {input_ids.size} ids")
         if input_ids.size and not 0 <= input_ids.min() <= input_ids.max() < self.vocab_size:
             raise ValueError(f"ids {input_ids.min()}..{input_ids.max()} of {self.vocab_size}")
-        # One piece for most sentences, none for an empty one, several for an endless one.
+        # One piece for most sentences, none for an empty one, several for a very long one.
         pieces = -(-lengths // MAX_SENTENCE)
         if (pieces != 1).any():
             self.empty_sentences += int((pieces == 0).sum())
@@ -156,8 +156,8 @@ class StoreWriter:
             self._flush()
 
     def close(self) -> dict[str, Any]:
-        """End an open document, write what is left and the frequencies of the ids, and return
-        what was counted: the part of the manifest that a writer knows.
+        """End an open document, write the rest and the frequencies of the ids, and return the
+        counts for the manifest.
 
         There may be no shard at all, if no document had a token.
         """

@@ -181,8 +181,7 @@ def read_sentences(
             memory.
         columns: the places of words and tags.
         scheme: of the tags (:data:`~bertine.data.entities.SCHEMES`); None: detected. Tags of
-        entities
-            are converted to IOB2.
+            entities are converted to IOB2.
         format: ``"columns"`` or ``"jsonl"``; None: detected from the suffix and the first line. Not
             for Parquet.
         strict: refuse invalid UTF-8 and NUL bytes instead of repairing and counting them.

@@ -190,8 +190,7 @@ def read_span_splits(
 
     Args:
         data: a file, or a folder with a training and a validation file. For a file ``train….json``
-        in
-            SQuAD's format, ``dev….json`` (``val….json``, …) in the same folder is used.
+            in SQuAD's format, ``dev….json`` (``val….json``, …) in the same folder is used.
         official: accept only files in SQuAD's format.
         seed: the seed of the held-out part.
         known: the row numbers that are not held out.

@@ -81,16 +81,15 @@ class Table:
     Args:
         path: a file, plain or compressed (.gz, .zst, .xz), or ``-`` for stdin; or rows in memory.
         format: ``csv``, ``tsv``, ``jsonl`` or ``text``; by default detected from the suffix, and
-        for
-            other suffixes and stdin from the first line: a JSON object, or a header with `wanted`
-            or a usual column name, separated by ``;``, tab or ``,``. Anything else is plain text,
-            one text per line, in the column ``text``. JSON lines may be one list of objects.
-            Parquet is recognized by the suffix (.parquet, .pq); output in its layout is JSON lines.
+            for other suffixes and stdin from the first line: a JSON object, or a header with
+            `wanted` or a usual column name, separated by ``;``, tab or ``,``. Anything else is
+            plain text, one text per line, in the column ``text``. JSON lines may be one list of
+            objects. Parquet is recognized by the suffix (.parquet, .pq); output in its layout is
+            JSON lines.
         wanted: columns that must exist, except in plain text, which has only one. They also help
             to detect a header and its delimiter.
         quotes: whether ``"`` quotes cells; None means yes, but no for tab-separated files, unless
-        the
-            file can be read only with quotes.
+            the file can be read only with quotes.
         strict: refuse invalid UTF-8 and NUL bytes instead of repairing and counting them.
         header: the column names of a csv or tsv file whose first line is already a row.
         skip_damaged: leave out rows with the wrong number of cells, and count them.
@@ -372,8 +371,7 @@ class Table:
 
         Raises:
             BertineError: it is not an object, or lists are nested too deeply; in strict reading
-            also a
-                lone surrogate.
+                also a lone surrogate.
         """
         if not self._lines.damaged or (clean := mended(text)) == text:
             return TableRow(number, self._json_object(text, number))

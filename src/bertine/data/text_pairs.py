@@ -99,8 +99,7 @@ def find_pair_columns(
 
     Args:
         kind: the kind; None: two texts and a score are pairs with scores, two texts are pairs, a
-        text
-            and a label are texts with labels, and a single text is a plain text.
+            text and a label are texts with labels, and a single text is a plain text.
         text_columns: one or two.
         label_column: the column of the score or the label.
         negative_columns: None: all whose name begins with ``negative``.
@@ -220,8 +219,7 @@ class PairRows:
 
         Raises:
             BertineError: a column is missing or not recognized; the rows come from a pipe, which
-            can be
-                read only once.
+                can be read only once.
         """
         if not reads_again(self.source):
             raise BertineError(

@@ -213,7 +213,7 @@ class OptionGroup:
 
         Raises:
             TypeError: no source has an option: a forgotten option must not silently become its
-            default.
+                default.
         """
         for entry in fields(cls):
             if entry.name not in others:

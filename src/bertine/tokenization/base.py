@@ -153,8 +153,7 @@ class Template:
 
     Raises:
         ValueError: `single` does not have one text, `pair` does not have two, or the segments do
-        not
-            match the entries.
+            not match the entries.
     """
 
     single: tuple[int | None, ...]
@@ -307,9 +306,9 @@ class Kind(ABC):
         title: of the kind, for people.
         model: the name of its model in a tokenizer.json.
         vocabularies: groups of files, each of which makes a folder readable without a
-        tokenizer.json. suffix: the suffix of files with other names that are read as the first of
-        these; "": none. keeps_spaces: whether the space before a word belongs to the word's first
-        piece, so that the
+            tokenizer.json.
+        suffix: the suffix of files with other names that are read as the first of these; "": none.
+        keeps_spaces: whether the space before a word belongs to the word's first piece, so that the
             first word of a text has other pieces than in the middle of a text.
         backend: the object of the `tokenizers` library; not to be changed.
         special: the special tokens.
@@ -356,7 +355,7 @@ class Kind(ABC):
             file: its path, for messages.
             value: its contents; may be changed.
             config: the contents of the tokenizer_config.json in the same folder, which takes
-            precedence.
+                precedence.
 
         Raises:
             BertineError: it is not of this kind, or something in it cannot be used.

@@ -231,7 +231,7 @@ class CorpusStats(Fixes):
         skipped_files: number of files in the given folders that have no known format.
         first_skipped: the first of them, at most ten.
         twice: number of documents with text that was encoded twice, one such word, and its
-        original.
+            original.
     """
 
     files: int = 0
@@ -377,7 +377,7 @@ class Corpus:
 
         Raises:
             BertineError: `text_column` is given for plain text only, or `quotes` without csv or
-            tsv.
+                tsv.
         """
         kinds = {format_of(file) or "plain" for file in self.files}
         if self.text_column is not None and kinds == {"plain"}:

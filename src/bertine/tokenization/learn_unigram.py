@@ -78,8 +78,7 @@ class Texts:
 
         Args:
             shorter: at each position the hash of one character less, which is replaced by the new
-            one if
-                there is one; begin with zeros.
+                one if there is one; begin with zeros.
         """
         places = np.flatnonzero(self.left >= length)
         added = self.characters[places + length - 1].astype(np.uint64)
@@ -221,8 +220,7 @@ def estimate(
         texts: distinct texts, each of at most :data:`LONGEST_TEXT` characters.
         counts: the count of each.
         size: number of pieces, including all single characters; fewer are returned if the texts
-        have
-            no more.
+            have no more.
         least: least count of a piece of several characters.
 
     Returns:

@@ -158,8 +158,7 @@ class Encoding:
         token_type_ids: T times 0 (up to the special tokens after the text) or 1 (from the pair's
             first piece on).
         offsets: T pairs (begin, end) of character positions of each token in the text (in the pair
-        if
-            the type is 1), end exclusive; (0, 0) for the special tokens added.
+            if the type is 1), end exclusive; (0, 0) for the special tokens added.
         special_tokens_mask: T times 1 for the special tokens added, else 0.
         num_truncated: pieces cut off to fit `max_length`.
     """
@@ -280,8 +279,8 @@ class Tokenizer:
 
         Raises:
             BertineError: nothing can be read, it is not a tokenizer of a known kind, it splits
-            words with
-                a program of its own, a token is duplicated, or a special token is missing.
+                words with a program of its own, a token is duplicated, or a special token is
+                missing.
         """
         return cls(*read(locate(path)))
 
@@ -345,8 +344,7 @@ class Tokenizer:
         Args:
             index: the id of the piece.
             begins_text: the piece is the first one of a text. If spaces belong to pieces, it has
-            none,
-                so that it would look like the continuation of a word.
+                none, so that it would look like the continuation of a word.
         """
         name = self.names[index]
         return bare(name) if begins_text and self.keeps_spaces else name
@@ -486,7 +484,7 @@ class Tokenizer:
             texts: N texts.
             pairs: None, or the second texts of the N pairs.
             max_length: most tokens including special tokens, at least room for these. None: no
-            limit.
+                limit.
 
         Raises:
             BertineError: `max_length` has no room for the special tokens.

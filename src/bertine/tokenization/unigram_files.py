@@ -429,8 +429,8 @@ class Publication:
         after: pieces that get the last ids if the file lacks them.
         comma: subtracted from the score of a piece that ends in a digit and a comma.
         cleans: whether text is prepared as for ALBERT, in addition to sentencepiece's
-        normalization. lowercase: whether text is lower-cased if no setting says so; None: no
-        setting is read.
+            normalization.
+        lowercase: whether text is lower-cased if no setting says so; None: no setting is read.
     """
 
     layout: Layout

@@ -60,8 +60,7 @@ class VocabReport(Shown):
         seconds: time taken.
         base_size: tokens of the vocabulary that was extended; 0 if none was.
         full_size: tokens of a vocabulary whose alphabet covers 99.99% of the text; 0 if this one
-        does,
-            or the alphabet was limited.
+            does, or the alphabet was limited.
         kind: the kind of the tokenizer. The alphabet of "byte-bpe" is always the 256 bytes.
     """
 

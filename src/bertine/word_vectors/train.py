@@ -294,9 +294,8 @@ def word2vec(
 
     Raises:
         BertineError: the corpus has an error; too few words are frequent enough; the learning rate
-        is
-            too high; `out` is a folder of something else; with `resume`, the stopped run had other
-            settings or another text.
+            is too high; `out` is a folder of something else; with `resume`, the stopped run had
+            other settings or another text.
     """
     out = Path(out)
     check_target(out)

@@ -234,8 +234,7 @@ class WordVectors(Shown):
 
         Raises:
             BertineError: `path` holds something else, the format cannot represent a word, or it
-            cannot be
-                written.
+                cannot be written.
         """
         check_target(path)
         if file_format(path) is not None and not Path(path).is_dir():
