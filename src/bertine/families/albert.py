@@ -1,5 +1,8 @@
-"""ALBERT (Lan et al. 2019, arXiv 1909.11942): BERT with narrow embeddings, layers that share their
-weights, and the order of two sentences in place of the next one (section 3.1)."""
+"""Define ALBERT: narrow embeddings, layers that share weights, and sentence-order prediction.
+
+ALBERT (Lan et al. 2019, arXiv 1909.11942, section 3.1) is BERT with these; it predicts the order of
+two sentences instead of the next one.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from bertine.models.heads import HEADS, HeadKind
 from bertine.models.layers import init_weights
 from bertine.models.names import HeadNames, WeightNames
 
-#: ``shared_across_groups`` → the parts of a layer that all groups have in common.
+#: ``shared_across_groups`` → the parts of a layer that all groups share.
 _SHARED: Mapping[str, tuple[str, ...]] = {
     "nothing": (),
     "attention": ("attention", "attention_norm"),
@@ -30,7 +33,7 @@ _SHARED: Mapping[str, tuple[str, ...]] = {
 
 
 class SopHead(nn.Module):
-    """The sentence-order head, on the pooled output: dropout, linear (transformers,
+    """The sentence-order head on the pooled output: dropout, linear (transformers,
     ``AlbertSOPHead``); label 0 is "in order", 1 is "swapped"."""
 
     def __init__(self, config: Config) -> None:
@@ -41,7 +44,7 @@ class SopHead(nn.Module):
         init_weights(self, config.initializer_range)
 
     def forward(self, pooled: Tensor) -> Tensor:
-        """pooled [B, H]. Returns logits [B, 2]."""
+        """Map pooled [B, H] to logits [B, 2]."""
         return self.out(self.dropout(pooled))
 
 
@@ -49,21 +52,21 @@ class SopHead(nn.Module):
 class AlbertConfig(Config):
     """Sizes and rates of an ALBERT (table 1 of the paper; defaults are albert-base, version 2).
 
-    The layers stand in groups. A token goes ``num_hidden_layers`` times through a group, the first
-    groups first and each about as often as another; a group has ``inner_group_num`` layers. One
-    group shares all weights, as many groups as layers share none (the paper's table 4).
+    The layers form groups. A token passes ``num_hidden_layers`` times through a group: the first
+    groups first, and each about equally often. A group has ``inner_group_num`` layers. One group
+    shares all weights; as many groups as layers share none (the paper's table 4).
 
     Attributes:
-        embedding_size: the width E of the embeddings, which a linear layer makes as wide as the
-            states.
+        embedding_size: the width E of the embeddings, which a linear layer maps to the width of
+            the states.
         num_hidden_groups: groups of layers with weights of their own.
         inner_group_num: layers of a group.
-        shared_across_groups: what all groups have in common: nothing, or of each layer the
-            attention or the feed-forward part, with its norm (table 4 again). The key is ours:
-            files for transformers, which does not know it, hold the weights once for each group.
+        shared_across_groups: what all groups share: nothing, or the attention or the feed-forward
+            part of each layer, with its norm (table 4 again). Only Bertine has this key:
+            transformers does not know it, so files for it hold the weights once for each group.
 
     Raises:
-        BertineError: also where groups are more than layers, or the shared part is not known.
+        BertineError: also if there are more groups than layers, or the shared part is unknown.
     """
 
     model_type: ClassVar[str] = "albert"
@@ -72,7 +75,7 @@ class AlbertConfig(Config):
         # There to compare the two exercises (table 5); transformers does not have it.
         "nsp": replace(HEADS["nsp"], published=False),
         "mlm": HEADS["mlm"],
-        # transformers has it beside the MLM head alone.
+        # transformers has it only together with the MLM head.
         "sop": HeadKind(
             *("pooled", lambda config, _: SopHead(config), "SOP head"),
             suffix="ForSentenceOrderPrediction",
@@ -111,7 +114,7 @@ class AlbertConfig(Config):
             )
 
     def with_layers(self, count: int) -> Self:
-        """Return a copy with so many layers, in no more groups than these."""
+        """Return a copy with `count` layers, in at most as many groups."""
         groups = min(count, self.num_hidden_groups)
         return self.replace(num_hidden_layers=count, num_hidden_groups=groups)
 
@@ -121,7 +124,7 @@ class AlbertConfig(Config):
 
     @property
     def projects_embeddings(self) -> bool:
-        """True: transformers has the linear layer also where E is H."""
+        """True: transformers has the linear layer even if E is H."""
         return True
 
     @property
@@ -133,9 +136,9 @@ class AlbertConfig(Config):
 
     @property
     def passes(self) -> Sequence[int]:
-        """At the i-th time the layers of the group ``int(i / (layers / groups))``, as transformers
-        has it. The published code's ``int(i / layers * groups)`` is the same but for some numbers
-        of groups of which no model is published, such as 14 of 18 layers, or 22 of 22."""
+        """The i-th pass uses the group ``int(i / (layers / groups))``, as in transformers. The
+        published code's ``int(i / layers * groups)`` differs only for a few numbers of groups that
+        no published model has, such as 14 of 18 layers, or 22 of 22."""
         inner, share = self.inner_group_num, self.num_hidden_layers / self.num_hidden_groups
         return [
             int(time / share) * inner + number
@@ -153,7 +156,7 @@ class AlbertConfig(Config):
         }
 
     def with_layer_on_top(self) -> AlbertConfig:
-        """Return the config of a model with one layer more, which shares with no other."""
+        """Return the config of a model with one more layer, which shares no weights."""
         layers = len(self.passes) + 1
         return self.replace(
             num_hidden_layers=layers,
@@ -174,8 +177,8 @@ class AlbertConfig(Config):
         return super().num_parameters - tied * parts[self.shared_across_groups]
 
     def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """Tell whether a model with these heads gets a pooler: a bare encoder and those whose heads
-        read it; published models that fill masks, tag or find spans have none."""
+        """Return whether a model with these heads gets a pooler: a bare encoder and heads that read
+        it do; published models that fill masks, tag or find spans do not."""
         names = set(heads)
         return not names or any(self.heads[name].reads == "pooled" for name in names)
 
@@ -202,8 +205,8 @@ PRESETS: Mapping[str, AlbertConfig] = {
 }
 
 
-# ALBERT as Google's program writes it (google-research/albert: ``modeling.py``,
-# ``run_pretraining.py``, ``classifier_utils.py``, ``squad_utils.py``).
+# Google's format: names of weights and keys of the configuration (google-research/albert:
+# ``modeling.py``, ``run_pretraining.py``, ``classifier_utils.py``, ``squad_utils.py``).
 
 _BLOCK = "bert/encoder/transformer/group_{}/inner_group_{}"
 _BLOCK_HERE = "encoder.albert_layer_groups.{}.albert_layers.{}"
@@ -245,7 +248,7 @@ ALBERT_VARIABLES = Variables(
 )
 
 
-# ALBERT as transformers writes it: names of weights, keys of ``config.json``.
+# transformers' format: names of weights and keys of ``config.json``.
 
 FAMILY = Family(
     config=AlbertConfig,

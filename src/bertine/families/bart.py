@@ -1,4 +1,4 @@
-"""BART (Lewis et al. 2019, arXiv 1910.13461): its sizes and its heads."""
+"""Define BART (Lewis et al. 2019, arXiv 1910.13461): its head, its config, its published sizes."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from bertine.models.heads import HEADS, PAIR_CLASSIFIER, VECTOR_CLASSIFIER, Head
 from bertine.models.names import HeadNames, LayerRows, LayerStack, WeightNames
 from bertine.options.inference import DecodingOptions
 
-# The head of a decoder that writes.
+# Head: the decoder's scores of the next token.
 #
 # Shape legend: P places, H hidden size, V vocabulary size.
 
 
 class Seq2SeqLmHead(nn.Module):
-    """The word embeddings as decoder, and a constant for each word: 0 in all published files
-    (transformers, ``final_logits_bias``).
+    """The word embeddings as decoder, and a constant for each word, which is 0 in all published
+    files (transformers, ``final_logits_bias``).
 
     Attributes:
-        vocabulary_tensors: what has a place for each word, and the dimension of it.
+        vocabulary_tensors: the tensors with a place for each word, and their dimension for words.
     """
 
     vocabulary_tensors: ClassVar[Mapping[str, int]] = {"final_logits_bias": 1}
@@ -49,7 +49,7 @@ class Seq2SeqLmHead(nn.Module):
         self.final_logits_bias.zero_()
 
     def forward(self, hidden: Tensor, decoder_weight: Tensor) -> Tensor:
-        """hidden [P, H], decoder_weight [V, H]. Returns logits [P, V]."""
+        """Map hidden [P, H] and decoder_weight [V, H] to logits [P, V]."""
         logits = F.linear(hidden, decoder_weight)
         return logits + self.final_logits_bias.to(logits.dtype)
 
@@ -58,24 +58,23 @@ class Seq2SeqLmHead(nn.Module):
 class BartConfig(Config):
     """Sizes and rates of a BART (section 2.1 of the paper; defaults are bart-large).
 
-    BERT's layers in the encoder, and in the decoder the same with attention to the encoder's last
-    states in the middle; one matrix of word embeddings for both. A task over whole inputs reads
+    The encoder has BERT's layers; the decoder has the same with attention to the encoder's last
+    states in the middle; both share one matrix of word embeddings. A task on whole inputs reads
     the decoder's state at the last end of a text (section 3.1). The fields without a prefix are the
     encoder's.
 
     Attributes:
-        activation_dropout: behind the activation of each feed-forward.
+        activation_dropout: after the activation of each feed-forward.
         decoder_layers, decoder_attention_heads, decoder_ffn_dim: of the decoder.
-        bos_token_id, eos_token_id: what texts begin and end with.
+        bos_token_id, eos_token_id: the first and the last token of a text.
         decoder_start_token_id: what the decoder reads before the first token of a text.
-        forced_bos_token_id: what a text that is written begins with in any case; None: what the
-            model says.
-        forced_eos_token_id: what a text as long as it may be ends with in any case; None: what the
-            model says.
+        forced_bos_token_id: the first token of every written text; None: the model chooses.
+        forced_eos_token_id: the last token of a written text of the greatest length; None: the
+            model chooses.
 
     Raises:
-        BertineError: besides what every config refuses, heads that do not divide the width in the
-            decoder, or the id of a special token that is not in the vocabulary.
+        BertineError: besides what every config refuses, decoder heads that do not divide the
+            width, or the id of a special token that is not in the vocabulary.
     """
 
     model_type: ClassVar[str] = "bart"
@@ -147,7 +146,7 @@ class BartConfig(Config):
 
     @property
     def num_segments(self) -> int:
-        """Two: their separators tell the texts of a pair apart."""
+        """Two: separators mark the two texts of a pair."""
         return 2
 
     @property
@@ -161,8 +160,8 @@ class BartConfig(Config):
 
     @property
     def num_parameters(self) -> int:
-        """Count the weights by their formula; positions have two rows more than there are places
-        (fairseq, ``LearnedPositionalEmbedding``)."""
+        """The number of weights, by formula; the table of positions has two extra rows (fairseq,
+        ``LearnedPositionalEmbedding``)."""
         width = self.hidden_size
         attention, norm = 4 * (width * width + width), 2 * width
         tables = (self.vocab_size + 2 * (self.max_position_embeddings + 2)) * width + 2 * norm
@@ -179,14 +178,14 @@ class BartConfig(Config):
         return self.forced_bos_token_id, self.forced_eos_token_id
 
     def of_decoder(self) -> Self:
-        """Return the config of an encoder with the sizes of the decoder."""
+        """Return the config of an encoder of the decoder's size."""
         return self.replace(
             num_attention_heads=self.decoder_attention_heads,
             intermediate_size=self.decoder_ffn_dim,
         )
 
     def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """Return False: what is pooled has no weights."""
+        """Return False: pooling has no weights."""
         return False
 
     def new_backbone(self, pooler: bool) -> BartBackbone:
@@ -227,8 +226,8 @@ def _sizes(layers: int, hidden_size: int, vocab_size: int = 50265) -> BartConfig
     )
 
 
-#: Preset → architecture: the published ones (section 2.1), of which the smaller one has 12 heads of
-#: 64 and the larger one 16, and three of ours, as wide as bert-tiny, -mini and -small and with as
+#: Preset → architecture: the published ones (section 2.1; the smaller one has 12 heads of 64, the
+#: larger one 16), and three of Bertine's own, as wide as bert-tiny, -mini and -small and with as
 #: many layers, half of them in the decoder, for a vocabulary as large as BERT's.
 PRESETS: Mapping[str, BartConfig] = {
     "bart-base": _sizes(6, 768).replace(activation_dropout=0.1),
@@ -239,12 +238,12 @@ PRESETS: Mapping[str, BartConfig] = {
 }
 
 
-# ``generation_config.json``: how texts are written, for ``generate`` of transformers, which
-# without it stops at 20 tokens and follows one text alone.
+# Generation settings: ``generation_config.json`` sets how ``generate`` of transformers writes
+# texts. Without it, transformers stops at 20 tokens and follows only one text.
 
 #: The name of the file.
 GENERATION_CONFIG = "generation_config.json"
-#: The tokens that texts are forced to begin and to end with.
+#: The keys of the tokens that begin and end every text.
 FORCED = ("forced_bos_token_id", "forced_eos_token_id")
 
 
@@ -256,19 +255,19 @@ def generation_config(
     separator: int | None,
     special: Collection[int],
 ) -> Mapping[str, Any]:
-    """Return what lets a model that writes texts answer there as here: as it was fine-tuned to, or
-    as ``bertine generate`` does where nothing else is said.
+    """Return settings with which transformers writes the same texts as Bertine: those of the
+    fine-tuning, or else the defaults of ``bertine generate``.
 
     Args:
         config: of the model.
-        task: that it was trained to do.
+        task: that it was trained for.
         pieces: of its tokenizer; a model may have more rows.
-        separator: the id that ends a text in running text; None: none does.
+        separator: the id that ends a text in running text; None: there is none.
         special: ids of special tokens.
     """
     choosing, never = DecodingOptions(), set(range(pieces, config.vocab_size))
     if task is not None and task.name == "seq2seq":
-        never = set()  # they are left out of the text
+        never = set()  # special tokens are left out of the text
         choosing = DecodingOptions(
             max_new_tokens=task.setting("max_target_length", 64),
             beams=task.setting("beams", choosing.beams),
@@ -292,10 +291,10 @@ def generation_config(
             "decoder_start_token_id": config.decoder_start_token_id,
             "eos_token_id": _one_or_list(last, config.eos_token_id),
             **dict(zip(FORCED, (first, last), strict=True)),
-            # The token that the decoder begins with counts there.
+            # There the start token of the decoder counts too.
             "max_length": 1 + choosing.max_new_tokens,
         }
-    else:  # a prompt is gone on with
+    else:  # the model continues a prompt
         never |= {*special} - {separator}
         values |= {"eos_token_id": separator, "max_new_tokens": choosing.max_new_tokens}
     if never:
@@ -304,14 +303,14 @@ def generation_config(
 
 
 def _one_or_list(*ids: int | None) -> int | list[int]:
-    """Return the ids that are there, each once; one by itself."""
+    """Return the ids that are not None, each once; a single id without a list."""
     known = list(dict.fromkeys(token for token in ids if token is not None))
     return known[0] if len(known) == 1 else known
 
 
-# BART as transformers writes it: names of weights, keys of ``config.json``.
+# transformers' format: names of weights and keys of ``config.json``.
 
-#: The halves of a layer that both sides have.
+#: The layers that both sides have.
 _ATTENTION: LayerRows = (
     ("attention.qkv", ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")),
     ("attention.out", ("self_attn.out_proj",)),
@@ -331,8 +330,8 @@ _CROSS: LayerRows = (
 
 
 def _flat(path: Path, values: dict[str, Any]) -> dict[str, Any]:
-    """Take the older name of a rate for the one of now, where only that is there, and the tokens
-    that texts are forced to begin and to end with from where transformers looks first."""
+    """Rename the older key of a rate where only that is there, and take the tokens that begin and
+    end every text from where transformers looks first."""
     flat = dict(values)
     beside = path.with_name(GENERATION_CONFIG)
     if beside.is_file():
@@ -423,7 +422,7 @@ FAMILY = Family(
             "initializer_range": "init_std",
         },
         absent=frozenset({"type_vocab_size", "layer_norm_eps"}),
-        # The first is that of the encoder, under the name that all types have.
+        # The first is the encoder's, under the name that all types have.
         ignored=frozenset({"num_hidden_layers", "classif_dropout"}),
         flatten=_flat,
     ),

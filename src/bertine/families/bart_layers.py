@@ -1,5 +1,6 @@
-"""The encoder and the decoder of a BART as one backbone (Lewis et al. 2019, section 2.1; fairseq,
-``TransformerModel``).
+"""Build BART's layers, its encoder and decoder as one backbone, and its text writer.
+
+The architecture is that of Lewis et al. 2019, section 2.1 (fairseq, ``TransformerModel``).
 
 Shape legend: B sequences, S tokens of the longest that is read, T of the longest that the decoder
 reads, H hidden size, N rows that are computed.
@@ -33,11 +34,11 @@ if TYPE_CHECKING:
     from bertine.families.bart import BartConfig
 
 
-# The layers of a BART: BERT's, with dropout inside the feed-forward, and in the decoder attention
-# to another text (Vaswani et al. 2017, section 3.2.3; fairseq, ``TransformerDecoderLayer``).
+# Layers: BERT's, with dropout inside the feed-forward; the decoder's have attention to another text
+# too (Vaswani et al. 2017, section 3.2.3; fairseq, ``TransformerDecoderLayer``).
 #
-# Shape legend: B sequences, T tokens of the longest, S tokens of the longest that is looked at, H
-# hidden size, A attention heads, D = H / A; N rows that are computed, M of the text looked at.
+# Shape legend: B sequences, T tokens of the longest, S tokens of the longest that is attended to, H
+# hidden size, A attention heads, D = H / A; N rows that are computed, M of the text attended to.
 
 
 class BartLayer(EncoderLayer):
@@ -48,16 +49,16 @@ class BartLayer(EncoderLayer):
         self.inner_dropout = StreamDropout(config.activation_dropout)
 
     def forward(self, x: Tensor, layout: RowLayout, *around: object) -> Tensor:
-        """x [N, H]. Returns [N, H]."""
+        """Map x [N, H] to [N, H]."""
         return self.fed_forward(self.attended(x, layout))
 
     def attended(self, x: Tensor, layout: RowLayout) -> Tensor:
-        """Compute the first half, the text's attention to itself: x [N, H] → [N, H]."""
+        """Compute the first half, self-attention: x [N, H] → [N, H]."""
         mixed = self.attention(x, layout)
         return self.closed(mixed, x, self.attention_norm)
 
     def fed_forward(self, x: Tensor) -> Tensor:
-        """Compute the feed-forward of x [N, H]: [N, H]."""
+        """Compute the second half, the feed-forward: x [N, H] → [N, H]."""
         inner = self.up(x)
         if self.training and self.inner_dropout.p > 0.0:
             inner = self.down(self.inner_dropout(self.act(inner)))
@@ -66,15 +67,15 @@ class BartLayer(EncoderLayer):
         return self.closed(inner, x, self.output_norm)
 
     def closed(self, part: Tensor, x: Tensor, norm: nn.Module) -> Tensor:
-        """Add what a part of the layer gave, with dropout, to what it read; and the norm: [N, H]
-        each."""
+        """Add `part`, the output of a part of the layer, with dropout, to its input x, and apply
+        the norm: [N, H] each."""
         x = dropout_add(part, x, self.dropout, self.training)
         normed: Tensor = norm(x).to(x.dtype)
         return normed
 
 
 class CrossAttention(nn.Module):
-    """Multi-head attention of one text to another, with one product for keys and values together.
+    """Multi-head attention from one text to another; keys and values are one product.
 
     ``kv.weight`` is [2H, H]: the rows of the key, then the value projection.
     """
@@ -89,8 +90,8 @@ class CrossAttention(nn.Module):
         self.out = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, x: Tensor, layout: RowLayout, memory: Tensor, there: RowLayout) -> Tensor:
-        """Let x [N, H] look at `memory` [M, H], whose layout is `there`. Returns [N, H], before
-        the output's dropout."""
+        """Attend from x [N, H] to `memory` [M, H], whose layout is `there`: [N, H], before the
+        output's dropout."""
         q = self._by_head(layout.pad(self.q(x)))
         keys, values = self.keys_and_values(memory, there)
         p = self.dropout if self.training else 0.0
@@ -100,14 +101,14 @@ class CrossAttention(nn.Module):
         return out
 
     def queries(self, x: Tensor) -> Tensor:
-        """x [B, T, H]. Returns [B, A, T, D]."""
+        """Map x [B, T, H] to [B, A, T, D]."""
         return self._by_head(self.q(x))
 
     def _by_head(self, q: Tensor) -> Tensor:
         return q.view(*q.shape[:2], self.heads, self.head_size).transpose(1, 2)
 
     def keys_and_values(self, memory: Tensor, there: RowLayout) -> tuple[Tensor, Tensor]:
-        """Compute what is looked at of `memory` [M, H]: two of [B, A, S, D]."""
+        """Compute keys and values of `memory` [M, H]: two of [B, A, S, D]."""
         b, s = there.sequences, there.length
         kv = there.pad(self.kv(memory)).view(b, s, 2, self.heads, self.head_size)
         keys, values = kv.permute(2, 0, 3, 1, 4)
@@ -115,7 +116,7 @@ class CrossAttention(nn.Module):
 
 
 class DecoderLayer(BartLayer):
-    """A layer of the decoder: the written text looks at itself, then at the text that was read."""
+    """A layer of the decoder: the written text attends to itself, then to the read text."""
 
     def __init__(self, config: BartConfig) -> None:
         super().__init__(config)
@@ -123,8 +124,8 @@ class DecoderLayer(BartLayer):
         self.cross_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
     def forward(self, x: Tensor, layout: RowLayout, *around: object) -> Tensor:
-        """x [N, H]; `around` is the last states [M, H] of the text that was read, and their
-        layout. Returns [N, H]."""
+        """Map x [N, H] to [N, H]; `around` is the last states [M, H] of the text that was read, and
+        their layout."""
         memory, there = around
         assert isinstance(memory, Tensor)
         assert isinstance(there, RowLayout)
@@ -133,20 +134,20 @@ class DecoderLayer(BartLayer):
         return self.fed_forward(x)
 
 
-# A BART writing: the text that was read is encoded once, and of what is written each token is
-# read once; keys and values of both are kept.
+# Writing: the text to read is encoded once, and each written token is read once; keys and values of
+# both are kept.
 #
-# Shape legend: N texts, R rows, S tokens of the longest text, T tokens that are read now, K
-# tokens that are kept, A attention heads, D size of a head, H hidden size, V vocabulary size.
+# Shape legend: N texts, R rows, S tokens of the longest text, T tokens that are read now, K tokens
+# that are kept, A attention heads, D size of a head, H hidden size, V vocabulary size.
 
 
 class Seq2SeqWriter:
-    """What scores the next tokens of rows (:class:`bertine.models.generation.NextTokens`), each of
+    """Scorer of the next tokens of rows (:class:`bertine.models.generation.NextTokens`), each of
     which answers one of the texts that were read.
 
     Args:
         backbone: in evaluation mode.
-        scores: turns states [R, H] into those of the vocabulary, [R, V].
+        scores: maps states [R, H] to scores of the vocabulary, [R, V].
         texts: ids of N texts, at least one token each.
     """
 
@@ -165,29 +166,29 @@ class Seq2SeqWriter:
         mask = None if bool(real.all()) else real.to(device)
         memory, layout = backbone.encode_text(ids.to(device), mask)
         self._layers: list[DecoderLayer] = []
-        #: Of each layer, what of the texts is looked at: keys and values [R, A, S, D].
+        #: Of each layer, the keys and values of the texts, [R, A, S, D].
         self._there: list[tuple[Tensor, Tensor]] = []
         for layer in backbone.decoder_layers:
             assert isinstance(layer, DecoderLayer)
             self._layers.append(layer)
             self._there.append(layer.cross.keys_and_values(memory, layout))
-        #: [R, 1, 1, S], what is added to the scores of attention to the texts; None: nothing.
+        #: [R, 1, 1, S], added to the scores of attention to the texts; None: nothing.
         self._bias = layout.bias
         self._kept = [KeyValues() for _ in self._layers]
         self._count, self._read_so_far = len(texts), 0
 
     def start(self, prompts: Sequence[Sequence[int]]) -> Tensor:
-        """Read what the decoder begins with; see :class:`bertine.models.generation.NextTokens`.
+        """Read the first tokens of the decoder; see :class:`bertine.models.generation.NextTokens`.
 
         Raises:
-            ValueError: the beginnings are not of one length, or not as many as the texts.
+            ValueError: the prompts differ in length, or are not as many as the texts.
         """
         if len(prompts) != self._count or len({len(prompt) for prompt in prompts}) != 1:
             raise ValueError("a decoder begins with as many tokens for each text")
         return self._read(torch.tensor(prompts, device=self._backbone.word_weights.device))
 
     def advance(self, rows: Tensor, tokens: Tensor) -> Tensor:
-        """Go on with chosen rows; see :class:`bertine.models.generation.NextTokens`."""
+        """Continue chosen rows; see :class:`bertine.models.generation.NextTokens`."""
         if not same_rows(rows, self._count):
             for kept in self._kept:
                 kept.choose(rows)
@@ -201,7 +202,7 @@ class Seq2SeqWriter:
         return self._read(tokens[:, None])
 
     def _read(self, ids: Tensor) -> Tensor:
-        """Read tokens [R, T] behind those that are kept; the scores behind the last."""
+        """Read tokens [R, T] after those that are kept; return the scores after the last."""
         r, t = ids.shape
         backbone, layout = self._backbone, RowLayout(r, t)
         words = backbone.embeddings.words(ids, layout)
@@ -226,18 +227,18 @@ class Seq2SeqWriter:
 
 
 def _joined(mixed: Tensor) -> Tensor:
-    """Put the heads of [R, A, T, D] side by side: [R * T, H]."""
+    """Concatenate the heads of [R, A, T, D]: [R * T, H]."""
     return mixed.transpose(1, 2).reshape(mixed.shape[0] * mixed.shape[2], -1)
 
 
-#: Rows of the position embeddings before that of the first place, which nothing reads (fairseq,
+#: Rows of the position embeddings before that of the first position, which are never read (fairseq,
 #: ``padding_idx + 1``).
 OFFSET = 2
 
 
 class PlacedWords(nn.Module):
-    """Position embeddings, layer norm and dropout over the vectors of words. Positions count the
-    places of a sequence."""
+    """Position embeddings, layer norm and dropout over word vectors. Positions count the places of
+    a sequence."""
 
     def __init__(self, config: BartConfig) -> None:
         super().__init__()
@@ -247,8 +248,8 @@ class PlacedWords(nn.Module):
         self.dropout = StreamDropout(config.hidden_dropout_prob)
 
     def placed(self, words: Tensor, layout: RowLayout, first: int = 0) -> Tensor:
-        """Return what the first layer reads of the vectors of words [N, H], those at the places of
-        `layout`; the first place of a sequence counts as `first`."""
+        """Return the first layer's input for the word vectors [N, H] at the places of `layout`; the
+        first place of a sequence has the position `first`."""
         begin, table = OFFSET + first, self.position_embeddings.weight
         if layout.real is None:
             length, width = layout.length, words.shape[-1]
@@ -263,7 +264,7 @@ class PlacedWords(nn.Module):
 
 
 class BartEmbeddings(PlacedWords):
-    """What stands before the encoder, with the word embeddings of both."""
+    """The encoder's embeddings, with the word embeddings of both sides."""
 
     def __init__(self, config: BartConfig) -> None:
         super().__init__(config)
@@ -277,14 +278,14 @@ class BartEmbeddings(PlacedWords):
 
 
 class BartBackbone(Backbone):
-    """An encoder, and a decoder that reads a text of its own: unless it is given one, the same text
+    """An encoder and a decoder. Unless it gets a text of its own, the decoder reads the same text
     with the start token before it and without its last token, so that its states are those of
-    tokens that know the whole text and guess themselves (section 3.1).
+    tokens that know the whole text and predict themselves (section 3.1).
 
-    The states are the decoder's, ``hidden_states`` the encoder's embeddings and layers and then the
-    decoder's layers. What is pooled is the decoder's state at the last end of a text. As in the
-    published code, the decoder looks at what stands before a token whether it is padding or not:
-    padding belongs behind a text.
+    The states are the decoder's. ``hidden_states`` are the encoder's embeddings and layers, then
+    the decoder's layers. The pooled output is the decoder's state at the last end of a text. As in
+    the published code, the decoder attends to everything before a token, even padding: padding
+    belongs after a text.
     """
 
     config: BartConfig
@@ -328,7 +329,7 @@ class BartBackbone(Backbone):
         """Encode a batch, and decode it; see :class:`bertine.models.encoder.Backbone`.
 
         Args:
-            target: what the decoder reads, with a mask or without; None: the text itself.
+            target: ids that the decoder reads, with a mask or without; None: the text itself.
 
         Raises:
             ValueError: `word_vectors` for a batch with padding, or with a `target`.
@@ -372,7 +373,7 @@ class BartBackbone(Backbone):
         b, t = input_ids.shape
         dtype = self.word_weights.dtype
         lowest = torch.finfo(dtype).min
-        # Not minus infinity: a runtime may compute a row of nothing but padding, and 0 / 0.
+        # Not minus infinity: a runtime may compute a row of only padding, which would be 0 / 0.
         hidden = (1.0 - attention_mask.to(dtype))[:, None, None, :] * lowest
         layout = RowLayout(b, t, bias=hidden)
         places = torch.arange(t, device=input_ids.device)
@@ -388,7 +389,7 @@ class BartBackbone(Backbone):
     def writer(
         self, scores: Callable[[Tensor], Tensor], texts: Sequence[Sequence[int]]
     ) -> tuple[Seq2SeqWriter, Sequence[Sequence[int]]]:
-        """Make what answers `texts`, each from the start token on; see
+        """Return a writer that answers `texts`, each from the start token on; see
         :class:`bertine.models.encoder.Backbone`."""
         start = [self.config.decoder_start_token_id]
         return Seq2SeqWriter(self, scores, texts), [start] * len(texts)
@@ -396,17 +397,17 @@ class BartBackbone(Backbone):
     def encode_text(
         self, input_ids: Tensor, attention_mask: Tensor | None
     ) -> tuple[Tensor, RowLayout]:
-        """Run the encoder alone, on ids [B, S]: its last states, [N, H], and their layout."""
+        """Run only the encoder on ids [B, S]: its last states, [N, H], and their layout."""
         layout = layout_of(input_ids, attention_mask, None, self.word_weights.dtype)
         return self._read(self.embeddings.words(input_ids, layout), layout)[-1], layout
 
     def shifted(self, input_ids: Tensor) -> Tensor:
-        """Return ids [B, T] one place later, behind the start token."""
+        """Return ids [B, T] shifted by one place, after the start token."""
         first = torch.arange(input_ids.shape[1], device=input_ids.device) == 0
         return input_ids.roll(1, 1).masked_fill(first, self.config.decoder_start_token_id)
 
     def _read(self, words: Tensor, layout: RowLayout) -> list[Tensor]:
-        """Run the encoder: what its first layer reads and the outputs of all, [N, H] each."""
+        """Run the encoder: the first layer's input and the outputs of all layers, [N, H] each."""
         states = [self.embeddings.placed(words, layout)]
         for layer in self.encoder_layers:
             states.append(layer(states[-1], layout))
@@ -425,8 +426,8 @@ class BartBackbone(Backbone):
         return layout.pad(x), states
 
     def _layout_of_decoder(self, ids: Tensor, mask: Tensor | None, dtype: torch.dtype) -> RowLayout:
-        """Say which rows of the decoder are computed. It looks at all that stands before a token,
-        so padding there is computed too."""
+        """Choose the rows of the decoder to compute. It attends to everything before a token, so
+        padding there is computed too."""
         if mask is not None and ids.device.type == "cpu" and not bool(mask[:, 0].all()):
             mask = None
         layout = layout_of(ids, mask, None, dtype)
@@ -435,8 +436,8 @@ class BartBackbone(Backbone):
         return replace(layout, bias=hidden_future(layout.length, like))
 
     def _pooled(self, states: Tensor, input_ids: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the states [B, H] at the last end of each text; of one without an end, at its
-        last token."""
+        """Return the states [B, H] at the last end of each text; without an end, those at its last
+        token."""
         places = torch.arange(1, input_ids.shape[1] + 1, device=input_ids.device)
         ends = (input_ids == self.config.eos_token_id) * (places + input_ids.shape[1])
         real = places if mask is None else mask.long() * places

@@ -1,12 +1,4 @@
-"""Initial weights with which attention looks, from the first step on, where trained heads do.
-
-With weights that are random alone, every token looks at all others alike, and the loss stays for
-long at what the frequencies of the pieces give, until heads have found neighbours. Trained models
-have in common that products of query and key weights are near a multiple of the identity, and
-that positions are like waves; given to a model as it begins, both are worth much where there is
-little time (Trockman and Kolter 2023, "Mimetic Initialization of Self-Attention Layers"). Some
-heads of trained encoders look at the token before or after (Clark et al. 2019, "What Does BERT Look
-At?", section 3.1); in the lowest layer two do from the beginning here.
+"""Define BERT: its config, its published sizes, an initialization, and its file formats.
 
 Shape legend: H hidden size, D size of a head, P positions.
 """
@@ -30,7 +22,8 @@ from bertine.models.heads import HEADS, WITHOUT_POOLER, HeadKind
 from bertine.models.layers import EncoderLayer
 from bertine.models.names import HeadNames, Pairs, WeightNames
 
-# BERT (Devlin et al. 2018, arXiv 1810.04805): its config and its published sizes.
+# BertConfig: the architecture of a BERT (Devlin et al. 2018, arXiv 1810.04805), and the published
+# sizes.
 
 
 @dataclass(frozen=True)
@@ -42,9 +35,9 @@ class BertConfig(Config):
     heads: ClassVar[Mapping[str, HeadKind]] = HEADS
 
     def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """Tell whether a model with these heads gets a pooler: all do but those whose heads read
-        nothing but tokens or vectors. Also a model that is pre-trained without next sentences keeps
-        it, since fine-tuning reads it and every reader of BERT expects it."""
+        """Return whether a model with these heads gets a pooler: not if all of them read only
+        tokens or vectors. A model that is pre-trained without next sentences has one too,
+        since fine-tuning reads it and every reader of BERT expects it."""
         names = set(heads)
         return not names or not names <= WITHOUT_POOLER
 
@@ -62,9 +55,9 @@ def _sizes(num_hidden_layers: int, hidden_size: int) -> BertConfig:
 
 
 #: Preset → architecture. bert-base and bert-large are those of the paper (section 3); the smaller
-#: ones are those of Turc et al. 2019 (arXiv 1908.08962), as published beside the original code.
-#: Every one has a head for each 64 hidden units and a feed-forward layer four times as wide as the
-#: hidden one. The vocabulary is the published English uncased one's size.
+#: ones are those of Turc et al. 2019 (arXiv 1908.08962), published with the original code. Each has
+#: one head for every 64 hidden units and a feed-forward layer four times as wide as the hidden one.
+#: The vocabulary has the size of the published English uncased one.
 PRESETS: Mapping[str, BertConfig] = {
     "bert-tiny": _sizes(2, 128),
     "bert-mini": _sizes(4, 256),
@@ -75,40 +68,49 @@ PRESETS: Mapping[str, BertConfig] = {
 }
 
 
-#: How alike key and query weights are, the correlation of their elements; set by hand, as is the
-#: score, and not searched for.
+# Initialization: weights with which attention looks from the first step on where trained heads do.
+#
+# With purely random weights every token attends to all others equally, and the loss stays for long
+# at the value of the pieces' frequencies, until heads have found neighbours. In trained models the
+# product of query and key weights is near a multiple of the identity, and positions are like waves;
+# as initial weights, both help much where training is short (Trockman and Kolter 2023, "Mimetic
+# Initialization of Self-Attention Layers"). Some heads of trained encoders attend to the token
+# before or after (Clark et al. 2019, "What Does BERT Look At?", section 3.1); here two heads of the
+# lowest layer do so from the beginning.
+
+#: The correlation of key and query weights, element by element; chosen by hand, like the score, and
+#: not by search.
 _ALIKE = 0.7
-#: The score that a token begins with for one like itself, before the softmax.
+#: The score of a token for one like itself before the softmax, at the start of training.
 _SCORE = 5.2
-#: The waves of the positions are from one to about this many times as long as the shortest, which
-#: is 2 pi tokens.
+#: The wavelengths of the positions range from 2 pi tokens to about this many times that.
 _LONGEST = 16.0
-#: Where the first heads of the lowest layer look.
+#: The offsets that the first heads of the lowest layer look at.
 _OFFSETS = (-1, 1)
 
 
 class _Waves:
-    """Sines and cosines of positions, each in a dimension that is drawn, with a sign that is drawn
-    so that the dimensions have no mean. There are no matrix products in this: their last bits
-    depend on the machine, and initial weights should not."""
+    """Sines and cosines of positions, each in a randomly drawn dimension with a random sign, so that
+    the dimensions have no mean. No matrix products are used: their last bits depend on the
+    machine, and initial weights should not."""
 
     def __init__(self, size: int) -> None:
         self.size, count = size, size // 2
-        # In double precision, so that functions that round otherwise give the same floats.
+        # In double precision, so that functions with other rounding give the same floats.
         self.rates = _LONGEST ** -(torch.arange(count, dtype=torch.float64) / max(1, count))
         drawn = torch.randperm(size)
         self.sines, self.cosines = drawn[:count], drawn[count : 2 * count]
         self.signs = 1.0 - 2.0 * torch.randint(2, (size,))
 
     def at(self, positions: Tensor) -> Tensor:
-        """positions [P]. Returns [P, H]; the squares of a row add up to H, or to H - 1."""
+        """Map positions [P] to [P, H]; the squares of a row add up to H, or to H - 1."""
         angles = positions[:, None] * self.rates
         waves = torch.zeros(len(positions), self.size, dtype=torch.float64)
         waves[:, self.sines], waves[:, self.cosines] = angles.sin(), angles.cos()
         return (math.sqrt(2) * waves * self.signs).float()
 
     def shifted(self, rows: Tensor, by: float) -> Tensor:
-        """rows [N, H]. Returns [N, H], whose products with ``at(t)`` are those of `rows` with
+        """Map rows [N, H] to [N, H], whose products with ``at(t)`` are those of `rows` with
         ``at(t + by)``."""
         sine, cosine = (by * self.rates).sin().float(), (by * self.rates).cos().float()
         sine = sine * self.signs[self.sines] * self.signs[self.cosines]
@@ -122,11 +124,11 @@ class _Waves:
 @torch.no_grad()
 def mimic_trained_attention(backbone: Backbone) -> None:
     """Replace the position embeddings and the query and key weights of a new `backbone`, drawing
-    from PyTorch's generator; all else stays as it was initialized.
+    from PyTorch's generator; all other weights stay.
 
     Raises:
-        BertineError: the layers of `backbone` are not BERT's, or a projection stands between them
-            and the embeddings, which would not leave positions the waves that heads look by.
+        BertineError: the layers of `backbone` are not BERT's, or a projection lies between them
+            and the embeddings, which would change the waves that heads use.
     """
     config = backbone.config
     if not isinstance(backbone, Encoder):
@@ -141,7 +143,7 @@ def mimic_trained_attention(backbone: Backbone) -> None:
         )
     waves = _Waves(config.hidden_size)
     table = backbone.embeddings.position_embeddings.weight
-    # About as large as the other embeddings in the sum.
+    # About as large as the other embeddings of the sum.
     table.copy_(waves.at(torch.arange(len(table))) * config.initializer_range)
     for depth, layer in enumerate(backbone.layers):
         assert isinstance(layer, EncoderLayer)
@@ -151,11 +153,11 @@ def mimic_trained_attention(backbone: Backbone) -> None:
 
 
 def _look_alike(qkv: Tensor, head_size: int, waves: _Waves, offsets: Sequence[int]) -> None:
-    """Make each token look at those like itself; the head of an offset, at those like itself and
-    so many places on. `qkv` is [3H, H]."""
+    """Make each token attend to those like itself, and the head of an offset to those like itself
+    at that offset. `qkv` is [3H, H]."""
     size = qkv.shape[1]
-    # The score of x for itself is D times the square of this, the squared norm of x, which is H
-    # after the layer norm, and the correlation; attention divides it by the root of D.
+    # The score of x for itself is D times the square of this, times the squared norm of x, which is
+    # H after the layer norm, times the correlation; attention divides it by the root of D.
     scale = math.sqrt(_SCORE / (math.sqrt(head_size) * size * _ALIKE))
     queries, noise = scale * torch.randn(size, size), scale * torch.randn(size, size)
     alike = queries.clone()
@@ -166,22 +168,22 @@ def _look_alike(qkv: Tensor, head_size: int, waves: _Waves, offsets: Sequence[in
     qkv[size : 2 * size] = _ALIKE * alike + math.sqrt(1 - _ALIKE**2) * noise
 
 
-# BERT as Google's program writes it (google-research/bert: ``modeling.py``,
-# ``run_pretraining.py``, ``run_classifier.py``, ``run_squad.py``).
+# Google's format: names of weights and keys of the configuration (google-research/bert:
+# ``modeling.py``, ``run_pretraining.py``, ``run_classifier.py``, ``run_squad.py``).
 
-#: Sizes of the vocabularies of Google's models of October and November 2018: English uncased and
-#: cased, multilingual uncased and cased, Chinese; and their numbers of layers and widths.
+#: Vocabulary sizes of Google's models of October and November 2018: English uncased and cased,
+#: multilingual uncased and cased, Chinese; below, their numbers of layers and widths.
 _VOCABULARIES_OF_2018 = (30522, 28996, 105879, 119547, 21128)
 _SHAPES_OF_2018 = ((12, 768), (24, 1024))
 
 
 def _gelu(config: Config, trained_here: bool) -> Gelu:
-    """Return what "gelu" means in a BERT.
+    """Return the meaning of "gelu" in a BERT.
 
-    The program had the exact form, with erf, until 7 February 2019 (commit bee6030) and has the one
-    with tanh since; the configurations say "gelu" all along. The models that Google published in
-    2018 were trained with erf, and transformers' copies of them compute it; they are known by their
-    sizes and by being without an optimizer's state, which fine-tuning and training on leave.
+    The program had the exact form, with erf, until 7 February 2019 (commit bee6030) and has had the
+    one with tanh since; the configurations always say "gelu". The models that Google published in
+    2018 were trained with erf, and transformers' copies of them compute it. They are recognized by
+    their sizes and by the lack of an optimizer's state, which further training would leave.
     """
     shape = (config.num_hidden_layers, config.hidden_size)
     if config.vocab_size in _VOCABULARIES_OF_2018 and shape in _SHAPES_OF_2018 and not trained_here:
@@ -223,7 +225,7 @@ BERT_VARIABLES = Variables(
 )
 
 
-# BERT as transformers writes it: names of weights, keys of ``config.json``.
+# transformers' format: names of weights and keys of ``config.json``.
 
 #: Our names and transformers' of the modules of an encoder layer.
 LAYER: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -237,17 +239,17 @@ LAYER: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("down", ("output.dense",)),
     ("output_norm", ("output.LayerNorm",)),
 )
-#: Of the embeddings.
+#: The same for the embeddings.
 TABLES: Pairs = tuple(
     (f"backbone.embeddings.{kind}_embeddings.weight", f"embeddings.{kind}_embeddings.weight")
     for kind in ("word", "position", "token_type")
 )
-#: Of the modules outside the layers.
+#: The same for the modules outside the layers.
 MODULES: Pairs = (
     ("backbone.embeddings.layer_norm", "embeddings.LayerNorm"),
     ("backbone.pooler", "pooler.dense"),
 )
-#: Of the heads that are called alike in all types of encoders.
+#: The same for the heads that have these names in all types of encoders.
 TASK_HEADS: Mapping[str, HeadNames] = {
     "spans": HeadNames("qa_outputs", (("out", ""),)),
     "token_classifier": HeadNames("token_classifier", (("out", ""),), published="classifier"),
@@ -257,7 +259,7 @@ TASK_HEADS: Mapping[str, HeadNames] = {
         "pair_classifier", (("out", ""),), (("piece_weights", "piece_weights"),)
     ),
 }
-#: The sizes without which a file does not describe an encoder.
+#: The sizes that a file must have to describe an encoder.
 SIZES = (
     "vocab_size",
     "hidden_size",
@@ -265,7 +267,7 @@ SIZES = (
     "num_attention_heads",
     "intermediate_size",
 )
-#: Values that mean a plain encoder.
+#: The values of a plain encoder.
 PLAIN_ENCODER: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "position_embedding_type": (("absolute", None), "relative positions"),
     "is_decoder": ((False, None), "a decoder"),
@@ -275,7 +277,7 @@ PLAIN_ENCODER: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "pruned_heads": (({}, None), "pruned attention heads"),
     "quantization_config": ((None,), "quantized weights"),
 }
-#: What files of encoders say besides.
+#: Further keys in files of encoders.
 WRITTEN: Mapping[str, Any] = {
     "is_decoder": False,
     "add_cross_attention": False,
@@ -285,7 +287,7 @@ WRITTEN: Mapping[str, Any] = {
 
 
 def encoder_names(prefix: str, heads: Mapping[str, HeadNames], copies: Pairs) -> WeightNames:
-    """Return the names of an encoder with BERT's layers, and of its heads besides those of
+    """Return the names of an encoder with BERT's layers, and of its heads: `heads` and those of
     :data:`TASK_HEADS`."""
     return WeightNames(
         prefix=prefix,

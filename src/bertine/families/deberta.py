@@ -1,17 +1,16 @@
-"""DeBERTa-v3 (He et al. 2021, arXiv 2111.09543): BERT's layers with disentangled attention (He et
-al. 2020, arXiv 2006.03654) in place of positions among the embeddings.
+"""Define DeBERTa-v3 (He et al. 2021, arXiv 2111.09543): BERT with disentangled attention.
 
-What differs from BERT, in the papers and in the published code (microsoft/DeBERTa):
+Differences from BERT, in the papers (He et al. 2020, arXiv 2006.03654, for the attention) and in
+the published code (microsoft/DeBERTa):
 
-- Neither positions nor token types among the embeddings.
-- Each pair of tokens looks for content and for relative position, which are apart
-  (``attention.py``); far positions share a row ("log buckets", ``positions.py``). All layers read
-  one table of them through one layer norm.
-- No pooler. The classifiers have a dense layer with gelu of their own before the last one
+- The embeddings have neither positions nor token types.
+- The attention scores content and relative position separately; far positions share a row ("log
+  buckets"). All layers read one table of relative positions through one layer norm.
+- There is no pooler. Classifiers have a dense layer with gelu of their own before the last one
   (``ContextPooler``).
 
 The convolution of DeBERTa-v2, absolute positions and other combinations of attention, which
-published models of version 3 do not have, are not here.
+published models of version 3 do not have, are not implemented.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from bertine.models.layers import (
 )
 from bertine.models.names import HeadNames, WeightNames
 
-# Relative positions in buckets: near ones exactly, far ones by their logarithm.
+# Relative positions: buckets, exact for near offsets and logarithmic for far ones.
 #
 # Shape legend: T tokens of a sequence, R rows of the table of relative positions that are used, H
 # hidden size, D width of a head.
@@ -53,23 +52,23 @@ from bertine.models.names import HeadNames, WeightNames
 
 def bucket(offsets: Tensor, buckets: int, longest: int) -> Tensor:
     """Return the bucket of each offset: the offset itself up to half of `buckets` to either side,
-    beyond that one that grows with its logarithm (He et al. 2021, arXiv 2111.09543; microsoft/
+    then a number that grows with its logarithm (He et al. 2021, arXiv 2111.09543; microsoft/
     DeBERTa, ``make_log_bucket_position``).
 
     Args:
         offsets: int64 [...].
-        buckets: to either side; below 1 there are none, and an offset is its own bucket.
-        longest: the offset that is not reached.
+        buckets: to either side; below 1 there are none, and each offset is its own bucket.
+        longest: the exclusive bound of offsets.
 
     Returns:
-        int64 [...], of the sign of the offset.
+        int64 [...], with the sign of the offset.
     """
     if buckets < 1:
         return offsets
     half = buckets // 2
     distance = offsets.abs()
     far = distance.clamp(min=half).float()
-    # In fp32, like the published code: rounded up, the last digit decides.
+    # In fp32, as in the published code: the result is rounded up, so the last digit matters.
     ratio = torch.log(far / half) / torch.log(torch.tensor((longest - 1) / half))
     grown = torch.ceil(ratio * (half - 1)).long() + half
     return torch.where(distance <= half, offsets, grown * offsets.sign())
@@ -77,13 +76,13 @@ def bucket(offsets: Tensor, buckets: int, longest: int) -> Tensor:
 
 @dataclass(frozen=True)
 class RelativePositions:
-    """Which rows of the table of relative positions the pairs of a sequence's tokens need.
+    """The rows of the table of relative positions that the pairs of a sequence's tokens use.
 
     Attributes:
         first: the first row that is used.
-        count: R, how many follow on it.
-        falling: int64 [2 T - 1], which of these rows belongs to the offset T - 1, T - 2, … 1 - T
-            of the looking token from the one that it looks at.
+        count: R, the number of rows used.
+        falling: int64 [2 T - 1], the row, counted from `first`, of the offset T - 1, T - 2, …
+            1 - T of the attending token from the attended one.
     """
 
     first: int
@@ -92,13 +91,13 @@ class RelativePositions:
 
     @classmethod
     def of(cls, length: int, span: int, buckets: int, longest: int) -> RelativePositions:
-        """Return those of a sequence of `length` tokens, for a table of 2 * `span` rows."""
+        """Return those for a sequence of `length` tokens and a table of 2 * `span` rows."""
         return _positions(length, span, buckets, longest)
 
 
 @functools.lru_cache(maxsize=1024)
 def _positions(length: int, span: int, buckets: int, longest: int) -> RelativePositions:
-    # Kept beyond this call: not a tensor of inference, which training could not use.
+    # Cached: not an inference tensor, which training could not use.
     with torch.inference_mode(False), torch.device("cpu"):
         rows = table_rows(torch.arange(length - 1, -length, -1), span, buckets, longest)
         first, last = int(rows.min()), int(rows.max())
@@ -111,9 +110,9 @@ def table_rows(offsets: Tensor, span: int, buckets: int, longest: int) -> Tensor
 
 
 def shifted(scores: Tensor) -> Tensor:
-    """Return [..., T, T] out of `scores` [..., T, 2 T - 1], of which row i holds a score for each
-    offset from T - 1 down to 1 - T: what belongs to i and j stands at the offset i - j. Nothing is
-    moved: each row begins one place earlier than the one before."""
+    """Return [..., T, T] from `scores` [..., T, 2 T - 1], whose row i holds a score for each offset
+    from T - 1 down to 1 - T: the pair (i, j) has the offset i - j. No data moves: each row begins
+    one place earlier than the one before."""
     length = scores.shape[-2]
     if length == 1:
         return scores
@@ -122,15 +121,15 @@ def shifted(scores: Tensor) -> Tensor:
     return flat.unflatten(-1, (length, width))[..., :length]
 
 
-# Disentangled attention: what a token is and where it stands are asked for apart.
+# Disentangled attention: content and position of a token have separate scores.
 #
 # Shape legend: B sequences, T tokens of the longest, H hidden size, A heads, D = H / A; N rows
 # that are computed; R rows of relative positions.
 
 
 class DisentangledAttention(SelfAttention):
-    """Self-attention whose scores are sums of three: content for content, content for relative
-    position, relative position for content (He et al. 2020, arXiv 2006.03654, section 3.1).
+    """Self-attention whose scores are sums of three: content to content, content to relative
+    position, relative position to content (He et al. 2020, arXiv 2006.03654, section 3.1).
     Positions are projected by the weights of queries and keys (``share_att_key``)."""
 
     def __init__(self, config: DebertaConfig) -> None:
@@ -146,10 +145,10 @@ class DisentangledAttention(SelfAttention):
         Args:
             x: [N, H].
             layout: of the rows.
-            rows: [R, H], the embeddings of relative positions that are needed.
-            places: which of them belong to what: int64 [2 T - 1], the row of the offset T - 1,
-                T - 2, … 1 - T of the looking token from the other one; in a graph [T, T], the row
-                of each pair.
+            rows: [R, H], the embeddings of the relative positions that are used.
+            places: their indices: int64 [2 T - 1], the row of the offset T - 1, T - 2, … 1 - T of
+                the attending token from the attended one; in a graph [T, T], the row of each
+                pair.
 
         Returns:
             [N, H].
@@ -165,20 +164,20 @@ class DisentangledAttention(SelfAttention):
         return self.out(layout.unpad(mixed.transpose(1, 2).reshape(b, t, -1)))
 
     def scores_of(self, x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
-        """x [B, T, H]. Returns the scores [B, A, T, T]."""
+        """Map x [B, T, H] to the scores [B, A, T, T]."""
         qkv = self.qkv(x).view(*x.shape[:2], 3, self.heads, self.head_size)
         q, k, _ = qkv.permute(2, 0, 3, 1, 4)
         return self._scores(q, k, rows, places)
 
     def _scores(self, q: Tensor, k: Tensor, rows: Tensor, places: Tensor) -> Tensor:
-        """q, k [B, A, T, D]. Returns [B, A, T, T]."""
+        """Map q and k [B, A, T, D] to the scores [B, A, T, T]."""
         scale = (3 * self.head_size) ** -0.5
         q = q * scale
         queries, keys = self._positions(rows)
         if places.dim() == 2:
             index = places.expand(*q.shape[:2], *places.shape)
             by_key = (q @ keys.transpose(-1, -2)).gather(-1, index)
-            # The row of a pair seen from the other side: that of the looking token all the same.
+            # Both terms use the row of the pair as the attending token sees it.
             by_query = (k @ queries.transpose(-1, -2)).gather(-1, index.transpose(-1, -2))
         else:
             keys = keys.index_select(1, places)
@@ -188,7 +187,7 @@ class DisentangledAttention(SelfAttention):
         return q @ k.transpose(-1, -2) + by_key + by_query.transpose(-1, -2) * scale
 
     def _positions(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """rows [R, H]. Returns queries and keys of the positions, [A, R, D] each."""
+        """Map rows [R, H] to queries and keys of the positions, [A, R, D] each."""
         size = self.out.in_features
         projected = F.linear(
             self.position_dropout(rows), self.qkv.weight[: 2 * size], self.qkv.bias[: 2 * size]
@@ -209,7 +208,7 @@ class DisentangledLayer(EncoderLayer):
 
 
 class RelativeTable(nn.Module):
-    """The embeddings of relative positions, and the norm that all layers read them by."""
+    """The embeddings of relative positions, and the norm that all layers read them through."""
 
     def __init__(self, config: DebertaConfig) -> None:
         super().__init__()
@@ -222,14 +221,13 @@ class RelativeTable(nn.Module):
         return table
 
 
-# The backbone of DeBERTa-v3.
+# Backbone: DeBERTa-v3's encoder.
 #
 # Shape legend: B sequences, T tokens of the longest, H hidden size; N rows that are computed.
 
 
 class ContentEmbeddings(WordEmbeddings):
-    """Word embeddings, and beside them the table of relative positions, which the attention
-    reads."""
+    """Word embeddings, and the table of relative positions, which the attention reads."""
 
     def __init__(self, config: DebertaConfig) -> None:
         norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
@@ -285,7 +283,7 @@ class DebertaEncoder(RowBackbone):
 
 
 class ContextClassificationHead(nn.Module):
-    """Score the state of the first token: dropout, dense, an activation, dropout, linear
+    """Head that scores the first token's state: dropout, dense, an activation, dropout, linear
     (microsoft/DeBERTa, ``ContextPooler``)."""
 
     def __init__(self, config: DebertaConfig, num_labels: int) -> None:
@@ -299,7 +297,7 @@ class ContextClassificationHead(nn.Module):
         init_weights(self, config.initializer_range)
 
     def forward(self, first: Tensor) -> Tensor:
-        """first [B, H]. Returns logits [B, K]."""
+        """Map first [B, H] to logits [B, K]."""
         pooled = self.act(self.dense(self.pooler_dropout(first)))
         return self.out(self.dropout(pooled))
 
@@ -309,15 +307,15 @@ class DebertaConfig(Config):
     """Sizes and rates of a DeBERTa-v3; deberta-v3-base is a preset.
 
     Attributes:
-        position_buckets: of relative positions to either side; below 1: none, each offset has a
-            row.
-        max_relative_positions: the offset that is not reached; below 1: as
+        position_buckets: buckets of relative positions to either side; below 1: none, each offset
+            has a row.
+        max_relative_positions: the exclusive bound of offsets; below 1: as
             ``max_position_embeddings``.
         pooler_dropout: before the dense layer of classifiers of texts and of choices.
-        pooler_hidden_act: behind it.
+        pooler_hidden_act: after that layer.
 
     Raises:
-        BertineError: as of :class:`bertine.models.config.Config`.
+        BertineError: as for :class:`bertine.models.config.Config`.
     """
 
     model_type: ClassVar[str] = "deberta-v2"
@@ -362,7 +360,7 @@ class DebertaConfig(Config):
 
     @property
     def longest_offset(self) -> int:
-        """The offset that is not reached."""
+        """The exclusive bound of offsets."""
         least = self.max_relative_positions
         return least if least > 0 else self.max_position_embeddings
 
@@ -373,7 +371,7 @@ class DebertaConfig(Config):
 
     @property
     def num_segments(self) -> int:
-        """Two: their separators tell the texts of a pair apart."""
+        """Two: separators mark the two texts of a pair."""
         return 2
 
     @property
@@ -409,12 +407,12 @@ PRESETS: Mapping[str, DebertaConfig] = {
 }
 
 
-# DeBERTa-v3 as transformers writes it: names of weights, keys of ``config.json``.
+# transformers' format: names of weights and keys of ``config.json``.
 
 _CLASSIFIER = (("dense", "pooler.dense"), ("out", "classifier"))
-#: Both orders, and how older files write them.
+#: The two kinds of position scores, in both orders and as older files write them.
 _BOTH = (["p2c", "c2p"], ["c2p", "p2c"], "p2c|c2p", "c2p|p2c")
-#: What our model computes. Of a file that lacks one of these keys transformers computes another.
+#: The settings that our model computes. Without one of these keys transformers uses others.
 _VERSION_3 = {
     "relative_attention": ((True,), "absolute positions"),
     "position_biased_input": ((False,), "absolute positions among the embeddings"),
@@ -453,7 +451,7 @@ FAMILY = Family(
             "mask_predictions.": "replaced-token head",
             "embeddings.position_embeddings.": "absolute positions",
         },
-        # As the class with ``legacy`` calls the head.
+        # The names of the class with ``legacy``.
         aliases=(
             ("cls.predictions.transform.", "lm_predictions.lm_head."),
             ("cls.predictions.bias", "lm_predictions.lm_head.bias"),
@@ -473,11 +471,11 @@ FAMILY = Family(
         written={
             **WRITTEN,
             **{key: allowed[0] for key, (allowed, _) in _VERSION_3.items()},
-            # The head that fills masks as the published files have it.
+            # The masked-LM head of the published files.
             "legacy": False,
         },
         renamed={"classifier_dropout": "cls_dropout"},
-        # Which class fills masks: both compute the same.
+        # It selects the class that fills masks: both compute the same.
         ignored=frozenset({"legacy", "pooler_hidden_size"}),
     ),
     tokenizer="unigram",

@@ -1,5 +1,8 @@
-"""DistilBERT (Sanh et al. 2019, arXiv 1910.01108): half of BERT's layers, without token types and
-without a pooler (section 3), and a classifier with a dense layer of its own."""
+"""Define DistilBERT: its heads, its config and its published size.
+
+DistilBERT (Sanh et al. 2019, arXiv 1910.01108) has half of BERT's layers, no token types and no
+pooler (section 3), and a classifier with a dense layer of its own.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from bertine.models.names import HeadNames, WeightNames
 
 
 class ReluClassificationHead(nn.Module):
-    """Score the state of the first token: dense, ReLU, dropout, linear (the published code)."""
+    """Head that scores the first token's state: dense, ReLU, dropout, linear (published code)."""
 
     def __init__(self, config: DistilBertConfig, num_labels: int) -> None:
         super().__init__()
@@ -33,19 +36,19 @@ class ReluClassificationHead(nn.Module):
         init_weights(self, config.initializer_range)
 
     def forward(self, first: Tensor) -> Tensor:
-        """first [B, H]. Returns logits [B, K]."""
+        """Map first [B, H] to logits [B, K]."""
         return self.out(self.dropout(self.act(self.dense(first))))
 
 
 class DropoutSpanHead(SpanHead):
-    """Dropout, and then what BERT's head does (the published code)."""
+    """BERT's span head after dropout (published code)."""
 
     def __init__(self, config: DistilBertConfig) -> None:
         super().__init__(config)
         self.dropout = StreamDropout(config.qa_dropout)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """hidden [B, T, H]. Returns logits [B, T, 2], of start and end."""
+        """Map hidden [B, T, H] to logits [B, T, 2], of start and end."""
         return super().forward(self.dropout(hidden))
 
 
@@ -75,7 +78,7 @@ class DistilBertConfig(Config):
 
     @property
     def num_segments(self) -> int:
-        """Two: their separators tell the texts of a pair apart."""
+        """Two: separators mark the two texts of a pair."""
         return 2
 
     def needs_pooler(self, heads: Iterable[str]) -> bool:
@@ -90,7 +93,7 @@ class DistilBertConfig(Config):
 PRESETS: Mapping[str, DistilBertConfig] = {"distilbert-base": DistilBertConfig()}
 
 
-# DistilBERT as transformers writes it: names of weights, keys of ``config.json``.
+# transformers' format: names of weights and keys of ``config.json``.
 
 _CLASSIFIER = (("dense", "pre_classifier"), ("out", "classifier"))
 
@@ -139,7 +142,7 @@ FAMILY = Family(
             "hidden_dropout_prob": "dropout",
             "attention_probs_dropout_prob": "attention_dropout",
         },
-        # However the positions began, their table is in the file.
+        # The file holds the table of positions, with sinusoidal initial values or not.
         ignored=frozenset({"sinusoidal_pos_embds"}),
         absent=frozenset({"layer_norm_eps", "type_vocab_size", "classifier_dropout"}),
     ),

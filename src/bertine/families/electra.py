@@ -1,5 +1,8 @@
-"""The generator of replaced-token detection: a small masked language model over the embeddings of
-the model that it is trained with (Clark et al. 2020, arXiv 2003.10555, section 3.2).
+"""Define ELECTRA: its discriminator, and the generator that it is trained with.
+
+ELECTRA (Clark et al. 2020, arXiv 2003.10555) is BERT's encoder with embeddings of another width and
+no pooler. It learns to detect the tokens that a generator, a small masked language model over the
+same embeddings (section 3.2), has put in a text.
 
 Shape legend: B sequences, T tokens of the longest, P places, V vocabulary size, E width of the
 embeddings, G width of the generator.
@@ -27,13 +30,12 @@ from bertine.models.heads import HEADS, HeadKind, MlmHead, Model
 from bertine.models.layers import EncoderLayer, activation, init_weights
 from bertine.models.names import HeadNames
 
-# ELECTRA's heads: that of replaced tokens, and those of tasks, which have a dense layer of their
-# own.
+# Heads: one for replaced tokens, and the tasks' heads, which have a dense layer of their own.
 
 
 class ReplacedTokenHead(nn.Module):
-    """Score each token: was it replaced? Dense, activation, linear (google-research/electra,
-    ``_get_discriminator_output``)."""
+    """Head that scores whether each token was replaced: dense, activation, linear
+    (google-research/electra, ``_get_discriminator_output``)."""
 
     def __init__(self, config: ElectraConfig) -> None:
         super().__init__()
@@ -43,13 +45,13 @@ class ReplacedTokenHead(nn.Module):
         init_weights(self, config.initializer_range)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """hidden [B, T, H]. Returns logits [B, T], above 0 for "replaced"."""
+        """Map hidden [B, T, H] to logits [B, T], above 0 for "replaced"."""
         return self.out(self.act(self.dense(hidden))).squeeze(-1)
 
 
 class GeluClassificationHead(nn.Module):
-    """Score the state of the first token: dropout, dense, gelu, dropout, linear (transformers'
-    ``ElectraClassificationHead``; the published code has the linear layer alone)."""
+    """Head that scores the first token's state: dropout, dense, gelu, dropout, linear
+    (transformers, ``ElectraClassificationHead``; the published code has only the linear layer)."""
 
     def __init__(self, config: ElectraConfig, num_labels: int) -> None:
         super().__init__()
@@ -61,13 +63,13 @@ class GeluClassificationHead(nn.Module):
         init_weights(self, config.initializer_range)
 
     def forward(self, first: Tensor) -> Tensor:
-        """first [B, H]. Returns logits [B, K]."""
+        """Map first [B, H] to logits [B, K]."""
         return self.out(self.dropout(self.act(self.dense(self.dropout(first)))))
 
 
 class SummaryHead(nn.Module):
-    """Score a choice by its first token's state: dense, gelu, dropout, linear (transformers'
-    ``ElectraSequenceSummary`` with what published configurations say)."""
+    """Head that scores a choice by its first token's state: dense, gelu, dropout, linear
+    (transformers, ``ElectraSequenceSummary`` with the settings of published configurations)."""
 
     def __init__(self, config: ElectraConfig, num_labels: int) -> None:
         super().__init__()
@@ -78,34 +80,34 @@ class SummaryHead(nn.Module):
         init_weights(self, config.initializer_range)
 
     def forward(self, first: Tensor) -> Tensor:
-        """first [B, H]. Returns logits [B, K]."""
+        """Map first [B, H] to logits [B, K]."""
         return self.out(self.dropout(self.act(self.dense(first))))
 
 
-# Draw tokens from the softmax of logits, by random numbers that are given.
+# Sampling: tokens drawn from a softmax by given random numbers.
 #
 # Shape legend: P places, V vocabulary size.
 
-#: Logits of a block on a CPU, which stays in the cache.
+#: Logits of a block on a CPU, which fit the cache.
 _BLOCK = 1 << 20
-#: Probabilities that are added up before sums of them are: 30,000 added one after the other in fp32
-#: would be off by more than the rare ones among them.
+#: Probabilities in a first partial sum: adding 30,000 one after the other in fp32 would be wrong by
+#: more than the rare ones among them.
 _GROUP = 128
-#: The largest share that is looked for; a share rounded to 1 would be beyond the last token.
+#: The largest share that is searched for; a share rounded to 1 would lie beyond the last token.
 _BELOW_ONE = 1.0 - 2.0**-40
 
 
 @torch.no_grad()
 def sample(logits: Tensor, draws: Tensor, temperature: float = 1.0) -> Tensor:
-    """Draw a token for each place: where the running sum of its probabilities passes its number.
+    """Draw a token for each place: where the running sum of probabilities passes its number.
 
-    The published code adds Gumbel noise and takes the largest, which is the same distribution and
-    needs a random number for each word of the vocabulary.
+    The published code adds Gumbel noise and takes the largest sum. The distribution is the same,
+    but that needs a random number for each word of the vocabulary.
 
     Args:
         logits: float [P, V]; not changed.
         draws: float64 [P] in [0, 1), a uniform number for each place.
-        temperature: that the logits are divided by.
+        temperature: the divisor of the logits.
 
     Returns:
         int64 [P]: a function of the arguments alone, row by row.
@@ -133,16 +135,17 @@ def _sample(logits: Tensor, draws: Tensor, temperature: float) -> Tensor:
     group, share = _find(groups.sum(-1), draws)
     own = groups.gather(1, group[:, None, None].expand(-1, 1, _GROUP))[:, 0]
     token, _ = _find(own, share)
-    # Of logits that are not numbers any place may come out; their loss ends the run.
+    # Logits that are NaN may give any place; their loss ends the run.
     return (group * _GROUP + token).clamp(max=words - 1)
 
 
 def _find(weights: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-    """Find in each row of `weights`, float [P, N], the place where the running sum passes the part
-    `share`, float64 [P] in [0, 1), of the whole; it is never one of weight 0.
+    """Find in each row of `weights`, float [P, N], the place where the running sum passes `share`,
+    float64 [P] in [0, 1), of the total; its weight is never 0.
 
     Returns:
-        The place, int64 [P], and how far into its weight that is, float64 [P] in [0, 1).
+        The place, int64 [P], and the fraction of its weight before that point, float64 [P] in
+        [0, 1).
     """
     sums = weights.double().cumsum(-1)
     wanted = share.clamp(0.0, _BELOW_ONE)[:, None] * sums[:, -1:]
@@ -153,15 +156,14 @@ def _find(weights: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Generator(nn.Module):
-    """Layers and an MLM head over embeddings that are another model's.
+    """Layers and an MLM head over the embeddings of another model.
 
-    The published code shares all of the embeddings, of words, positions and types with their layer
-    norm (``modeling.py``: one variable scope for both models); a projection to the width of the
-    layers is each model's own. So the embeddings are an argument, as the matrix of a tied decoder
-    is.
+    The published code shares all embeddings, of words, positions and types, and their layer norm
+    (``modeling.py``: one variable scope for both models); each model has its own projection to the
+    width of its layers. So the embeddings are an argument, like the matrix of a tied decoder.
 
     Args:
-        config: of the generator as a model by itself; its ``embedding_width`` is that of the
+        config: of the generator as a separate model; its ``embedding_width`` is that of the
             embeddings.
     """
 
@@ -178,22 +180,22 @@ class Generator(nn.Module):
 
     @property
     def vocabulary_tensors(self) -> Mapping[str, int]:
-        """The weights of the head with a place for each word, and the dimension of it."""
+        """The head's weights with a place for each word, and their dimension that counts words."""
         return {f"head.{name}": at for name, at in self.head.vocabulary_tensors.items()}
 
     def compile(self, *args: Any, **options: Any) -> None:
-        """Compile the parts, as of a model: all layers share one piece of code."""
+        """Compile the parts as those of a model: all layers share one piece of code."""
         for part in (*self.layers, self.head):
             part.compile(*args, **options)
 
     def forward(self, embeddings: Embeddings, inputs: Inputs, places: Tensor) -> Tensor:
-        """Guess the tokens at `places`, int64 [P], indices among the B * T tokens of `inputs`.
-        Returns logits [P, V]."""
+        """Predict the tokens at `places`, int64 [P], indices into the B * T tokens of `inputs`:
+        logits [P, V]."""
         states = self.states(embeddings, inputs).flatten(0, 1)
         return self.head(states.index_select(0, places), embeddings.word_embeddings.weight)
 
     def states(self, embeddings: Embeddings, inputs: Inputs) -> Tensor:
-        """Return the last states of `inputs`, [B, T, G]; what stands at padding has no meaning."""
+        """Return the last states of `inputs`, [B, T, G]; those at padding have no meaning."""
         dtype = embeddings.word_embeddings.weight.dtype
         layout = layout_of(inputs.input_ids, inputs.attention_mask, inputs.packing, dtype)
         x = embeddings.unprojected(inputs.input_ids, inputs.token_type_ids, layout.real)
@@ -205,13 +207,13 @@ class Generator(nn.Module):
 
 
 def generator_of(model: Model) -> Generator | None:
-    """Return the generator that `model` is trained with; None where there is none."""
+    """Return the generator that `model` is trained with; None if it has none."""
     return cast(Generator, model.heads["generator"]) if "generator" in model.heads else None
 
 
 def as_masked_lm(model: Model) -> Model | None:
-    """Return the generator of `model` as a model by itself, with an MLM head, which shares its
-    weights and the embeddings; None where there is none."""
+    """Return the generator of `model` as a separate model with an MLM head, which shares its
+    weights and the embeddings; None if there is none."""
     generator = generator_of(model)
     if generator is None:
         return None
@@ -227,7 +229,7 @@ def as_masked_lm(model: Model) -> Model | None:
 
 
 def without_generator(model: Model) -> Model:
-    """Return what is kept of `model`: its backbone and its other heads, which are shared."""
+    """Return `model` without its generator: the same backbone and other heads, not copied."""
     with torch.device("meta"):
         kept = Model(model.config, {}, add_pooler=model.backbone.pooler is not None)
     kept.backbone = model.backbone
@@ -236,8 +238,8 @@ def without_generator(model: Model) -> Model:
 
 
 def generator_from(masked_lm: Model) -> Generator:
-    """Return the generator that the model `masked_lm` is, without its embeddings; the weights are
-    shared with it."""
+    """Return the model `masked_lm` as a generator, without its embeddings; the weights are
+    shared."""
     with torch.device("meta"):
         generator = Generator(masked_lm.config)
     backbone = cast(Encoder, masked_lm.backbone)
@@ -247,9 +249,7 @@ def generator_from(masked_lm: Model) -> Generator:
     return generator.train(masked_lm.training)
 
 
-# ELECTRA (Clark et al. 2020, arXiv 2003.10555): BERT's encoder with embeddings of another width
-# and no pooler, trained to detect the tokens that a small masked language model has put in a
-# text.
+# ElectraConfig: the architecture of a discriminator or a generator, and the published sizes.
 
 
 def _new_generator(config: ElectraConfig, _: int, sizes: ElectraConfig | None = None) -> Generator:
@@ -262,8 +262,8 @@ class ElectraConfig(Config):
     are transformers', which are the small size).
 
     Attributes:
-        embedding_size: the width of the embeddings; where it is not that of the layers, a linear
-            layer stands between them.
+        embedding_size: the width of the embeddings; where it differs from that of the layers, a
+            linear layer lies between them.
         summary_last_dropout: before the last layer of multiple choice.
     """
 
@@ -301,7 +301,7 @@ class ElectraConfig(Config):
 
     @property
     def paper_family(self) -> str:
-        """ELECTRA-Small, -Base or -Large, by the width."""
+        """The paper's name by the width: ELECTRA-Small, -Base or -Large."""
         widths = {256: "Small", 768: "Base"}
         return f"ELECTRA-{next((n for w, n in widths.items() if self.hidden_size <= w), 'Large')}"
 
@@ -319,12 +319,12 @@ class ElectraConfig(Config):
 
     def generator(self, size: float = 0.25, layers: float = 1.0) -> ElectraConfig:
         """Return the sizes of a generator for this discriminator (``get_generator_config`` of the
-        published code): as wide as the share `size` of it says, heads as large as here, a
-        feed-forward layer as many times as wide as the states, the same embeddings.
+        published code): `size` times as wide, with heads of the same size, the same ratio of
+        feed-forward to width, and the same embeddings.
 
         Args:
             size: of the width; the paper's are 1/4 for small and large and 1/3 for base (table 6).
-            layers: of the number of layers; all of them in the paper.
+            layers: share of the number of layers; the paper keeps all of them.
         """
         width = max(1, round(self.hidden_size * size))
         heads = max(1, width // self.head_size)
@@ -356,9 +356,9 @@ PRESETS: Mapping[str, ElectraConfig] = {
 }
 
 
-# ELECTRA as transformers writes it: names of weights, keys of ``config.json``.
+# transformers' format: names of weights and keys of ``config.json``.
 
-#: How a choice's first token becomes its score: what all published configurations say.
+#: How a choice's first token becomes its score, as in all published configurations.
 _SUMMARY = {"summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"}
 
 _NAMES = encoder_names(

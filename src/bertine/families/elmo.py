@@ -1,5 +1,7 @@
-"""The two language models of ELMo, one reading forwards and one backwards, over the same characters
-(Peters et al. 2018, section 3; published code: bilm-tf).
+"""Define ELMo: characters to words, two language models over them, and the word softmax.
+
+One language model reads forwards and one backwards, over the same characters (Peters et al. 2018,
+section 3; published code: bilm-tf).
 
 Shape legend: B sequences, T words of the longest, L LSTMs of a direction, S cells, P width of a
 state, N words of all sequences.
@@ -23,19 +25,19 @@ from bertine.core.errors import BertineError
 from bertine.core.names import WordSplitting
 from bertine.models.recurrent import ProjectedLstm
 
-# Words as ids of characters, as ELMo's published programs number them.
+# Character ids: words as rows of ids, numbered as in the published programs.
 #
-# A word is at most 48 bytes of its UTF-8 between two marks, filled up to 50 places. The numbers
-# in the published code are 0 to 255 for bytes and five marks after them; what reads them has 1
-# more, so that 0 can stand where there is no word: 262 ids.
+# A word is at most 48 bytes of its UTF-8 between two marks, padded to 50 places. The published
+# code numbers bytes 0 to 255, then five marks; the model reads these numbers plus 1, so that 0 can
+# mean "no word": 262 ids.
 
-#: Ids: 0, where there is no word; bytes, with 1 added; marks.
+#: Ids: 0 for "no word", then the bytes plus 1, then the marks.
 NUM_CHARACTERS = 262
 BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = 257, 258, 259, 260, 261
 
-#: Words that stand for the two ends of a sentence, as the published vocabularies write them.
+#: The marks of the two ends of a sentence, as the published vocabularies write them.
 BEGIN, END = "<S>", "</S>"
-#: What stands for words that the vocabulary of a softmax does not have.
+#: The word for all words that the vocabulary of a softmax lacks.
 UNKNOWN = "<UNK>"
 
 _ENDS = {BEGIN: BEGIN_SENTENCE, END: END_SENTENCE}
@@ -45,8 +47,8 @@ def character_ids(words: Sequence[str], places: int = 50) -> np.ndarray:
     """Number the characters of words; :data:`BEGIN` and :data:`END` are the ends of a sentence.
 
     Args:
-        words: N; of longer ones the first ``places - 2`` bytes count.
-        places: of a word, its two marks among them.
+        words: N; of a longer word the first ``places - 2`` bytes count.
+        places: of a word, including its two marks.
 
     Returns:
         int64 [N, places], from 1 on.
@@ -57,7 +59,7 @@ def character_ids(words: Sequence[str], places: int = 50) -> np.ndarray:
         if word in _ENDS:
             row[1], row[2] = _ENDS[word], END_WORD
             continue
-        # A half of a surrogate pair is no UTF-8; it becomes the sign for what is unknown.
+        # Half a surrogate pair is not valid UTF-8; it becomes a question mark.
         text = word.encode("utf-8", "replace")[: places - 2]
         row[1 : 1 + len(text)] = np.frombuffer(text, dtype=np.uint8).astype(np.int64) + 1
         row[1 + len(text)] = END_WORD
@@ -65,13 +67,13 @@ def character_ids(words: Sequence[str], places: int = 50) -> np.ndarray:
 
 
 def is_cut(word: str, places: int = 50) -> bool:
-    """Tell whether a word has more bytes than are read of it."""
+    """Return whether a word has more bytes than the model reads."""
     return len(word.encode("utf-8", "replace")) > places - 2
 
 
-# ElmoConfig: the sizes of an ELMo, and those that were published.
+# ElmoConfig: the sizes of an ELMo, and the published ones.
 
-#: A size beyond this is a mistake, or means harm.
+#: A larger size is a mistake or an attack.
 _LARGEST = 10**7
 _MOST_LAYERS, _MOST_FILTERS = 100, 100
 _LARGE_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
@@ -83,18 +85,18 @@ class ElmoConfig:
     """Sizes and rates of an ELMo; the defaults are those of the first published one.
 
     Attributes:
-        max_characters: places of a word, its two marks among them.
+        max_characters: places of a word, including its two marks.
         character_size: width of a character's embedding.
         filters: (characters that a filter sees, filters of that width).
         activation: of the filters, "relu" or "tanh".
         num_highway_layers: after the filters.
         num_hidden_layers: LSTMs of each direction.
         lstm_size: cells of each.
-        projection_size: P, width of an LSTM's state, and of a word before it is read.
+        projection_size: P, width of an LSTM's state, and of a word as the first LSTM reads it.
         cell_clip, projection_clip: bounds of cells and of states, on both sides.
-        skip_connections: whether an LSTM above the first adds what it reads to what it gives.
+        skip_connections: whether an LSTM above the first adds its input to its output.
         word_splitting: how a text becomes words.
-        dropout: in training, on what goes into each LSTM and comes out of the last.
+        dropout: in training, on the input of each LSTM and on the output of the last.
         vocab_size: words of the softmax that it was trained with; 0: it has none.
 
     Raises:
@@ -158,17 +160,17 @@ class ElmoConfig:
 
     @property
     def num_filters(self) -> int:
-        """The filters of all widths together."""
+        """The number of filters of all widths together."""
         return sum(count for _, count in self.filters)
 
     @property
     def width(self) -> int:
-        """The width of a word's state: of both directions."""
+        """The width of a word's state: both directions together."""
         return 2 * self.projection_size
 
     @property
     def num_parameters(self) -> int:
-        """Count the weights by their formula: of all but the softmax."""
+        """The number of weights, by formula, without the softmax."""
         size, cells, wide = self.projection_size, self.lstm_size, self.num_filters
         characters = (NUM_CHARACTERS - 1) * self.character_size
         filters = sum(n * (width * self.character_size + 1) for width, n in self.filters)
@@ -182,7 +184,7 @@ class ElmoConfig:
         return dataclasses.asdict(self)
 
 
-#: Sizes by name; those of the published files, and two to train on a small machine.
+#: Preset → sizes: the published files', and two small ones for training on a small machine.
 PRESETS: dict[str, ElmoConfig] = {
     "elmo-original": ElmoConfig(),
     "elmo-medium": ElmoConfig(
@@ -203,19 +205,19 @@ PRESETS: dict[str, ElmoConfig] = {
 }
 
 
-# Scoring the next word: over all words, or over a sample of them (Jean et al. 2015; published
-# code: TensorFlow's ``sampled_softmax_loss``).
+# Word softmax: the loss of the next word, over all words or over a sample of them (Jean et al.
+# 2015; published code: TensorFlow's ``sampled_softmax_loss``).
 #
 # Shape legend: N places, V words of the vocabulary, K sampled words, P width of a state.
 
 
 @dataclass(frozen=True)
 class SampledWords:
-    """Words drawn without repetition, a word of rank r as often as log((r + 2) / (r + 1)) says.
+    """Words drawn without repetition, the word of rank r in proportion to log((r + 2) / (r + 1)).
 
     Attributes:
         ids: int64 [K].
-        tries: how many draws it took until K different words were there.
+        tries: how many draws it took to get K different words.
         vocab_size: V.
     """
 
@@ -224,7 +226,7 @@ class SampledWords:
     vocab_size: int
 
     def log_expected(self, ids: Tensor) -> Tensor:
-        """Return fp32, the logarithm of how often each of the words `ids` is expected in so many
+        """Return fp32, the logarithm of the expected count of each word of `ids` in `tries`
         draws."""
         ranks = ids.double()
         share = torch.log1p(1 / (ranks + 1)) / math.log(self.vocab_size + 1)
@@ -232,18 +234,18 @@ class SampledWords:
 
 
 def sample_words(vocab_size: int, count: int, seed: int, *where: int | str) -> SampledWords:
-    """Draw `count` different words, frequent ones (of low ids) more often; the same ones at the
-    same position `where` under `seed`.
+    """Draw `count` different words, frequent ones (low ids) more often; equal `seed` and position
+    `where` give equal words.
 
     Raises:
-        ValueError: there are not so many words.
+        ValueError: the vocabulary has fewer than `count` words.
     """
     if count > vocab_size:
         raise ValueError(f"{count} words cannot be drawn of {vocab_size}")
     draw = rng.generator(seed, "sampled words", *where)
     drawn = np.zeros(0, dtype=np.int64)
     while True:
-        # The inverse of the distribution's sum: log(r + 1) / log(V + 1).
+        # The inverse of the cumulative distribution log(r + 1) / log(V + 1).
         ranks = np.exp(draw.random(2 * count) * math.log(vocab_size + 1)).astype(np.int64) - 1
         drawn = np.concatenate([drawn, ranks.clip(0, vocab_size - 1)])
         words, first = np.unique(drawn, return_index=True)
@@ -254,7 +256,7 @@ def sample_words(vocab_size: int, count: int, seed: int, *where: int | str) -> S
 
 
 class WordSoftmax(nn.Module):
-    """A score for each word of the vocabulary; both directions share it."""
+    """A score for each word of the vocabulary, shared by both directions."""
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
@@ -263,16 +265,18 @@ class WordSoftmax(nn.Module):
         nn.init.normal_(self.weight, 0.0, config.projection_size**-0.5)
 
     def full_loss(self, states: Tensor, targets: Tensor) -> Tensor:
-        """Return the sum of the losses fp32 [] of `targets` int64 [N] after states [N, P]."""
+        """Return the sum of the losses, fp32 [], of `targets` int64 [N] after states [N, P]."""
         logits = F.linear(states, self.weight, self.bias)
         return F.cross_entropy(logits.float(), targets, reduction="sum")
 
     def sampled_loss(self, states: Tensor, targets: Tensor, sampled: SampledWords) -> Tensor:
-        """Return the sum of the losses fp32 [] against sampled words: scores less the logarithm of
-        how often a word is expected in the sample; a sampled word that is the target itself does
-        not count."""
+        """Return the sum of the losses, fp32 [], against sampled words.
+
+        A score is reduced by the logarithm of the word's expected count in the sample; a sampled
+        word that is the target itself does not count.
+        """
         drawn = sampled.ids.to(states.device)
-        # Rows that are looked up have a sparse gradient: a table of 800,000 words has few of them.
+        # A look-up has a sparse gradient: it touches few rows of a table of 800,000 words.
         rows, which = torch.unique(torch.cat([targets, drawn]), return_inverse=True)
         weight = F.embedding(rows, self.weight, sparse=states.device.type == "cpu")
         bias = self.bias[rows]
@@ -285,31 +289,31 @@ class WordSoftmax(nn.Module):
         return (torch.logsumexp(torch.cat([own[:, None], others], 1), 1) - own).sum()
 
 
-# Words by their characters: filters, highways and a projection (Kim et al. 2016; Jozefowicz et
+# Word encoder: filters over characters, highways and a projection (Kim et al. 2016; Jozefowicz et
 # al. 2016).
 #
 # Shape legend: N words, C places of a word, F filters of all widths, P width of a word.
 
-#: Words that go through the filters at once: what they give is some 50 kB a word.
+#: Words that go through the filters at once: their output takes some 50 kB a word.
 _CHUNK = 256
 
 
 class Highway(nn.Module):
-    """A layer that passes on a share of what it reads (Srivastava et al. 2015): "carry" is the
-    share of what is new, by its published name."""
+    """A layer that mixes its input with a new value of it (Srivastava et al. 2015); ``carry``, the
+    published name, gives the share of the new value."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.transform, self.carry = nn.Linear(width, width), nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [N, F]. Returns [N, F]."""
+        """Map x [N, F] to [N, F]."""
         share = torch.sigmoid(self.carry(x))
         return share * torch.relu(self.transform(x)) + (1 - share) * x
 
 
 class WordEncoder(nn.Module):
-    """Ids of characters to a vector for each word, whatever stands around it."""
+    """An encoder that maps the character ids of each word to a vector, without context."""
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
@@ -341,8 +345,8 @@ class WordEncoder(nn.Module):
             highway.carry.bias.fill_(-2.0)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """ids int64 [N, C] from 1 on (:func:`~bertine.families.elmo.character_ids`).
-        Returns [N, P]."""
+        """Map ids int64 [N, C], from 1 on (:func:`~bertine.families.elmo.character_ids`), to
+        [N, P]."""
         x = torch.cat([self._filtered(part) for part in ids.split(_CHUNK)])
         for highway in self.highways:
             x = highway(x)
@@ -350,18 +354,18 @@ class WordEncoder(nn.Module):
         return projected
 
     def _filtered(self, ids: Tensor) -> Tensor:
-        """Return [N, F]: what each filter gives at most. Padding counts too, as published."""
+        """Return [N, F]: the largest value of each filter. Padding counts too, as published."""
         characters = F.embedding(ids - 1, self.characters.weight).transpose(1, 2)
         return torch.cat([self.activation(f(characters).amax(-1)) for f in self.filters], -1)
 
 
-#: The directions, by the names of their weights.
+#: The directions, as in the names of their weights.
 DIRECTIONS = ("forward", "backward")
 
 
 @dataclass(frozen=True)
 class LstmStates:
-    """What the LSTMs of one direction remember of the words before.
+    """States and cells that the LSTMs of one direction carry from the words before.
 
     Attributes:
         states: fp32 [L, B, P].
@@ -373,7 +377,7 @@ class LstmStates:
 
     @classmethod
     def zero(cls, config: ElmoConfig, sequences: int, device: torch.device) -> LstmStates:
-        """Return what is remembered before any word was read."""
+        """Return the zeros that a direction begins with."""
         count = config.num_hidden_layers
         return cls(
             torch.zeros(count, sequences, config.projection_size, device=device),
@@ -382,11 +386,11 @@ class LstmStates:
 
 
 class BidirectionalLm(nn.Module):
-    """ELMo: an encoder of words, and LSTMs of two directions over them.
+    """ELMo: a word encoder, and LSTMs of two directions over its vectors.
 
     Attributes:
         config: its sizes.
-        words: characters → words.
+        words: maps characters to word vectors.
         forward_layers, backward_layers: L LSTMs each.
     """
 
@@ -424,11 +428,11 @@ class BidirectionalLm(nn.Module):
             direction: of :data:`DIRECTIONS`.
             x: [N, P], in the order of :class:`~bertine.models.recurrent.ProjectedLstm`.
             sizes: sequences of each step.
-            states: what they begin with; B is at least ``sizes[0]``.
-            masks: in training, what each layer's input is multiplied with, L of [N, P].
+            states: the states to begin with; B is at least ``sizes[0]``.
+            masks: in training, factors of each layer's input, L of [N, P].
 
         Returns:
-            L outputs fp32 [N, P], and what the sequences end with.
+            L outputs fp32 [N, P], and the final states of the sequences.
         """
         layers = self.get_submodule(f"{direction}_layers")
         assert isinstance(layers, nn.ModuleList)
@@ -449,22 +453,23 @@ class BidirectionalLm(nn.Module):
         lengths: Tensor,
         states: Sequence[LstmStates] | None = None,
     ) -> tuple[Tensor, list[LstmStates]]:
-        """Compute the L + 1 layers of sentences that stand between their marks.
+        """Compute the L + 1 layers of sentences with their marks.
 
         Args:
             ids: int64 [B, T, C], of characters.
-            lengths: int64 [B] on the CPU, words of each, its two marks among them; at least 1.
-            states: of both directions, what the sentences before ended with; None: nothing.
+            lengths: int64 [B] on the CPU, words of each sentence, including its two marks; at
+                least 1.
+            states: of both directions, the final states of the sentences before; None: zeros.
 
         Returns:
-            fp32 [B, T, L + 1, 2 P]: the word (twice), and the LSTMs of both directions; those at
-            padding are 0. And what both directions end with, in the order of the sentences.
+            fp32 [B, T, L + 1, 2 P]: the word (twice), then the LSTMs of both directions; those at
+            padding are 0. And the final states of both directions, in the order of the sentences.
         """
         device, config = ids.device, self.config
         order = torch.argsort(lengths, descending=True, stable=True)
         sizes = _sizes(lengths)
         row, place = _packed(lengths, order, sizes)
-        # A word is computed once, however often it is there.
+        # Each distinct word is computed once.
         distinct, which = torch.unique(ids[row, place], dim=0, return_inverse=True)
         words = self.words(distinct).float()[which]
         result = ids.new_zeros(
@@ -497,7 +502,7 @@ def _sizes(lengths: Tensor) -> list[int]:
 
 
 def _packed(lengths: Tensor, order: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Return of each word its sequence and its place, int64 [N], first words first."""
+    """Return the sequence and the place of each word, int64 [N] each, first words first."""
     row = torch.cat([order[:size] for size in sizes])
     place = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     return row, place
@@ -506,7 +511,7 @@ def _packed(lengths: Tensor, order: Tensor, sizes: Sequence[int]) -> tuple[Tenso
 def _rows_at(
     words: Tensor, row: Tensor, place: Tensor, back: Tensor, lengths: Tensor, longest: int
 ) -> Tensor:
-    """Return words [N, P] in the order of reading from behind."""
+    """Return words [N, P] in the order of reading from the end."""
     where = torch.zeros(len(lengths), longest, dtype=torch.int64)
     where[row, place] = torch.arange(len(row))
     return words[where[row, back].to(words.device)]

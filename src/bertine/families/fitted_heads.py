@@ -1,10 +1,11 @@
-"""A layer of BERT whose output at every token is the mean of all tokens' states, normalized.
+"""Set the weights of heads and layers directly, without training.
 
-Heads of published models read the state of [CLS] alone. In a model that was not trained for a task
-the mean of all states says more than that. With this layer on top the published architecture
-computes it: queries and keys are 0, so that every token attends to all alike; values are the
-states; the output is so much larger than the residual that the layer norm leaves the mean; and the
-feed-forward part adds 0.
+The mean layer is a layer of BERT whose output at every token is the normalized mean of all tokens'
+states. Heads of published models read only the state of [CLS]; in a model that was not trained for
+a task, the mean says more. The published architecture computes it with this layer on top: queries
+and keys are 0, so that every token attends to all equally; values are the states; the output is so
+much larger than the residual that the layer norm leaves the mean; and the feed-forward part adds
+0.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from bertine.models.heads import Model
 from bertine.models.layers import EncoderLayer, SelfAttention
 from bertine.models.losses import Pooling
 
-# A ModernBERT's classifier that computes a linear model of the vector of a text, so that the
-# published architecture answers as the model that was fitted on such vectors.
+# Linear classifier: a ModernBERT's classifier whose weights compute a linear model of a text's
+# vector, so that the published architecture gives the answers of a model fitted on such vectors.
 #
-# A dense layer, an activation and a norm stand before its last layer. Here the dense layer
-# computes the scores themselves, and beside them minus their sum, so that the norm finds a mean
-# of 0; the activation is none; and all of it is so small that beside the epsilon of the norm its
-# variance is nothing. So the norm multiplies by one number, which the last layer takes back.
+# The classifier is a dense layer, an activation, a norm and a last layer. Here the dense layer
+# computes the scores and, in further columns, their negative sum, so that the norm finds a mean of
+# 0; the activation is linear; and all values are so small that their variance is negligible next to
+# the norm's epsilon. So the norm multiplies by a constant, which the last layer undoes.
 #
 # Shape legend: N texts, H hidden size, K outputs.
 
-#: The largest variance before the norm, in epsilons: twice the share by which it changes a score.
+#: The largest variance before the norm, in epsilons: twice the relative change of a score.
 _VARIANCE = 2.0**-19
 
 
 def can_be_linear(config: Config, pooling: Pooling, outputs: int) -> bool:
-    """Tell whether a classifier of `config` can compute so many `outputs` of vectors made by
-    `pooling`."""
+    """Return whether a classifier of `config` can compute `outputs` scores linearly from vectors
+    made by `pooling`."""
     known = isinstance(config, ModernBertConfig) and pooling.name in POOLINGS
     return known and outputs < config.hidden_size
 
@@ -47,14 +48,14 @@ def can_be_linear(config: Config, pooling: Pooling, outputs: int) -> bool:
 def make_linear(
     model: Model, head: ModernHead, pooling: Pooling, weights: Tensor, bias: Tensor, scores: Tensor
 ) -> None:
-    """Let a classifier compute a linear model, in place; :func:`can_be_linear` says whether it can.
+    """Set a classifier's weights to a linear model, in place; see :func:`can_be_linear`.
 
     Args:
-        model: with that classifier, `head`.
+        model: the model with that classifier, `head`.
         pooling: how states become the vector of a text.
-        weights: [K, H], on a vector.
+        weights: [K, H], the factors of a vector.
         bias: [K].
-        scores: fp64 [N, K], what the linear model says of texts like those to come.
+        scores: fp64 [N, K], the linear model's scores of texts like those to come.
     """
     config = model.config
     assert isinstance(config, ModernBertConfig)
@@ -65,7 +66,7 @@ def make_linear(
     model.config = model.backbone.config = config
     square = float((scores.square().sum(1) + scores.sum(1).square()).max())
     room = math.sqrt(_VARIANCE * config.layer_norm_eps * size / max(square, 1e-6))
-    factor = 2.0 ** math.floor(math.log2(room))  # a power of two rounds nothing
+    factor = 2.0 ** math.floor(math.log2(room))  # a power of two causes no rounding
     new = ModernHead(config, count).to(head.out.weight.device).train(head.training)
     for parameter in new.parameters():
         parameter.zero_()
@@ -80,20 +81,20 @@ def make_linear(
     head.act = new.act
 
 
-#: By how much the mean outweighs the token's own state; a power of two rounds nothing.
+#: The weight of the mean relative to the token's own state; a power of two causes no rounding.
 _OUTWEIGHS = 64.0
 
 
 def takes_mean_layer(backbone: Backbone) -> bool:
-    """Tell whether its layers can make that mean: BERT's, and DeBERTa's, whose scores of relative
-    positions are products with the same queries and keys."""
+    """Return whether its layers can compute that mean: BERT's can, and DeBERTa's, whose scores of
+    relative positions are products with the same queries and keys."""
     return isinstance(backbone, Encoder | DebertaEncoder)
 
 
 @torch.no_grad()
 def add_mean_layer(model: Model) -> None:
-    """Put such a layer on top of the encoder of `model`, which :func:`takes_mean_layer`, in place.
-    Layers that share weights become layers of their own: this one shares with none of them."""
+    """Add a mean layer on top of the encoder of `model`, in place; see :func:`takes_mean_layer`.
+    Layers that share weights become separate layers: this one shares with none of them."""
     backbone = model.backbone
     assert takes_mean_layer(backbone)
     config = model.config.with_layer_on_top()
@@ -106,7 +107,7 @@ def add_mean_layer(model: Model) -> None:
     layer.attention.out.weight.fill_diagonal_(_OUTWEIGHS)
     layer.attention_norm.weight.fill_(1.0)
     layer.output_norm.weight.fill_(1.0)
-    if model.config.shares_layers:  # each pass gets a layer of its own
+    if model.config.shares_layers:  # each pass gets a separate layer
         layers = [_copy_of(backbone.layers[number], config) for number in model.config.passes]
         backbone.layers = nn.ModuleList(layers)
     backbone.layers.append(layer.train(model.training))
@@ -114,7 +115,7 @@ def add_mean_layer(model: Model) -> None:
 
 
 def has_mean_layer(model: Model) -> bool:
-    """Tell whether the highest layer of `model` is one that :func:`add_mean_layer` put there."""
+    """Return whether the top layer of `model` is one that :func:`add_mean_layer` put there."""
     backbone = model.backbone
     if not takes_mean_layer(backbone):
         return False
@@ -125,7 +126,7 @@ def has_mean_layer(model: Model) -> bool:
 
 
 def _copy_of(layer: nn.Module, config: Config) -> EncoderLayer:
-    """Return a layer with weights of its own that computes what `layer` does."""
+    """Return an unshared layer that computes the same as `layer`."""
     copy = EncoderLayer(config).to(next(layer.parameters()).device)
     for name, part in copy.named_children():
         part.load_state_dict(getattr(layer, name).state_dict())

@@ -1,6 +1,9 @@
-"""Recurrent layers in the place of attention, and above it: the LSTM that GPT-1 is compared with
-(Radford et al. 2018, section 5: one layer of 2,048 units, everything else the same), and the BiLSTM
-that BERT's paper puts on a model that reads from left to right (Devlin et al. 2018, section 5.1).
+"""Define GPT-1 and the recurrent models that papers compare with it.
+
+GPT-1 is OpenAI's first model (Radford et al. 2018). Recurrent layers may replace its attention or
+follow it: the LSTM that GPT-1 is compared with (section 5: one layer of 2,048 units, everything
+else the same), and the BiLSTM that BERT's paper puts on a left-to-right model (Devlin et al. 2018,
+section 5.1).
 
 Shape legend: B sequences, T tokens of the longest, H hidden size, S units of a direction; N real
 tokens, in the order in which they are read.
@@ -39,14 +42,14 @@ from bertine.models.names import HeadNames, LayerRows, LayerStack, WeightNames
 from bertine.models.precision import autocast_dtype
 from bertine.models.recurrent import recur
 
-# The heads of causal models: the next word, and classes of a whole text.
+# Heads: the next word, and classes of a whole text.
 #
 # Shape legend: B sequences, P places, H hidden size, V vocabulary size, K labels.
 
 
 class LmHead(nn.Module):
-    """The head of a language model without weights of its own: the word embeddings as decoder,
-    without a bias (Radford et al. 2018, equation 2).
+    """The language model's head without weights of its own: the word embeddings as decoder, without
+    a bias (Radford et al. 2018, equation 2).
 
     Attributes:
         vocabulary_tensors: the weights with a place for each word: none.
@@ -55,12 +58,12 @@ class LmHead(nn.Module):
     vocabulary_tensors: ClassVar[Mapping[str, int]] = {}
 
     def forward(self, hidden: Tensor, decoder_weight: Tensor) -> Tensor:
-        """hidden [P, H], decoder_weight [V, H]. Returns logits [P, V]."""
+        """Map hidden [P, H] and decoder_weight [V, H] to logits [P, V]."""
         return F.linear(hidden, decoder_weight)
 
 
 class LinearHead(nn.Module):
-    """Dropout and one linear layer without a bias on what is pooled."""
+    """Dropout and one linear layer without a bias on the pooled output."""
 
     def __init__(self, config: Config, num_labels: int) -> None:
         super().__init__()
@@ -70,24 +73,24 @@ class LinearHead(nn.Module):
         init_weights(self, config.initializer_range)
 
     def forward(self, pooled: Tensor) -> Tensor:
-        """pooled [B, H]. Returns logits [B, K]."""
+        """Map pooled [B, H] to logits [B, K]."""
         return self.out(self.dropout(pooled))
 
 
-# GPT-1 going on with texts: each token is read once, its keys and values are kept.
+# Writing: each token is read once, and its keys and values are kept.
 #
 # Shape legend: N prompts, R rows, T tokens that are read now, K tokens that are kept, H hidden
 # size, V vocabulary size.
 
 
 class CausalWriter:
-    """What scores the next tokens of rows (:class:`bertine.models.generation.NextTokens`).
+    """Scorer of the next tokens of rows (:class:`bertine.models.generation.NextTokens`).
 
-    Shorter prompts have padding before them, which nothing looks at; positions count real tokens.
+    Shorter prompts have padding before them, which is masked; positions count real tokens.
     """
 
     def __init__(self, backbone: CausalBackbone, scores: Callable[[Tensor], Tensor]) -> None:
-        """`scores` turns states [R, H] into those of the vocabulary, [R, V]."""
+        """`scores` maps states [R, H] to scores of the vocabulary, [R, V]."""
         self._backbone, self._scores = backbone, scores
         self._kept = [KeyValues() for _ in backbone.layers]
         self._device = backbone.word_weights.device
@@ -105,12 +108,12 @@ class CausalWriter:
         ids, self._real = ids.to(self._device), real.to(self._device)
         places = torch.arange(longest, device=self._device)
         seen = self._real[:, None, :] & (places[:, None] >= places[None, :])
-        # Padding looks at itself: of a row without any place to look at nothing is a number.
+        # Padding attends to itself: a row without any key would be NaN.
         seen |= torch.eye(longest, dtype=torch.bool, device=self._device)
         return self._read(ids, (self._real.cumsum(1) - 1).clamp(min=0), seen)
 
     def advance(self, rows: Tensor, tokens: Tensor) -> Tensor:
-        """Go on with chosen rows; see :class:`bertine.models.generation.NextTokens`."""
+        """Continue chosen rows; see :class:`bertine.models.generation.NextTokens`."""
         if not same_rows(rows, len(self._real)):
             self._real = self._real.index_select(0, rows)
             for kept in self._kept:
@@ -120,7 +123,7 @@ class CausalWriter:
         return self._read(tokens[:, None], positions, self._real[:, None, :])
 
     def _read(self, ids: Tensor, positions: Tensor, seen: Tensor) -> Tensor:
-        """Read tokens [R, T] that see what `seen` [R, T, K] says; the scores behind the last."""
+        """Read tokens [R, T] that attend to `seen` [R, T, K]; return the scores after the last."""
         r, t = ids.shape
         embeddings = self._backbone.embeddings
         x = embeddings.word_embeddings(ids) + embeddings.position_embeddings(positions)
@@ -139,9 +142,9 @@ class CausalWriter:
         return self._scores(x.view(r, t, -1)[:, -1]).float()
 
 
-# A backbone that looks at what stands before each token alone: word and position embeddings,
-# layers with the norm after each part (Radford et al. 2018, section 3.1; openai/finetune-
-# transformer- lm, ``train.py: model``).
+# Causal backbone: word and position embeddings, and layers with the norm after each part that
+# attend only to earlier tokens (Radford et al. 2018, section 3.1;
+# openai/finetune-transformer-lm, ``train.py: model``).
 #
 # Shape legend: B sequences, T tokens of the longest, H hidden size; N rows that are computed.
 
@@ -149,8 +152,8 @@ class CausalWriter:
 class UnnormedEmbeddings(Embeddings):
     """The sum of word and position embeddings, and dropout, without a norm.
 
-    The original drops numbers of the table before the look-up, so that a word that comes twice
-    loses the same ones; as in transformers, each place has its own here.
+    The original drops elements of the table before the look-up, so that all occurrences of a word
+    lose the same ones; here, as in transformers, each place has its own.
     """
 
     def __init__(self, config: OpenAIGPTConfig) -> None:
@@ -160,8 +163,8 @@ class UnnormedEmbeddings(Embeddings):
 
 
 class CausalBackbone(RowBackbone):
-    """Embeddings and layers whose attention is to a token and to those before it. What is pooled is
-    the last state of the last real token, without weights."""
+    """Embeddings, and layers in which a token attends to itself and to earlier ones. The pooled
+    output is the last state of the last real token, without weights."""
 
     takes_packing = False
     shows_attention = True
@@ -179,8 +182,8 @@ class CausalBackbone(RowBackbone):
     def attention_scores(
         self, layer: int, states: Tensor, token_type_ids: Tensor | None = None
     ) -> Tensor:
-        """Return the scores of a layer's heads; see :class:`bertine.models.encoder.Backbone`. To
-        what stands behind a token they are -inf."""
+        """Return the scores of a layer's heads; see :class:`bertine.models.encoder.Backbone`. Those
+        for later tokens are -inf."""
         chosen = self.layers[layer]
         assert isinstance(chosen, EncoderLayer)
         return chosen.attention.scores(states) + hidden_future(states.shape[1], states)
@@ -188,7 +191,7 @@ class CausalBackbone(RowBackbone):
     def writer(
         self, scores: Callable[[Tensor], Tensor], texts: Sequence[Sequence[int]]
     ) -> tuple[CausalWriter, Sequence[Sequence[int]]]:
-        """Make what goes on with `texts`; see :class:`bertine.models.encoder.Backbone`."""
+        """Return a writer that continues `texts`; see :class:`bertine.models.encoder.Backbone`."""
         return CausalWriter(self, scores), texts
 
     def _layout(
@@ -202,8 +205,8 @@ class CausalBackbone(RowBackbone):
         return replace(layout, bias=self._causal(layout, input_ids, dtype))
 
     def _causal(self, layout: RowLayout, input_ids: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return what is added to the scores, [B or 1, 1, T, T]. Padding behind the texts needs no
-        mask: no token that counts looks at it."""
+        """Return the bias of the scores, [B or 1, 1, T, T]. Padding after the texts needs no mask:
+        no token that counts attends to it."""
         bias = layout.bias
         if bias is None:
             device = input_ids.device
@@ -212,7 +215,7 @@ class CausalBackbone(RowBackbone):
         future = hidden_future(layout.length, bias)
         if bias.device.type == "cpu" and not bool(torch.isinf(bias[..., 0]).any()):
             return future
-        # Padding looks at itself: of a row without any place to look at nothing is a number.
+        # Padding attends to itself: a row without any key would be NaN.
         both = bias + future
         both.diagonal(dim1=-2, dim2=-1).zero_()
         return both
@@ -228,8 +231,8 @@ class CausalBackbone(RowBackbone):
 
 
 def hidden_future(length: int, like: Tensor) -> Tensor:
-    """Return what hides the tokens behind each one, [1, 1, T, T] of the type and device of `like`:
-    0 for itself and those before it, -inf for the others."""
+    """Return the mask of later tokens, [1, 1, T, T], in the type and on the device of `like`: 0 for
+    a token itself and earlier ones, -inf for the others."""
     return like.new_full((1, 1, length, length), float("-inf")).triu_(1)
 
 
@@ -238,8 +241,8 @@ class RecurrentLayout(RowLayout):
     """The places of the tokens, and the order in which recurrent layers read them.
 
     Attributes:
-        forwards: int64 [N], indices among the B * T: the first tokens of all sequences, the longest
-            first, then the second ones, and so on.
+        forwards: int64 [N], indices into the B * T: the first tokens of all sequences, the longest
+            sequence first, then the second tokens, and so on.
         backwards: the same from the last tokens on.
         sizes: how many are read in each step.
     """
@@ -250,7 +253,7 @@ class RecurrentLayout(RowLayout):
 
 
 def reading_order(mask: Tensor) -> tuple[Tensor, Tensor, tuple[int, ...]]:
-    """Compute in which order recurrent layers read the real tokens of mask, bool [B, T]; see
+    """Return the order in which recurrent layers read the real tokens of mask, bool [B, T]; see
     :class:`RecurrentLayout`."""
     lengths = mask.sum(1)
     rank = torch.empty_like(lengths)
@@ -270,15 +273,15 @@ def reading_order(mask: Tensor) -> tuple[Tensor, Tensor, tuple[int, ...]]:
 def full_reading_order(
     sequences: int, length: int, device: torch.device
 ) -> tuple[Tensor, Tensor, tuple[int, ...]]:
-    """Compute :func:`reading_order` where all tokens are real, on any device, also on ``meta``,
+    """Return :func:`reading_order` for tokens that are all real, on any device, even ``meta``,
     where no mask can be read."""
     places = torch.arange(sequences * length, device=device).view(sequences, length)
     return places.T.flatten(), places.flip(1).T.flatten(), (sequences,) * length
 
 
 class LstmDirection(nn.Module):
-    """An LSTM that reads in one direction. Its matrices are drawn as PyTorch does, of a deviation
-    of 1 / sqrt(3 S)."""
+    """An LSTM that reads in one direction. Its matrices are initialized as in PyTorch, with a
+    standard deviation of 1 / sqrt(3 S)."""
 
     def __init__(self, width: int, size: int) -> None:
         super().__init__()
@@ -288,9 +291,9 @@ class LstmDirection(nn.Module):
             set_initial_std(matrix, (3 * size) ** -0.5)
 
     def forward(self, x: Tensor, sizes: Sequence[int]) -> Tensor:
-        """x [N, H] in the order of reading. Returns states fp32 [N, S]."""
+        """Map x [N, H], in the order of reading, to states fp32 [N, S]."""
         dtype = autocast_dtype(x.device.type) or x.dtype
-        # A device without autocast has none to switch off ("meta", on which products are counted).
+        # A device without autocast has none to switch off ("meta", for counting products).
         known = torch.amp.is_autocast_available(x.device.type)
         with torch.autocast(x.device.type if known else "cpu", enabled=False):
             bias = (self.read.bias + self.state.bias).to(dtype)
@@ -305,7 +308,7 @@ class RecurrentLayer(nn.Module):
         width: H.
         size: S.
         directions: 1 or 2.
-        dropout: on what comes out.
+        dropout: of the output.
     """
 
     def __init__(self, width: int, size: int, directions: int, dropout: float) -> None:
@@ -316,7 +319,7 @@ class RecurrentLayer(nn.Module):
         self.dropout = StreamDropout(dropout)
 
     def forward(self, x: Tensor, layout: RowLayout) -> Tensor:
-        """x [rows, H]. Returns the same shape; padding has no meaning."""
+        """Map x [rows, H] to the same shape; padding has no meaning."""
         assert isinstance(layout, RecurrentLayout)
         places = layout.pad(x).flatten(0, 1)
         orders = (layout.forwards, layout.backwards)
@@ -330,7 +333,7 @@ class RecurrentLayer(nn.Module):
 
 
 class RecurrentBackbone(CausalBackbone):
-    """GPT-1's embeddings, its layers or LSTMs in their place, and BiLSTMs above them."""
+    """GPT-1's embeddings, its layers or LSTMs instead of them, and BiLSTMs above."""
 
     shows_attention = False
     config: LstmConfig
@@ -361,7 +364,7 @@ class RecurrentBackbone(CausalBackbone):
     def writer(
         self, scores: Callable[[Tensor], Tensor], texts: Sequence[Sequence[int]]
     ) -> tuple[Any, Sequence[Sequence[int]]]:
-        """Refuse: it scores texts, but writes none.
+        """Refuse: these models score texts, but write none.
 
         Raises:
             BertineError: always.
@@ -390,10 +393,10 @@ class RecurrentBackbone(CausalBackbone):
         )
 
 
-# OpenAI's first GPT (Radford et al. 2018, "Improving Language Understanding by Generative Pre-
-# Training"): its sizes and its heads.
+# OpenAIGPTConfig: the architecture of GPT-1 (Radford et al. 2018, "Improving Language Understanding
+# by Generative Pre-Training"), and the published sizes.
 
-#: What the published code's activations are called here: its "gelu" is the form with tanh
+#: The published code's activations by their names here: its "gelu" is the form with tanh
 #: (``train.py: gelu``).
 ACTIVATIONS = ("gelu_new", "relu", "silu")
 
@@ -402,16 +405,16 @@ ACTIVATIONS = ("gelu_new", "relu", "silu")
 class OpenAIGPTConfig(Config):
     """Sizes and rates of a GPT (section 4.1 of the paper; defaults are the published model).
 
-    A token looks at itself and at those before it, and there is no norm behind the embeddings
-    (``train.py: model``, ``block``). The published code's classifier has a bias, transformers' and
+    A token attends to itself and to earlier ones, and there is no norm after the embeddings
+    (``train.py: model``, ``block``). The published code's classifier has a bias; transformers' and
     this one have none.
 
     Attributes:
-        embedding_dropout: behind the embeddings.
+        embedding_dropout: after the embeddings.
 
     Raises:
         BertineError: besides what every config refuses, a feed-forward that is not four times as
-            wide as the states, or an activation that there is not.
+            wide as the states, or an unknown activation.
     """
 
     model_type: ClassVar[str] = "openai-gpt"
@@ -454,7 +457,7 @@ class OpenAIGPTConfig(Config):
 
     @property
     def num_segments(self) -> int:
-        """Two: their separators tell the texts of a pair apart."""
+        """Two: separators mark the two texts of a pair."""
         return 2
 
     @property
@@ -463,7 +466,7 @@ class OpenAIGPTConfig(Config):
         return super().num_parameters - 2 * self.hidden_size
 
     def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """Return False: what is pooled has no weights."""
+        """Return False: pooling has no weights."""
         return False
 
     def new_backbone(self, pooler: bool) -> CausalBackbone:
@@ -484,8 +487,8 @@ def _small(num_hidden_layers: int, hidden_size: int) -> OpenAIGPTConfig:
     )
 
 
-#: Preset → architecture: the published one, and three of ours with the layers and the width of
-#: bert-tiny, -mini and -small, for a vocabulary as large as BERT's.
+#: Preset → architecture: the published one, and three of Bertine's own, with the layers and the
+#: width of bert-tiny, -mini and -small, for a vocabulary as large as BERT's.
 PRESETS: Mapping[str, OpenAIGPTConfig] = {
     "openai-gpt": OpenAIGPTConfig(),
     "gpt-tiny": _small(2, 128),
@@ -494,22 +497,21 @@ PRESETS: Mapping[str, OpenAIGPTConfig] = {
 }
 
 
-# GPT-1 with LSTMs: what two papers compare their models with.
+# LstmConfig: GPT-1 with LSTMs, which two papers compare their models with.
 
 
 @dataclass(frozen=True)
 class LstmConfig(OpenAIGPTConfig):
-    """Sizes and rates of a GPT-1 with LSTMs in the place of its layers, or above them. No other
-    program has such models.
+    """Sizes and rates of a GPT-1 with LSTMs instead of its layers, or above them. No other program
+    has such models.
 
     Attributes:
-        lstm_size: units of an LSTM that stands in the place of each layer; 0: the layers are
-            GPT-1's.
-        bilstm_layers: layers above them that read in both directions, with as many units in each
-            as the states are wide. Such a model guesses no next token.
+        lstm_size: units of the LSTM that replaces each layer; 0: the layers are GPT-1's.
+        bilstm_layers: bidirectional layers above them; each direction has as many units as the
+            states are wide. Such a model predicts no next token.
 
     Raises:
-        BertineError: besides what GPT-1's refuses, a number below 0.
+        BertineError: besides what GPT-1's config refuses, a number below 0.
     """
 
     model_type: ClassVar[str] = "gpt-lstm"
@@ -527,16 +529,16 @@ class LstmConfig(OpenAIGPTConfig):
                     f"{name} is {getattr(self, name)}, but must be between 0 and 10,000"
                 )
 
-    # What a class of models is, and these are or are not by their layers above.
+    # Class variables in other families; here they depend on the layers above.
 
     @property
     def reads_forward(self) -> bool:  # type: ignore[override]
-        """Whether a token's states know nothing of what stands behind it."""
+        """Whether a token's state is independent of later tokens."""
         return not self.bilstm_layers
 
     @property
     def task_lm_weight(self) -> float:  # type: ignore[override]
-        """How much guessing the next token counts in fine-tuning; 0 where it is seen."""
+        """The weight of next-token prediction in fine-tuning; 0 if the model sees that token."""
         return OpenAIGPTConfig.task_lm_weight if self.reads_forward else 0.0
 
     @property
@@ -546,7 +548,7 @@ class LstmConfig(OpenAIGPTConfig):
 
     @property
     def passes(self) -> Sequence[int]:
-        """All layers, those that read in both directions last."""
+        """All layers, the bidirectional ones last."""
         return range(self.num_hidden_layers + self.bilstm_layers)
 
     @property
@@ -562,7 +564,7 @@ class LstmConfig(OpenAIGPTConfig):
         return RecurrentBackbone(self)
 
     def with_layer_on_top(self) -> Self:
-        """Return the config of a model with one layer more that reads in both directions."""
+        """Return the config of a model with one more bidirectional layer."""
         return self.replace(bilstm_layers=self.bilstm_layers + 1)
 
 
@@ -580,22 +582,22 @@ _MINI = LstmConfig(
     intermediate_size=1024,
 )
 
-#: Preset → architecture: one layer, whose units have the ratio to the width that they have in the
-#: paper of GPT-1, 2,048 to 768; and gpt-mini with a BiLSTM above it.
+#: Preset → architecture: one layer, whose units have the same ratio to the width as in GPT-1's
+#: paper, 2,048 to 768; and gpt-mini with a BiLSTM above it.
 LSTM_PRESETS: Mapping[str, LstmConfig] = {
     "lstm-mini": _MINI.replace(num_hidden_layers=1, lstm_size=683),
     "gpt-mini-bilstm": _MINI.replace(bilstm_layers=1),
 }
 
 
-# GPT-1 as transformers writes it: names of weights, keys of ``config.json``.
+# transformers' format of GPT-1: names of weights and keys of ``config.json``.
 
-#: What ``afn`` calls the activations. "gelu" is the form with tanh there, in transformers too.
+#: Activations by their names in ``afn``. "gelu" is the form with tanh there, in transformers too.
 _ACTIVATIONS = {"gelu": "gelu_new", "swish": "silu"}
 
 
 def _flat(path: Path, values: dict[str, Any]) -> dict[str, Any]:
-    """Give the keys of a file the form of our fields."""
+    """Convert the keys of a file to our fields."""
     width, name = values.get("n_embd"), values.get("afn", "gelu")
     flat = {**values, "afn": _ACTIVATIONS.get(name, name) if isinstance(name, str) else name}
     if isinstance(width, int):
@@ -674,12 +676,12 @@ FAMILY = Family(
 )
 
 
-# GPT-1 with LSTMs as Bertine writes it; no other program has it. What it has in common with GPT-1
-# is called as there.
+# Bertine's format of GPT-1 with LSTMs, which no other program has; the parts of GPT-1 have GPT-1's
+# names.
 
 
 def _layer(directions: int) -> LayerRows:
-    """Return the names of a recurrent layer, which are ours."""
+    """Return the names of a recurrent layer, which are Bertine's own."""
     parts = [
         f"directions.{number}.{part}" for number in range(directions) for part in ("read", "state")
     ]

@@ -1,18 +1,17 @@
-"""MobileBERT (Sun et al. 2020, arXiv 2004.02984) and IB-BERT, its teacher: layers that work at
-another width than the states between them.
+"""Define MobileBERT and IB-BERT, its teacher: layers whose width differs from that of the states.
 
-What differs from BERT, in the paper and in the published code (google-research,
-``mobilebert/modeling.py``):
+Differences from BERT, in the paper (Sun et al. 2020, arXiv 2004.02984) and in the published code
+(google-research, ``mobilebert/modeling.py``):
 
-- A word's embedding is narrow: those of the next word, of the word and of the one before it, side
-  by side, are projected to the width of the states ("embedding factorization").
-- A linear layer leads into each layer's own width and another one out of it ("bottleneck"). Within,
-  MobileBERT is narrow and its teacher wide, so that both have states of the same width between the
-  layers, which the one can learn from the other.
-- Several feed-forwards stand one on another, and in place of the layer norm may stand a scale and a
-  shift of each element ("stacked feed-forward networks", "operational optimizations").
-- The MLM head's decoder is as wide as the states: beside the word embeddings it has columns of its
-  own (``run_pretraining.py``, ``extra_output_weights``).
+- Word embeddings are narrow: those of the next word, the word and the previous word are
+  concatenated and projected to the width of the states ("embedding factorization").
+- A linear layer maps the states to each layer's own width, and another one maps them back
+  ("bottleneck"). Inside, MobileBERT is narrow and its teacher wide; between layers, the states of
+  both have the same width, so that the one can learn from the other.
+- A layer has several feed-forwards in a row, and an element-wise scale and shift may replace the
+  layer norm ("stacked feed-forward networks", "operational optimizations").
+- The MLM head's decoder is as wide as the states: it has the word embeddings and further columns
+  of its own (``run_pretraining.py``, ``extra_output_weights``).
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from bertine.models.layers import (
 from bertine.models.names import HeadNames, LayerRows, WeightNames
 from bertine.models.precision import autocast_dtype
 
-# What stands in the place of a layer norm in MobileBERT.
+# Norms: MobileBERT's replacement of the layer norm.
 
 #: The ε of two of the layer norms, after the embeddings and after the last feed-forward, which do
 #: not follow ``layer_norm_eps`` in transformers.
@@ -53,11 +52,11 @@ FIXED_EPS = 1e-5
 
 
 class NoNorm(nn.Module):
-    """What a layer norm does besides the norm: scale and shift each element (paper, "operational
+    """The layer norm's element-wise scale and shift, without the norm (paper, "operational
     optimizations").
 
     Args:
-        size: of what is scaled.
+        size: of the vectors.
     """
 
     def __init__(self, size: int) -> None:
@@ -71,25 +70,25 @@ class NoNorm(nn.Module):
         nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [..., F]. Returns [..., F]."""
+        """Map x [..., F] to [..., F]."""
         return torch.addcmul(self.bias.to(x.dtype), x, self.weight.to(x.dtype))
 
 
 def new_norm(config: MobileBertConfig, size: int, eps: float | None = None) -> nn.Module:
-    """Return what stands in a norm's place; `eps` goes before that of the config."""
+    """Return the layer norm or its replacement; `eps` takes precedence over that of the config."""
     if config.normalization_type == "no_norm":
         return NoNorm(size)
     return nn.LayerNorm(size, eps=config.layer_norm_eps if eps is None else eps)
 
 
-# The head of MobileBERT that fills masks.
+# Head: the one that fills masks.
 #
 # Shape legend: P places, H hidden size, E width of the word embeddings, V vocabulary size.
 
 
 class WideMlmHead(MlmHead):
-    """The masked-LM head with a decoder as wide as the states: the word embeddings, and columns of
-    its own beside them."""
+    """The masked-LM head with a decoder as wide as the states: the word embeddings and further
+    columns of its own."""
 
     vocabulary_tensors: ClassVar[Mapping[str, int]] = {"bias": 0, "extra.weight": 1}
 
@@ -104,26 +103,26 @@ class WideMlmHead(MlmHead):
         init_weights(self, config.initializer_range)
 
     def forward(self, hidden: Tensor, decoder_weight: Tensor) -> Tensor:
-        """hidden [P, H], decoder_weight [V, E]. Returns logits [P, V]."""
+        """Map hidden [P, H] and decoder_weight [V, E] to logits [P, V]."""
         hidden = self.layer_norm(self.act(self.dense(hidden)))
         width = decoder_weight.shape[1]
         logits = F.linear(hidden[:, :width], decoder_weight, self.bias)
         return torch.addmm(logits, hidden[:, width:], self.extra.weight)
 
 
-# Embeddings of words with their neighbours.
+# Embeddings: words with their neighbours.
 #
 # Shape legend: B sequences, T tokens of the longest, H hidden size, E width of the word
 # embeddings; N rows that are computed.
 
 
 class TrigramEmbeddings(RowEmbeddings):
-    """Word embeddings, with those of the neighbours, projected to the width of the states; then the
-    sum with position and segment embeddings, norm, dropout.
+    """Word embeddings, concatenated with those of the neighbours and projected to the width of the
+    states; then the sum with position and segment embeddings, norm, dropout.
 
-    Beyond both ends of the array there is nothing: zeros. A ``[PAD]`` behind the last word is a
-    neighbour like any other, unless the caller says which tokens are to be seen. The neighbours
-    give it no gradient (transformers; in Google's program they do).
+    Beyond both ends of the array the neighbours are zeros. A ``[PAD]`` after the last word is a
+    neighbour like any other, unless the caller gives `seen`. No gradient flows through the
+    neighbours (transformers; in Google's program it does).
     """
 
     def __init__(self, config: MobileBertConfig) -> None:
@@ -134,7 +133,7 @@ class TrigramEmbeddings(RowEmbeddings):
         self.word_embeddings = new_table(config.vocab_size, width, config.pad_token_id)
         self.position_embeddings = new_table(config.max_position_embeddings, size)
         self.token_type_embeddings = new_table(config.type_vocab_size, size)
-        # Where nothing is projected the published files hold it all the same.
+        # The published files hold it even where nothing is projected.
         self.projection = nn.Linear(config.embedded_width, size)
         self.norm = new_norm(config, size, FIXED_EPS)
         self.dropout = StreamDropout(config.hidden_dropout_prob)
@@ -147,14 +146,14 @@ class TrigramEmbeddings(RowEmbeddings):
         word_vectors: Tensor | None = None,
         seen: Tensor | None = None,
     ) -> Tensor:
-        """Compute what the first layer reads.
+        """Compute the first layer's input.
 
         Args:
             input_ids: int64 [B, T].
             token_type_ids: int64 [B, T]; None: all 0.
             layout: which rows are computed.
             word_vectors: [B, T, E], in place of the word embeddings of `input_ids`.
-            seen: bool or 0/1 [B, T], true at tokens that their neighbours see; None: all are seen.
+            seen: bool or 0/1 [B, T], true at tokens that count as neighbours; None: all do.
 
         Returns:
             [N, H].
@@ -181,8 +180,8 @@ class TrigramEmbeddings(RowEmbeddings):
     def traced(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None
     ) -> Tensor:
-        """Compute the same of all tokens of a padded batch for a graph, in which padding is seen by
-        no neighbour. The arguments are [B, T]; returns [B * T, H]."""
+        """Compute the same for all tokens of a padded batch in a graph, where padding is no
+        neighbour. The arguments are [B, T]; returns [B * T, H]."""
         x = self._words(input_ids, None, attention_mask)
         if self.projects:
             x = self.projection(x)
@@ -193,7 +192,7 @@ class TrigramEmbeddings(RowEmbeddings):
         return x.reshape(-1, x.shape[-1])
 
     def _words(self, input_ids: Tensor, word_vectors: Tensor | None, seen: Tensor | None) -> Tensor:
-        """Return what is projected of each token, [B, T, 3 E], or [B, T, E] without neighbours."""
+        """Return the input of the projection, [B, T, 3 E], or [B, T, E] without neighbours."""
         words = self.word_embeddings(input_ids) if word_vectors is None else word_vectors
         if not self.trigrams:
             return words
@@ -203,16 +202,14 @@ class TrigramEmbeddings(RowEmbeddings):
         return torch.cat([around[:, 2:], words, around[:, :-2]], -1)
 
 
-# The layers of MobileBERT, which work at a width of their own.
+# Layers: they work at a width of their own.
 #
 # Shape legend: B sequences, T tokens of the longest, H hidden size, I width within a layer, A
 # attention heads, D = I / A; N rows that are computed.
 
 
 class BottleneckAttention(nn.Module):
-    """Multi-head self-attention whose queries and keys may be made of one thing and the values of
-    another.
-
+    """Multi-head self-attention whose queries and keys may have another input than the values.
     ``qk.weight`` is [2 I, …]: the rows of the query, then of the key projection.
     """
 
@@ -226,8 +223,8 @@ class BottleneckAttention(nn.Module):
         self.out = nn.Linear(inner, inner)
 
     def forward(self, queries: Tensor, values: Tensor, layout: RowLayout) -> Tensor:
-        """queries [N, …] are what queries and keys are made of, values [N, …] the values. Returns
-        [N, I], before the output's dropout."""
+        """Attend: queries [N, …] are the input of queries and keys, values [N, …] that of values.
+        Returns [N, I], before the output's dropout."""
         p = self.dropout if self.training else 0.0
         qk, v = self.qk(queries), self.value(values)
         if layout.ends is not None:
@@ -241,7 +238,7 @@ class BottleneckAttention(nn.Module):
         return self.out(layout.unpad(mixed.transpose(1, 2).flatten(2)))
 
     def scores(self, queries: Tensor) -> Tensor:
-        """queries [B, T, …]. Returns q k' / sqrt(D), [B, A, T, T]."""
+        """Map queries [B, T, …] to q k' / sqrt(D), [B, A, T, T]."""
         q, k = self._by_head(self.qk(queries), 2).unbind(0)
         return q @ k.transpose(-1, -2) * self.head_size**-0.5
 
@@ -270,14 +267,14 @@ class FeedForward(nn.Module):
         self.act = activation(config.hidden_act)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [N, I]. Returns [N, I]."""
+        """Map x [N, I] to [N, I]."""
         fed = activated_linear(self.up(x), self.act, self.down, self.training)
         x = dropout_add(fed, x, self.dropout, self.training)
         return self.norm(x).to(x.dtype)
 
 
 class Entrance(nn.Module):
-    """The way of a layer's input to the layer's own width: linear and norm."""
+    """The map from a layer's input to the layer's own width: linear and norm."""
 
     def __init__(self, config: MobileBertConfig) -> None:
         super().__init__()
@@ -285,13 +282,13 @@ class Entrance(nn.Module):
         self.norm = new_norm(config, config.attention_width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [..., H]. Returns [..., I]."""
+        """Map x [..., H] to [..., I]."""
         x = self.linear(x)
         return self.norm(x).to(x.dtype)
 
 
 class Exit(nn.Module):
-    """The way back: linear, dropout, the layer's input added, norm."""
+    """The map back: linear, dropout, the layer's input added, norm."""
 
     def __init__(self, config: MobileBertConfig) -> None:
         super().__init__()
@@ -300,13 +297,13 @@ class Exit(nn.Module):
         self.norm = new_norm(config, config.hidden_size)
 
     def forward(self, inner: Tensor, x: Tensor) -> Tensor:
-        """inner [N, I], x [N, H]. Returns [N, H]."""
+        """Map inner [N, I] and x [N, H] to [N, H]."""
         x = dropout_add(self.linear(inner), x, self.dropout, self.training)
         return self.norm(x).to(x.dtype)
 
 
 class BottleneckLayer(nn.Module):
-    """A layer of MobileBERT: in, attention, feed-forwards, out (paper, figure 1)."""
+    """A layer of MobileBERT: entrance, attention, feed-forwards, exit (paper, figure 1)."""
 
     def __init__(self, config: MobileBertConfig) -> None:
         super().__init__()
@@ -324,7 +321,7 @@ class BottleneckLayer(nn.Module):
         self.exit = Exit(config) if narrow else None
 
     def queries(self, x: Tensor) -> Tensor:
-        """Return what queries and keys are made of; x [..., H] is the layer's input."""
+        """Return the input of queries and keys; x [..., H] is the layer's input."""
         if self.reads_entered:
             assert self.entrance is not None
             entered: Tensor = self.entrance(x)
@@ -332,7 +329,7 @@ class BottleneckLayer(nn.Module):
         return x if self.shared is None else self.shared(x)
 
     def forward(self, x: Tensor, layout: RowLayout) -> Tensor:
-        """x [N, H]. Returns [N, H]."""
+        """Map x [N, H] to [N, H]."""
         entered = x if self.entrance is None else self.entrance(x)
         if self.reads_entered:
             attended = self.attention(entered, entered, layout)
@@ -345,15 +342,15 @@ class BottleneckLayer(nn.Module):
         return inner if self.exit is None else self.exit(inner, x)
 
 
-# The backbone of MobileBERT and of its teacher.
+# Backbone: that of MobileBERT and of its teacher.
 #
 # Shape legend: B sequences, T tokens of the longest, H hidden size, E width of the word
 # embeddings, A attention heads; N rows that are computed.
 
 
 class MobileBert(RowBackbone):
-    """Trigram embeddings, bottleneck layers and, where the config has an activation for it and it
-    is asked for, the pooler."""
+    """Trigram embeddings, bottleneck layers and, on request, the pooler, if the config has an
+    activation for it."""
 
     shows_attention = True
     embeddings: TrigramEmbeddings
@@ -404,19 +401,20 @@ class MobileBertConfig(Config):
         embedding_size: E.
         trigram_input: whether a token's neighbours are read with it.
         use_bottleneck: whether layers have a width of their own, ``intra_bottleneck_size``.
-        intra_bottleneck_size: I, where they have.
-        use_bottleneck_attention: whether queries, keys and values are all made of the layer's input
+        intra_bottleneck_size: I, if they have.
+        use_bottleneck_attention: whether queries, keys and values all come from the layer's input
             at its own width.
-        key_query_shared_bottleneck: whether queries and keys are made of a second projection of the
-            layer's input, and values of the input itself. Without it all three are made of the
-            input; under ``use_bottleneck_attention`` the projection is there, but not used.
+        key_query_shared_bottleneck: whether queries and keys come from a second projection of the
+            layer's input, and values from the input itself. Otherwise all three come from the
+            input; with ``use_bottleneck_attention`` the projection exists but is not used.
         num_feedforward_networks: of a layer.
-        normalization_type: "no_norm" or "layer_norm", but for the MLM head's.
-        classifier_activation: whether the pooled output is made by dense and tanh; otherwise it is
+        normalization_type: "no_norm" or "layer_norm", except the MLM head's.
+        classifier_activation: whether the pooled output is computed by dense and tanh; otherwise
+            it is the first token's state.
             the first token's state.
 
     Raises:
-        BertineError: as of :class:`bertine.models.config.Config`.
+        BertineError: as for :class:`bertine.models.config.Config`.
     """
 
     model_type: ClassVar[str] = "mobilebert"
@@ -472,7 +470,7 @@ class MobileBertConfig(Config):
 
     @property
     def embedded_width(self) -> int:
-        """The width of what is projected to the states: E, or of three neighbours 3 E."""
+        """The width of the projection's input: E, or 3 E with the neighbours."""
         return self.embedding_size * (3 if self.trigram_input else 1)
 
     @property
@@ -481,14 +479,14 @@ class MobileBertConfig(Config):
 
     @property
     def query_width(self) -> int:
-        """The width of what queries and keys are made of. (transformers gives the layer the width
-        I here always, so where queries are made of the states it computes but models of I = H.)"""
+        """The width of the input of queries and keys. (transformers always uses the width I for the
+        layer, so where queries come from the states it computes only models with I = H.)"""
         projected = self.use_bottleneck_attention or self.key_query_shared_bottleneck
         return self.attention_width if projected else self.hidden_size
 
     @property
     def value_width(self) -> int:
-        """The width of what values are made of."""
+        """The width of the input of values."""
         return self.attention_width if self.use_bottleneck_attention else self.hidden_size
 
     @property
@@ -508,7 +506,7 @@ class MobileBertConfig(Config):
         return embeddings + self.num_hidden_layers * layer + pooler
 
     def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """Tell whether a model with these heads gets a pooler: as of BERT, but none does where the
+        """Return whether a model with these heads gets a pooler: as for BERT, but never where the
         pooled output is the first token's state."""
         names = set(heads)
         reads = not names or not names <= WITHOUT_POOLER
@@ -520,9 +518,9 @@ class MobileBertConfig(Config):
 
 _MOBILE = MobileBertConfig(classifier_activation=False)
 
-#: Preset → architecture, as in the files beside the published code (``mobilebert/config``): the
+#: Preset → architecture, as in the files of the published code (``mobilebert/config``): the
 #: released MobileBERT, its smaller version, and the teacher, whose "gelu" is the form with tanh.
-#: What a file there does not say is that program's default, which is not transformers'.
+#: Keys that a file lacks have that program's defaults, which are not transformers'.
 PRESETS: Mapping[str, MobileBertConfig] = {
     "mobilebert-uncased": _MOBILE,
     "mobilebert-tiny": _MOBILE.replace(
@@ -542,11 +540,11 @@ PRESETS: Mapping[str, MobileBertConfig] = {
 }
 
 
-# MobileBERT and IB-BERT as Google's program writes them (google-research, ``mobilebert``:
+# Google's format: names of weights and keys of the configuration (google-research, ``mobilebert``:
 # ``modeling.py``, ``run_pretraining.py``, ``run_classifier.py``, ``run_squad.py``).
 
 _LAYER, _LAYER_HERE = "bert/encoder/layer_{}", "encoder.layer.{}"
-#: Of a layer: dense layers, and scopes in which there is one with a norm beside it.
+#: Of a layer: dense layers, and scopes that hold a dense layer and a norm.
 _DENSE = (
     "attention/self/query",
     "attention/self/key",
@@ -560,12 +558,12 @@ _WITH_NORM = (
     "output",
     "output/bottleneck",
 )
-#: What a norm is called, and what stands in its place.
+#: The names of a norm and of its replacement.
 _NORMS = ("LayerNorm", "FakeLayerNorm")
 
 
 def _modules() -> tuple[tuple[str, str], ...]:
-    """Return the pairs of scopes and modules of a layer."""
+    """Return the scopes and the modules of a layer, in pairs."""
     scopes = [*_DENSE, *(f"{scope}/dense" for scope in _WITH_NORM)]
     pairs = [(f"{_LAYER}/{scope}", f"{_LAYER_HERE}.{scope.replace('/', '.')}") for scope in scopes]
     pairs += [
@@ -616,11 +614,11 @@ MOBILEBERT_VARIABLES = Variables(
 )
 
 
-# MobileBERT as transformers writes it: names of weights, keys of ``config.json``.
+# transformers' format: names of weights and keys of ``config.json``.
 
 
 def _layer(config: MobileBertConfig) -> LayerRows:
-    """Return the names of the modules of a layer: all feed-forwards but the last are numbered."""
+    """Return the names of a layer's modules: all feed-forwards but the last are numbered."""
     last = config.num_feedforward_networks - 1
     prefixes = [f"ffn.{number}." for number in range(last)] + [""]
     return (
@@ -678,7 +676,7 @@ FAMILY = Family(
         required=SIZES,
         only=PLAIN_ENCODER,
         written=WRITTEN,
-        # transformers works it out of the others, and writes it.
+        # transformers computes it from the others, and writes it.
         ignored=frozenset({"true_hidden_size"}),
     ),
     tokenizer="wordpiece",

@@ -1,6 +1,9 @@
-"""ModernBERT (Warner et al. 2024, arXiv 2412.13663): rotary positions, layers that look at all
-tokens and layers that look around them in turn, gated feed-forwards, the norm before each part, no
-biases (section 2.1); its config, its published sizes, and small ones of our own."""
+"""Define ModernBERT: its heads, its encoder, its config, its published sizes and small ones.
+
+ModernBERT (Warner et al. 2024, arXiv 2412.13663, section 2.1) has rotary positions, layers with
+global and with local attention in turn, gated feed-forwards, the norm before each part, and no
+biases.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,12 @@ from bertine.models.heads import HEADS, PAIR_CLASSIFIER, VECTOR_CLASSIFIER, Head
 from bertine.models.layers import ACTIVATIONS, RowLayout, activation, init_weights, set_initial_std
 from bertine.models.names import HeadNames, WeightNames
 
-# Heads of a ModernBERT: each with a dense layer, an activation and a norm before the last layer
-# (Warner et al. 2024, arXiv 2412.13663; transformers, ``ModernBertPredictionHead``).
+# Heads: each has a dense layer, an activation and a norm before the last layer (transformers,
+# ``ModernBertPredictionHead``).
 #
 # Shape legend: P masked positions, H hidden size, V vocabulary size, K labels.
 
-#: The activation of heads that have none, as transformers calls it.
+#: The activation of heads without one, under its name in transformers.
 LINEAR = "linear"
 
 
@@ -41,7 +44,7 @@ def _same(x: Tensor) -> Tensor:
 
 
 class PredictionHead(nn.Module):
-    """Dense, activation, norm: what stands before the last layer of every head."""
+    """Dense, activation, norm: the layers before the last layer of every head."""
 
     def __init__(self, config: ModernBertConfig) -> None:
         super().__init__()
@@ -53,16 +56,16 @@ class PredictionHead(nn.Module):
         set_initial_std(self.dense, config.output_std)
 
     def transform(self, states: Tensor) -> Tensor:
-        """states [..., H]. Returns [..., H]."""
+        """Map states [..., H] to [..., H]."""
         return self.layer_norm(self.act(self.dense(states)))
 
 
 class ModernMlmHead(PredictionHead):
-    """The masked-LM head, whose decoder is the word embedding; only its bias lives here."""
+    """The masked-LM head; its decoder is the word embedding, and it holds only the bias."""
 
     @property
     def vocabulary_tensors(self) -> Mapping[str, int]:
-        """The weights with a place for each word, and the dimension of it."""
+        """The weights with a place for each word, and their dimension that counts words."""
         return {} if self.bias is None else {"bias": 0}
 
     def __init__(self, config: ModernBertConfig) -> None:
@@ -76,13 +79,13 @@ class ModernMlmHead(PredictionHead):
             nn.init.zeros_(self.bias)
 
     def forward(self, hidden: Tensor, decoder_weight: Tensor) -> Tensor:
-        """hidden [P, H], decoder_weight [V, H]. Returns logits [P, V]."""
+        """Map hidden [P, H] and decoder_weight [V, H] to logits [P, V]."""
         return F.linear(self.transform(hidden), decoder_weight, self.bias)
 
 
 class ModernHead(PredictionHead):
-    """Scores of a text, of tokens, or of the ends of a span: dense, activation, norm, dropout,
-    linear (transformers, ``ModernBertFor…``)."""
+    """Head for texts, tokens or the ends of a span: dense, activation, norm, dropout, linear
+    (transformers, ``ModernBertFor…``)."""
 
     def __init__(self, config: ModernBertConfig, outputs: int) -> None:
         super().__init__(config)
@@ -92,19 +95,19 @@ class ModernHead(PredictionHead):
         init_weights(self, config.initializer_range)
 
     def forward(self, states: Tensor) -> Tensor:
-        """states [..., H]. Returns logits [..., K]."""
+        """Map states [..., H] to logits [..., K]."""
         return self.out(self.dropout(self.transform(states)))
 
 
-# The encoder of ModernBERT: word embeddings without positions, layers with the norm before each
-# part, a last norm (Warner et al. 2024, arXiv 2412.13663, section 2.1).
+# Encoder: word embeddings without positions, layers with the norm before each part, a last norm
+# (section 2.1 of the paper).
 #
 # Shape legend: B sequences, T tokens of the longest, H hidden size; N rows that are computed.
 
 
 class ModernEncoder(Backbone):
-    """Embeddings, layers, a last norm. What is pooled is the first token's state or the mean of the
-    real tokens', as ``classifier_pooling`` says, without weights."""
+    """Embeddings, layers, a last norm. The pooled output is the first token's state or the mean of
+    the real tokens' states, as ``classifier_pooling`` says, without weights."""
 
     takes_packing = True
     shows_attention = True
@@ -153,7 +156,7 @@ class ModernEncoder(Backbone):
         token_type_ids: Tensor | None,
         output_hidden_states: bool = False,
     ) -> BackboneOutput:
-        """Encode a padded batch, the masks written out."""
+        """Encode a padded batch with explicit masks."""
         b, t = input_ids.shape
         x = self.embeddings(input_ids, None)
         layout = RowLayout(b, t)
@@ -163,7 +166,7 @@ class ModernEncoder(Backbone):
             seen = attention_mask.bool()[:, None, None, :]
             if window is not None:
                 seen = seen & band(t, window, input_ids.device)
-            # Not minus infinity: a runtime may compute a row of nothing but padding, and 0 / 0.
+            # Not minus infinity: a runtime may compute a row of only padding, which would be 0 / 0.
             bias = (~seen).to(x.dtype) * torch.finfo(x.dtype).min
             by = angles(places, self.config.head_size, theta)
             around[window] = Surroundings(layout, by, window, bias, traced=True)
@@ -183,7 +186,7 @@ class ModernEncoder(Backbone):
 
     @property
     def word_weights(self) -> Tensor:
-        """The word embeddings, [V, H]: a tied decoder multiplies with them."""
+        """The word embeddings, [V, H], which are also the matrix of a tied decoder."""
         return self.embeddings.word_embeddings.weight
 
     def _encoded(
@@ -210,8 +213,8 @@ class ModernEncoder(Backbone):
 
 
 def mean_of_tokens(states: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the mean of the real tokens' states: states [B, T, H], mask [B, T] (None: all are
-    real). fp32 [B, H]."""
+    """Return the mean of the real tokens' states, fp32 [B, H], of states [B, T, H] and mask [B, T]
+    (None: all are real)."""
     states = states.float()
     if mask is None:
         return states.mean(1)
@@ -219,7 +222,7 @@ def mean_of_tokens(states: Tensor, mask: Tensor | None) -> Tensor:
     return (states * weights).sum(1) / weights.sum(1).clamp(min=1.0)
 
 
-#: How ``layer_types`` of config.json calls the two kinds of attention.
+#: The two kinds of attention, as in ``layer_types`` of config.json.
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
 POOLINGS = ("cls", "mean")
 
@@ -229,11 +232,11 @@ class ModernBertConfig(Config):
     """Sizes and rates of a ModernBERT (table 4 of the paper; defaults are ModernBERT-base).
 
     There is no table of positions: ``max_position_embeddings`` is the longest input that the model
-    was made for. ``hidden_dropout_prob`` is the rate inside the feed-forwards,
-    ``attention_probs_dropout_prob`` that of attention and of what comes out of it.
+    is meant for. ``hidden_dropout_prob`` is the rate inside the feed-forwards,
+    ``attention_probs_dropout_prob`` that of attention and of its output.
 
     Attributes:
-        embedding_dropout: behind the embeddings.
+        embedding_dropout: after the embeddings.
         attention_bias, mlp_bias, norm_bias: whether the products and norms of the layers have
             biases; `norm_bias` is for the heads' norms too.
         decoder_bias, classifier_bias: whether the decoder of the MLM head and the dense layer of
@@ -241,16 +244,16 @@ class ModernBertConfig(Config):
         classifier_pooling: what classifiers of texts and of choices read: the state of the first
             token ("cls"), or the mean over real tokens ("mean").
         classifier_activation: of the heads.
-        local_attention: how many tokens a local layer looks at, half of them to either side; the
-            token itself comes on top.
-        global_attn_every_n_layers: layers 0, n, 2n, … look at all tokens.
+        local_attention: how many other tokens a local layer attends to, half of them to either
+            side.
+        global_attn_every_n_layers: layers 0, n, 2n, … attend to all tokens.
         layer_types: for each layer :data:`GLOBAL` or :data:`LOCAL`, at least as many as there are
             layers; None: as `global_attn_every_n_layers` says.
-        global_rope_theta, local_rope_theta: the base of the rotations' wavelengths.
+        global_rope_theta, local_rope_theta: the base of the rotary wavelengths.
 
     Raises:
         BertineError: besides what every config refuses, heads of an odd size, which cannot be
-            rotated; a pooling, an activation or a layer type that there is not.
+            rotated, or an unknown pooling, activation or layer type.
     """
 
     model_type: ClassVar[str] = "modernbert"
@@ -332,17 +335,17 @@ class ModernBertConfig(Config):
 
     @property
     def num_segments(self) -> int:
-        """Two: their separators tell the texts of a pair apart."""
+        """Two: separators mark the two texts of a pair."""
         return 2
 
     @property
     def windows(self) -> tuple[int | None, ...]:
-        """How many tokens to either side each layer looks at; None: at all."""
+        """How many tokens to either side each layer attends to; None: all."""
         return tuple(None if kind == GLOBAL else self.local_attention // 2 for kind in self.kinds)
 
     @property
     def rope_thetas(self) -> dict[int | None, float]:
-        """The base of the rotations' wavelengths, by the window of the layers."""
+        """The base of the rotary wavelengths, by the window of the layers."""
         return {
             window: self.global_rope_theta if window is None else self.local_rope_theta
             for window in self.windows
@@ -359,8 +362,8 @@ class ModernBertConfig(Config):
 
     @property
     def output_std(self) -> float:
-        """The deviation of new weights that end in the residual stream, smaller the more layers
-        add to it (transformers, ``_init_weights``)."""
+        """The standard deviation of new weights that write to the residual stream; it falls with
+        the number of layers (transformers, ``_init_weights``)."""
         return float(self.initializer_range / (2.0 * self.num_hidden_layers) ** 0.5)
 
     @property
@@ -373,7 +376,7 @@ class ModernBertConfig(Config):
         return self.vocab_size * width + layers * (layer + 2 * norm) + norm
 
     def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """Return False: what is pooled has no weights."""
+        """Return False: pooling has no weights."""
         return False
 
     def new_backbone(self, pooler: bool) -> ModernEncoder:
@@ -399,9 +402,9 @@ def _small(num_hidden_layers: int, hidden_size: int, intermediate_size: int) -> 
 
 
 #: Preset → architecture: the published ones (table 4 of the paper, the published files), and small
-#: ones of our own, with the layers, the width and about the weights of bert-tiny, -mini and -small,
-#: for a WordPiece vocabulary of BERT's size. With small windows they learn the most from little
-#: text; what else was tried, and what it did, is in docs/results.md (``benchmarks/modern.py``).
+#: ones of Bertine's own with the layers, the width and about the number of weights of bert-tiny,
+#: -mini and -small, for a WordPiece vocabulary of BERT's size. Small windows make them learn the
+#: most from little text; docs/results.md has the other sizes tried (``benchmarks/modern.py``).
 PRESETS: Mapping[str, ModernBertConfig] = {
     "modernbert-base": ModernBertConfig(classifier_pooling="mean"),
     "modernbert-large": ModernBertConfig(
@@ -417,27 +420,27 @@ PRESETS: Mapping[str, ModernBertConfig] = {
 }
 
 
-# ModernBERT as transformers writes it: names of weights, keys of ``config.json``.
+# transformers' format: names of weights and keys of ``config.json``.
 
-#: Before the last layer of every head.
+#: The layers before the last layer of every head.
 _PREDICTION = (("dense", "head.dense"), ("layer_norm", "head.norm"))
 _TASK = (*_PREDICTION, ("out", "classifier"))
 
 
 def _task_head(name: str) -> HeadNames:
-    """Return the names of a task's head, which begins with the layers of the MLM head: transformers
-    calls all of them alike, "head" and "classifier"."""
+    """Return the names of a task's head, which begins with the layers of the MLM head; transformers
+    calls the layers of all heads "head" and "classifier"."""
     return HeadNames(name, _TASK, published="", adopts=_PREDICTION)
 
 
-#: Kind of layer → our field for the base of its rotations' wavelengths, which is also the key of
-#: older files.
+#: Kind of layer → our field for the base of its rotary wavelengths, which is also the key in older
+#: files.
 _THETAS = {GLOBAL: "global_rope_theta", LOCAL: "local_rope_theta"}
 
 
 def _flatten(path: Path, values: dict[str, Any]) -> dict[str, Any]:
-    """Bring ``rope_parameters`` and ``layer_types``, of transformers 5, into the form of our
-    fields, which is that of the published files."""
+    """Convert ``rope_parameters`` and ``layer_types`` of transformers 5 to our fields, which are
+    the keys of the published files."""
     values = dict(values)
     _rotations(path, values)
     types, every = values.get("layer_types"), values.get("global_attn_every_n_layers")
@@ -449,8 +452,8 @@ def _flatten(path: Path, values: dict[str, Any]) -> dict[str, Any]:
             f"{path}: layer_types has {len(types)} layers, but num_hidden_layers is {count}; "
             "correct whichever is wrong"
         )
-    # A pattern in words of one number: the layers of a model that is made of this one may be more.
-    # It is where the second global layer is, or, without one, beyond the last.
+    # The pattern as one number, since a model that is derived from this one may have more layers:
+    # the place of the second global layer, or, without one, the number of layers.
     second = types.index(GLOBAL, 1) if GLOBAL in types[1:] else count
     for number in (every, second):
         if type(number) is int and number >= 1:
@@ -461,10 +464,10 @@ def _flatten(path: Path, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rotations(path: Path, values: dict[str, Any]) -> None:
-    """Replace ``rope_parameters`` by the bases that it has.
+    """Replace ``rope_parameters`` by the bases in it.
 
     Raises:
-        BertineError: positions are scaled, or it is not of the form that transformers writes.
+        BertineError: positions are scaled, or its form is not that of transformers.
     """
     parameters = values.pop("rope_parameters", None)
     if parameters is None:
@@ -494,7 +497,7 @@ def _rotations(path: Path, values: dict[str, Any]) -> None:
 
 
 def _nest(config: ModernBertConfig) -> Mapping[str, Any]:
-    """Write what transformers 5 reads beside the keys of older versions."""
+    """Return the keys of transformers 5, which are written along with those of older versions."""
     return {
         "layer_types": list(config.kinds),
         "rope_parameters": {
@@ -543,7 +546,7 @@ FAMILY = Family(
             "rope_scaling": ((None,), "scaled positions"),
             "initializer_cutoff_factor": ((2.0,), "another cut of new weights"),
         },
-        # The tokenizer has the special tokens; the defaults of transformers are the published ids.
+        # The tokenizer has the special tokens; transformers defaults to the published ids.
         written={
             **dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")),
             "tie_word_embeddings": True,
@@ -558,7 +561,7 @@ FAMILY = Family(
             (
                 *("cls_token_id", "deterministic_flash_attn", "reference_compile"),
                 *("repad_logits_with_grad", "sparse_prediction", "sparse_pred_ignore_index"),
-                "layer_norm_eps",  # in published files, where norm_eps is what is read
+                "layer_norm_eps",  # in published files, which are read by norm_eps
             )
         ),
         absent=frozenset({"type_vocab_size"}),

@@ -1,5 +1,7 @@
-"""Layers of a ModernBERT (Warner et al. 2024, arXiv 2412.13663, section 2.1): the norm before each
-part, rotary positions, attention to all tokens or to those around, gated feed-forwards.
+"""Build the layers of a ModernBERT: rotary positions, local attention, gated feed-forwards.
+
+The norm comes before each part; attention is to all tokens or to those nearby (Warner et al. 2024,
+arXiv 2412.13663, section 2.1).
 
 Shape legend: B sequences, T tokens of the longest, H hidden size, A attention heads, D = H / A,
 I inner size of the feed-forward; N rows that are computed.
@@ -31,11 +33,9 @@ if TYPE_CHECKING:
     from bertine.families.modernbert import ModernBertConfig
 
 
-# Rotary positions: queries and keys are turned by angles that grow with their place, so that
-# their products depend on how far apart they are (Su et al. 2021, arXiv 2104.09864, section
-# 3.2.2).
-#
-# As in published weights, the two numbers of a pair that is turned stand half a head apart.
+# Rotary positions: queries and keys are rotated by angles that grow with their position, so that
+# their products depend on the distance between them (Su et al. 2021, arXiv 2104.09864, section
+# 3.2.2). As in published weights, the two numbers of a rotated pair are half a head apart.
 #
 # Shape legend: B sequences, T tokens of the longest, A attention heads, D head size; N rows.
 
@@ -49,7 +49,7 @@ def angles(positions: Tensor, size: int, theta: float) -> Angles:
     Args:
         positions: [P].
         size: D.
-        theta: the wavelengths are from 2 pi tokens to nearly so many times as much.
+        theta: the wavelengths run from 2 pi tokens to nearly `theta` times that.
 
     Returns:
         Two of fp32 [P, D / 2].
@@ -60,7 +60,7 @@ def angles(positions: Tensor, size: int, theta: float) -> Angles:
 
 
 def first_angles(length: int, size: int, theta: float, dtype: torch.dtype) -> Angles:
-    """Return the :func:`angles` of the places 0, …, `length` - 1 for a CPU, in `dtype`."""
+    """Return the :func:`angles` of the positions 0, …, `length` - 1 for a CPU, in `dtype`."""
     rows = 1 << max(6, (length - 1).bit_length())
     cosines, sines = _table(rows, size, theta, dtype)
     return cosines[:length], sines[:length]
@@ -68,20 +68,20 @@ def first_angles(length: int, size: int, theta: float, dtype: torch.dtype) -> An
 
 @functools.lru_cache(maxsize=16)
 def _table(rows: int, size: int, theta: float, dtype: torch.dtype) -> Angles:
-    with torch.inference_mode(False):  # what is made in it could not be used in training
+    with torch.inference_mode(False):  # training could not use an inference tensor
         cosines, sines = angles(torch.arange(rows), size, theta)
         return cosines.to(dtype), sines.to(dtype)
 
 
 def turn(x: Tensor, by: Angles) -> Tensor:
-    """Turn x [P, …, D] by its place in the first dimension; `by` are of [P, D / 2]."""
+    """Rotate x [P, …, D] by its place in the first dimension; `by` are of [P, D / 2]."""
     cosines, sines = (part.view(part.shape[0], *[1] * (x.dim() - 2), -1).to(x.dtype) for part in by)
     first, second = x.chunk(2, -1)
     return torch.cat((first * cosines - second * sines, second * cosines + first * sines), -1)
 
 
 def turn_into(out: Tensor, x: Tensor, cosines: Tensor, sines: Tensor, sign: int = 1) -> None:
-    """Put x [..., T, D], turned by `sign` times the angles of cosines and sines [T, D / 2], into
+    """Write x [..., T, D], rotated by `sign` times the angles of cosines and sines [T, D / 2], to
     `out`, of the same shape and type."""
     half = x.shape[-1] // 2
     first, second = x[..., :half], x[..., half:]
@@ -90,8 +90,8 @@ def turn_into(out: Tensor, x: Tensor, cosines: Tensor, sines: Tensor, sign: int 
 
 
 class _TurnedParts(torch.autograd.Function):
-    """Queries, keys and values laid out for batched products, the first two turned: in the one pass
-    over memory that laying them out takes anyway."""
+    """Queries, keys and values laid out for batched products, the first two rotated, all in the one
+    pass over memory that the layout needs anyway."""
 
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, cosines: Tensor, sines: Tensor) -> tuple[Tensor, ...]:
@@ -116,18 +116,18 @@ class _TurnedParts(torch.autograd.Function):
         for part, grad in zip(laid[:2], grads[:2], strict=True):
             turn_into(part, grad.view(b, a, t, d), cosines, sines, -1)
         laid[2].copy_(grads[2].view(b, a, t, d))
-        # Turned where it lies close together, and moved after that: four passes over parts of rows
-        # that lie apart take six times as long.
+        # Rotated where the rows are contiguous, then moved: four passes over scattered parts of
+        # rows take six times as long.
         whole = laid.permute(1, 3, 0, 2, 4).contiguous()
         return whole, None, None
 
 
 def turned_parts(qkv: Tensor, by: Angles) -> tuple[Tensor, Tensor, Tensor]:
-    """Take queries, keys and values apart, the first two turned by their places, on a CPU.
+    """Split queries, keys and values, the first two rotated by their positions, on a CPU.
 
     Args:
         qkv: [B, T, 3, A, D].
-        by: of the places, [T, D / 2], in the type of `qkv`.
+        by: of the positions, [T, D / 2], in the type of `qkv`.
 
     Returns:
         Three of [B * A, T, D], contiguous.
@@ -136,24 +136,24 @@ def turned_parts(qkv: Tensor, by: Angles) -> tuple[Tensor, Tensor, Tensor]:
     return q, k, v
 
 
-# Attention of tokens to those around them, block by block, for a CPU.
+# Block attention: attention within a window, block by block, on a CPU.
 #
-# A sequence is cut into blocks as long as the window reaches to one side; the queries of a block
-# meet the keys of their own block and of its two neighbours, and what lies beyond the window
-# among these is left out. The products grow with the length, not with its square (Beltagy et al.
-# 2020, arXiv 2004.05150, section 3.1, has blocks for the same purpose).
+# A block is as long as the window reaches to one side. The queries of a block are multiplied with
+# the keys of their own block and of its two neighbours, and keys beyond the window are masked. The
+# cost grows with the length, not with its square (Beltagy et al. 2020, arXiv 2004.05150, section
+# 3.1, uses blocks for the same purpose).
 #
 # Shape legend: B sequences, T tokens of the longest, A attention heads, D head size; M blocks of
 # S tokens; R rows, B * A.
 
-#: A block has no fewer tokens than this: smaller products are not worth their calls.
+#: The fewest tokens of a block: smaller products are not worth their calls.
 _LEAST = 16
-#: Scores that are made at a time: what fits the caches.
+#: Scores that are computed at a time: as many as fit the caches.
 _AT_ONCE = 1 << 19
 
 
 def band(length: int, window: int, device: torch.device | None = None) -> Tensor:
-    """Return which tokens are at most `window` places apart, bool [T, T]."""
+    """Return which pairs of tokens are at most `window` places apart, bool [T, T]."""
     places = torch.arange(length, device=device)
     return (places[:, None] - places).abs() <= window
 
@@ -161,9 +161,9 @@ def band(length: int, window: int, device: torch.device | None = None) -> Tensor
 def band_bias(
     length: int, window: int, real: Tensor | None, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """Return what is added to the scores of whole sequences: 0 within the window, -inf beyond it
-    and at padding. A token always sees itself, even if it is padding: a row of nothing would be
-    NaN, and NaN of a row that nobody reads would reach the others.
+    """Return the bias of the scores of whole sequences: 0 within the window, -inf beyond it and at
+    padding. A token always attends to itself, even if it is padding: a row without any key would
+    be NaN, and the NaN of a row that nobody reads would spread to the others.
 
     Args:
         real: bool [B, T], or None: no padding.
@@ -181,11 +181,11 @@ def band_bias(
 
 @dataclass(frozen=True)
 class Blocks:
-    """A cut of sequences into blocks.
+    """A division of sequences into blocks.
 
     Attributes:
         size: S, at least the window.
-        count: M; the last block is filled up.
+        count: M; the last block is padded.
         bias: [B or 1, M, S, 3 S] added to the scores: 0 within the window, -inf beyond it, at
             padding and beyond the ends of the sequence.
     """
@@ -209,7 +209,7 @@ class Blocks:
 
 
 def _neighbours(x: Tensor, size: int) -> Tensor:
-    """x [R, M * S, F]. Returns [R, M, 3 S, F]: each block with the one before and the one behind,
+    """Map x [R, M * S, F] to [R, M, 3 S, F]: each block with the one before and the one after,
     zeros where there is none."""
     r, t, f = x.shape
     padded = F.pad(x, (0, 0, size, size)).view(r, t // size + 2, size, f)
@@ -217,8 +217,7 @@ def _neighbours(x: Tensor, size: int) -> Tensor:
 
 
 def _added(blocks: Tensor) -> Tensor:
-    """Add up what :func:`_neighbours` gave out several times: blocks [R, M, 3 S, F] → [R, M * S,
-    F]."""
+    """Add up the copies that :func:`_neighbours` made: blocks [R, M, 3 S, F] → [R, M * S, F]."""
     r, m, span, f = blocks.shape
     size = span // 3
     total = blocks.new_zeros(r, m + 2, size, f)
@@ -228,9 +227,9 @@ def _added(blocks: Tensor) -> Tensor:
 
 
 class _BlockAttention(torch.autograd.Function):
-    """softmax(q k' / sqrt(D) + bias), with dropout, times v, in blocks. Some rows at a time; the
-    probabilities are made again in the backward pass, so that no more than those of some rows ever
-    lie in memory."""
+    """softmax(q k' / sqrt(D) + bias) v in blocks, with dropout. It computes some rows at a time and
+    recomputes the probabilities in the backward pass, so that memory never holds those of more
+    rows."""
 
     @staticmethod
     def forward(
@@ -280,7 +279,7 @@ class _BlockAttention(torch.autograd.Function):
 
 
 def _groups(q: Tensor, blocks: Blocks) -> Iterator[slice]:
-    """Yield which rows are computed together."""
+    """Yield the rows that are computed together."""
     rows = q.shape[0]
     together = max(1, _AT_ONCE // (blocks.count * blocks.size * 3 * blocks.size))
     for begin in range(0, rows, together):
@@ -323,13 +322,13 @@ def block_attention(
     return mixed[:, :length] if fill else mixed
 
 
-#: Local attention on a CPU is in blocks from this length on, and this many times the window's reach
-#: to one side: below, products over whole sequences take no longer.
+#: Local attention on a CPU runs in blocks from this length on, and from this many times the
+#: window's reach to one side; for shorter texts whole sequences are as fast.
 _BLOCKS_FROM, _REACHES = 192, 4
 
 
 def blocks_from(window: int) -> int:
-    """Return from how many tokens on local attention on a CPU is computed in blocks."""
+    """Return the number of tokens from which local attention on a CPU is computed in blocks."""
     return max(_BLOCKS_FROM, _REACHES * window)
 
 
@@ -340,15 +339,15 @@ def norm(config: ModernBertConfig) -> nn.LayerNorm:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What all layers of one kind read besides the states: where the rows stand, what they see.
+    """The inputs that all layers of one kind share besides the states: positions and masks.
 
     Attributes:
         layout: of the rows.
-        by: the rotary angles, of the T places; where attention is over rows as they are, of these.
-        window: how many tokens to either side are seen; None: all.
+        by: the rotary angles of the T positions, or of the rows where attention runs on rows.
+        window: how many tokens to either side are attended to; None: all.
         bias: [B or 1, 1, T or 1, T] added to the scores of whole sequences; None: nothing.
-        blocks: in which attention is computed; None: over whole sequences.
-        traced: whether a graph for export is made of it.
+        blocks: the blocks that attention is computed in; None: whole sequences.
+        traced: whether a graph is traced for export.
     """
 
     layout: RowLayout
@@ -362,11 +361,11 @@ class Surroundings:
     def of(
         cls, layout: RowLayout, size: int, theta: float, window: int | None, like: Tensor
     ) -> Surroundings:
-        """Work it out for a batch.
+        """Compute the surroundings of a batch.
 
         Args:
             size: D.
-            theta: base of the rotations' wavelengths.
+            theta: base of the rotary wavelengths.
             window: see above.
             like: a tensor of the type and device to compute in.
         """
@@ -402,7 +401,7 @@ class ModernAttention(nn.Module):
         set_initial_std(self.out, config.output_std)
 
     def forward(self, x: Tensor, around: Surroundings) -> Tensor:
-        """x [N, H]. Returns [N, H], before the output's dropout."""
+        """Map x [N, H] to [N, H], before the output's dropout."""
         layout = around.layout
         p = self.dropout if self.training else 0.0
         if layout.ends is not None:
@@ -422,7 +421,7 @@ class ModernAttention(nn.Module):
         return self.out(layout.unpad(mixed.transpose(1, 2).reshape(b, t, -1)))
 
     def _on_cpu(self, qkv: Tensor, around: Surroundings, p: float) -> Tensor:
-        """qkv [B, T, 3, A, D]. Returns [B, A, T, D]."""
+        """Map qkv [B, T, 3, A, D] to [B, A, T, D]."""
         b, t, _, a, d = qkv.shape
         q, k, v = turned_parts(qkv, around.by)
         bias = around.bias
@@ -440,7 +439,7 @@ class ModernAttention(nn.Module):
         return mixed.view(b, a, t, d)
 
     def scores(self, x: Tensor, by: Angles, window: int | None) -> Tensor:
-        """x [B, T, H]. Returns q k' / sqrt(D), beyond the window -inf, [B, A, T, T]."""
+        """Map x [B, T, H] to q k' / sqrt(D), beyond the window -inf, [B, A, T, T]."""
         b, t, _ = x.shape
         qkv = self.qkv(x).view(b, t, 3, self.heads, self.head_size)
         # [T, B, 2, A, D] → queries and keys, [B, A, T, D]
@@ -454,9 +453,9 @@ class ModernAttention(nn.Module):
 class _Gated(torch.autograd.Function):
     """``(gelu(x first') * x second') down'`` for a CPU in training.
 
-    The two products lie in memory by themselves: activations of half a row take twice as long as
-    of whole ones. They are kept for the backward pass, and not what is made of them, which is
-    quickly made again. In the type of x; the weights' gradients in theirs.
+    The two products are separate tensors: activations of half rows take twice as long as those of
+    whole ones. They are kept for the backward pass; their activation and product are not, since
+    they are quickly recomputed. Computed in the type of x; the weights' gradients in theirs.
     """
 
     @staticmethod
@@ -487,8 +486,8 @@ class _Gated(torch.autograd.Function):
 
 
 class GatedFeedForward(nn.Module):
-    """A feed-forward whose one half, activated, weighs the other (Shazeer 2020, arXiv 2002.05202:
-    GeGLU). ``up.weight`` is [2I, H]: the rows of the activated half, then of the other."""
+    """A feed-forward in which one half, activated, multiplies the other (Shazeer 2020, arXiv
+    2002.05202: GeGLU). ``up.weight`` is [2I, H]: the rows of the activated half, then the other."""
 
     def __init__(self, config: ModernBertConfig) -> None:
         super().__init__()
@@ -500,7 +499,7 @@ class GatedFeedForward(nn.Module):
         set_initial_std(self.down, config.output_std)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [N, H]. Returns [N, H]."""
+        """Map x [N, H] to [N, H]."""
         drops = self.training and self.dropout.p > 0.0
         plain = self.act is F.gelu and self.up.bias is None and not drops
         if plain and self.training and x.device.type == "cpu":
@@ -513,7 +512,7 @@ class GatedFeedForward(nn.Module):
 class ModernLayer(nn.Module):
     """Attention and feed-forward, each of the normed states and added to them.
 
-    The first layer's attention has no norm of its own: that of the embeddings stands before it.
+    The first layer's attention has no norm of its own: the embeddings' norm precedes it.
     """
 
     def __init__(self, config: ModernBertConfig, first: bool) -> None:
@@ -525,17 +524,17 @@ class ModernLayer(nn.Module):
 
     @property
     def products(self) -> tuple[nn.Linear, nn.Linear, nn.Linear, nn.Linear]:
-        """Queries, keys and values, the attention's output, the feed-forward's first and second."""
+        """The linear layers: queries-keys-values, attention output, feed-forward up and down."""
         feed_forward = self.feed_forward
         return self.attention.qkv, self.attention.out, feed_forward.up, feed_forward.down
 
     def forward(self, x: Tensor, around: Surroundings) -> Tensor:
-        """x [N, H]. Returns [N, H]."""
+        """Map x [N, H] to [N, H]."""
         attended = self.attention(self.attention_input(x), around)
         x = dropout_add(attended, x, self.attention.dropout, self.training)
         # On a GPU autocast gives fp32 out of a norm; the residual stream stays as it is.
         return x + self.feed_forward(self.feed_forward_norm(x).to(x.dtype))
 
     def attention_input(self, x: Tensor) -> Tensor:
-        """Return what the attention reads of the states x [N, H]."""
+        """Return the input of the attention for the states x [N, H]."""
         return x if self.attention_norm is None else self.attention_norm(x).to(x.dtype)

@@ -1,4 +1,4 @@
-"""The published sizes of all families, as data, by name."""
+"""Look up the published sizes of all families by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bertine.models.family import family_of
 
 
 class _Presets(Mapping[str, Config]):
-    """The presets; a family is imported when one of its own is asked for."""
+    """The presets; a family is imported when one of its presets is looked up."""
 
     def __getitem__(self, name: str) -> Config:
         return family_of(NAMES[name]).presets[name]
@@ -32,10 +32,10 @@ PRESETS: Mapping[str, Config] = _Presets()
 
 
 def preset(name: str, **changes: Any) -> Config:
-    """Return the architecture called `name`, with `changes` to single fields of its config.
+    """Return the architecture called `name`, with `changes` to fields of its config.
 
     Raises:
-        BertineError: no such preset, no such field, or a value that cannot be (the message
+        BertineError: there is no such preset or field, or a value is impossible (the message
             names the nearest known name).
     """
     if name not in NAMES:

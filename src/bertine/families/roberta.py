@@ -1,5 +1,8 @@
-"""RoBERTa (Liu et al. 2019, arXiv 1907.11692): BERT's encoder with positions that count from the
-padding's on, one segment, and a classifier with a dense layer of its own."""
+"""Define RoBERTa, XLM-R and CamemBERT: their head, their configs, their published sizes.
+
+RoBERTa (Liu et al. 2019, arXiv 1907.11692) is BERT's encoder with one segment, positions that
+count from the padding's on, and a classifier that has a dense layer of its own.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from bertine.models.names import HeadNames
 
 
 class DenseClassificationHead(nn.Module):
-    """Score the state of the first token: dropout, dense, tanh, dropout, linear (fairseq,
+    """Head that scores the first token's state: dropout, dense, tanh, dropout, linear (fairseq,
     ``RobertaClassificationHead``)."""
 
     def __init__(self, config: Config, num_labels: int) -> None:
@@ -35,7 +38,7 @@ class DenseClassificationHead(nn.Module):
         init_weights(self, config.initializer_range)
 
     def forward(self, first: Tensor) -> Tensor:
-        """first [B, H]. Returns logits [B, K]."""
+        """Map first [B, H] to logits [B, K]."""
         return self.out(self.dropout(torch.tanh(self.dense(self.dropout(first)))))
 
 
@@ -66,12 +69,12 @@ class RobertaConfig(Config):
 
     @property
     def num_segments(self) -> int:
-        """Two: their separators tell the texts of a pair apart, not their types."""
+        """Two: separators, not token types, mark the two texts of a pair."""
         return 2
 
     def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """Tell whether a model with these heads gets a pooler: a bare encoder and multiple choice
-        have one; published models that fill masks, classify or tag have none."""
+        """Return whether a model with these heads gets a pooler: a bare encoder and multiple choice
+        do; published models that fill masks, classify or tag do not."""
         names = set(heads)
         return not names or any(self.heads[name].reads == "pooled" for name in names)
 
@@ -81,8 +84,8 @@ class RobertaConfig(Config):
 
 @dataclass(frozen=True)
 class XlmRobertaConfig(RobertaConfig):
-    """Sizes and rates of an XLM-R (Conneau et al. 2019, arXiv 1911.02116): a RoBERTa with a
-    vocabulary of a hundred languages."""
+    """Sizes and rates of an XLM-R (Conneau et al. 2019, arXiv 1911.02116): RoBERTa with a
+    vocabulary for a hundred languages."""
 
     model_type: ClassVar[str] = "xlm-roberta"
     title: ClassVar[str] = "XLM-R"
@@ -92,8 +95,8 @@ class XlmRobertaConfig(RobertaConfig):
 
 @dataclass(frozen=True)
 class CamembertConfig(RobertaConfig):
-    """Sizes and rates of a CamemBERT (Martin et al. 2019, arXiv 1911.03894): a RoBERTa with a
-    vocabulary of French."""
+    """Sizes and rates of a CamemBERT (Martin et al. 2019, arXiv 1911.03894): RoBERTa with a French
+    vocabulary."""
 
     model_type: ClassVar[str] = "camembert"
     title: ClassVar[str] = "CamemBERT"
@@ -121,7 +124,7 @@ PRESETS: Mapping[str, RobertaConfig] = {
     "roberta-base": _sizes(RobertaConfig, 12, 768),
     "roberta-large": _sizes(RobertaConfig, 24, 1024),
 }
-#: The same of XLM-R (section 3 of its paper), and of CamemBERT.
+#: Preset → architecture of XLM-R (section 3 of its paper), and of CamemBERT.
 XLM_R_PRESETS: Mapping[str, XlmRobertaConfig] = {
     "xlm-roberta-base": _sizes(XlmRobertaConfig, 12, 768),
     "xlm-roberta-large": _sizes(XlmRobertaConfig, 24, 1024),
@@ -131,8 +134,8 @@ CAMEMBERT_PRESETS: Mapping[str, CamembertConfig] = {
 }
 
 
-# RoBERTa, XLM-R and CamemBERT as transformers writes them: names of weights, keys of
-# ``config.json``. They differ in their vocabularies alone.
+# transformers' format: names of weights and keys of ``config.json``. RoBERTa, XLM-R and CamemBERT
+# differ only in their vocabularies.
 
 _NAMES = encoder_names(
     "roberta.",
@@ -160,11 +163,11 @@ def _family(
     first: int,
     last: int,
 ) -> Family:
-    """Return the constant of a RoBERTa.
+    """Return the family of one of the RoBERTas.
 
     Args:
         tokenizer: the kind of its published tokenizers.
-        first, last: the ids of ``<s>`` and ``</s>`` there.
+        first, last: the ids of ``<s>`` and ``</s>`` in them.
     """
     return Family(
         config=config,

@@ -1,4 +1,4 @@
-"""XLNet as transformers writes it: names of weights, keys of ``config.json``."""
+"""Define XLNet: its heads, its config, its published sizes, and its file formats."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from bertine.models.heads import HEADS, HeadKind
 from bertine.models.layers import init_weights
 from bertine.models.names import HeadNames, WeightNames
 
-# The heads of XLNet: the words at places, and classes of what the last token sums up.
+# Heads: the words at places, and classes from the last token.
 #
 # Shape legend: B sequences, P places, H hidden size, V vocabulary size, K labels.
 
 
 class PermutationLmHead(nn.Module):
-    """The head of the language model: the word embeddings as decoder, with a bias (zihangdai/xlnet,
+    """The language model's head: the word embeddings as decoder, with a bias (zihangdai/xlnet,
     ``modeling.py: lm_loss``).
 
     Attributes:
@@ -47,12 +47,12 @@ class PermutationLmHead(nn.Module):
         nn.init.zeros_(self.bias)
 
     def forward(self, hidden: Tensor, decoder_weight: Tensor) -> Tensor:
-        """hidden [P, H], decoder_weight [V, H]. Returns logits [P, V]."""
+        """Map hidden [P, H] and decoder_weight [V, H] to logits [P, V]."""
         return F.linear(hidden, decoder_weight, self.bias)
 
 
 class LastTokenHead(nn.Module):
-    """Score what the last token sums up: dense, tanh, dropout, linear (zihangdai/xlnet,
+    """Head that scores a sequence by its last token: dense, tanh, dropout, linear (zihangdai/xlnet,
     ``modeling.py: summarize_sequence``, ``classification_loss``)."""
 
     def __init__(self, config: Config, num_labels: int) -> None:
@@ -64,24 +64,22 @@ class LastTokenHead(nn.Module):
         init_weights(self, config.initializer_range)
 
     def forward(self, last: Tensor) -> Tensor:
-        """last [B, H]. Returns logits [B, K]."""
+        """Map last [B, H] to logits [B, K]."""
         return self.out(self.dropout(torch.tanh(self.dense(last))))
 
 
-# XLNet (Yang et al. 2019, arXiv 1906.08237): BERT's layers with relative positions, relative
-# segments and a memory (those of Transformer-XL, Dai et al. 2019, arXiv 1901.02860), trained to
-# guess words in any order.
+# XlnetConfig: BERT's layers with relative positions, relative segments and a memory, trained to
+# predict words in any order (Yang et al. 2019, arXiv 1906.08237; memory and positions are
+# Transformer-XL's, Dai et al. 2019, arXiv 1901.02860).
 #
-# What differs from BERT, in the paper and in the published code (zihangdai/xlnet,
-# ``modeling.py``):
+# Differences from BERT, in the paper and in the published code (zihangdai/xlnet, ``modeling.py``):
 #
-# - Neither positions nor token types among the embeddings, no norm behind them, and no biases in
-#   the products of the attention (``xlnet_layers.py``).
-# - A sequence is ``A <sep> B <sep> <cls>``: what stands for the whole is its last token.
-#   Classifiers have a dense layer with tanh of their own, and there is no pooler.
-# - Dropout within the feed-forward and behind the last layer too.
-# - Pre-training has a second stream of states, for the places that are guessed
-#   (``xlnet_layers.py``).
+# - The embeddings have no positions, no token types and no norm, and the products of the attention
+#   have no biases (``xlnet_layers.py``).
+# - A sequence is ``A <sep> B <sep> <cls>``: the last token represents the whole. Classifiers have a
+#   dense layer with tanh of their own, and there is no pooler.
+# - There is dropout also within the feed-forward and after the last layer.
+# - Pre-training has a second stream of states, for the places to predict (``xlnet_layers.py``).
 
 
 @dataclass(frozen=True)
@@ -89,14 +87,14 @@ class XlnetConfig(Config):
     """Sizes and rates of an XLNet; the defaults are those of xlnet-base-cased.
 
     Attributes:
-        clamp_len: offsets between tokens beyond it count as this one; below 1: all are told apart.
+        clamp_len: offsets between tokens beyond it count as this one; below 1: all are distinct.
 
     ``max_position_embeddings`` is the longest input here, as in pre-training; there are no
-    embeddings of positions, and any number may stand in its place. Its ``hidden_act`` is the form
-    with tanh, which the published code calls "gelu".
+    position embeddings, so any number is possible. Its ``hidden_act`` is the form with tanh, which
+    the published code calls "gelu".
 
     Raises:
-        BertineError: as of :class:`bertine.models.config.Config`, and an odd width.
+        BertineError: as for :class:`bertine.models.config.Config`, and for an odd width.
     """
 
     model_type: ClassVar[str] = "xlnet"
@@ -137,12 +135,12 @@ class XlnetConfig(Config):
 
     @property
     def num_segments(self) -> int:
-        """Two: the attention asks whether two tokens are of one text."""
+        """Two: the attention depends on whether two tokens belong to one text."""
         return 2
 
     @property
     def num_segment_ids(self) -> int:
-        """Three: the last token is of neither text."""
+        """Three: the last token belongs to neither text."""
         return SEGMENTS
 
     @property
@@ -153,7 +151,7 @@ class XlnetConfig(Config):
         return (self.vocab_size + 1) * width + self.num_hidden_layers * layer
 
     def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """Return False: what is pooled has no weights."""
+        """Return False: pooling has no weights."""
         return False
 
     def new_backbone(self, pooler: bool) -> XlnetBackbone:
@@ -170,8 +168,8 @@ def _own(num_hidden_layers: int, hidden_size: int) -> XlnetConfig:
     )
 
 
-#: Preset → architecture: the published ones, and three of ours with the layers and the width of
-#: bert-tiny, -mini and -small, for a vocabulary as large as BERT's.
+#: Preset → architecture: the published ones, and three of Bertine's own with the layers and the
+#: width of bert-tiny, -mini and -small, for a vocabulary as large as BERT's.
 PRESETS: Mapping[str, XlnetConfig] = {
     "xlnet-base-cased": XlnetConfig(),
     "xlnet-large-cased": XlnetConfig(
@@ -183,8 +181,8 @@ PRESETS: Mapping[str, XlnetConfig] = {
 }
 
 
-# XLNet as its authors' program writes it (zihangdai/xlnet: ``modeling.py``,
-# ``function_builder.py``).
+# The authors' format: names of weights and keys of the configuration (zihangdai/xlnet:
+# ``modeling.py``, ``function_builder.py``).
 
 _LAYER, _LAYER_HERE = "model/transformer/layer_{}", "layer.{}"
 
@@ -194,11 +192,11 @@ XLNET_VARIABLES = Variables(
         (f"{_LAYER}/ff/LayerNorm", f"{_LAYER_HERE}.ff.layer_norm"),
         (f"{_LAYER}/ff/layer_1", f"{_LAYER_HERE}.ff.layer_1"),
         (f"{_LAYER}/ff/layer_2", f"{_LAYER_HERE}.ff.layer_2"),
-        # Misspelt in the program, and so in every checkpoint.
+        # Misspelt in the program, and therefore in every checkpoint.
         ("model/sequnece_summary/summary", "sequence_summary.summary"),
         ("model/classification_*/logit", "logits_proj"),
         ("model/regression_*/logit", "logits_proj"),
-        # Spans by a beam, which is left out.
+        # Weights for spans by beam search, which is not implemented.
         *(
             (f"model/{part}", part.replace("/", "."))
             for part in (
@@ -232,12 +230,12 @@ XLNET_VARIABLES = Variables(
 )
 
 
-#: A head's dense layer and its last one.
+#: A classifier's dense layer and its last layer.
 _CLASSIFIER = (("dense", "sequence_summary.summary"), ("out", "logits_proj"))
 
 
 def _flat(path: Path, values: dict[str, Any]) -> dict[str, Any]:
-    """Give the keys of a file the form of our fields."""
+    """Convert the keys of a file to our fields."""
     flat = dict(values)
     if "n_token" in flat:
         flat.setdefault("vocab_size", flat.pop("n_token"))
@@ -328,11 +326,11 @@ FAMILY = Family(
             "hidden_dropout_prob": "dropout",
             "attention_probs_dropout_prob": "dropatt",
             "classifier_dropout": "summary_last_dropout",
-            # There are no embeddings of positions; transformers takes no key of the usual name.
+            # There are no position embeddings; transformers reads no key of the usual name.
             "max_position_embeddings": "longest_input",
         },
-        # How far back a memory goes is said by whoever carries one; the rest is for spans by a
-        # beam, or says how weights began.
+        # The length of the memory is up to the caller; the other keys are for spans by beam search,
+        # or say how weights were initialized.
         ignored=frozenset(
             (
                 *("d_head", "mem_len", "reuse_len", "same_length", "untie_r", "use_mems"),

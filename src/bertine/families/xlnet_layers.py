@@ -1,8 +1,7 @@
-"""Attention with relative positions and relative segments, in one stream or in two.
+"""Build XLNet's layers: attention with relative positions and segments, in one stream or two.
 
-Shape legend: B sequences, T tokens of the longest, M of the memory, K = M + T, P places that are
-guessed in a sequence, H hidden size, A heads, D = H / A; N rows that are computed; R offsets; S
-segments.
+Shape legend: B sequences, T tokens of the longest, M of the memory, K = M + T, P places to predict
+in a sequence, H hidden size, A heads, D = H / A; N rows that are computed; R offsets; S segments.
 """
 
 from __future__ import annotations
@@ -24,26 +23,26 @@ if TYPE_CHECKING:
     from bertine.families.xlnet import XlnetConfig
 
 
-# Relative positions as waves, and scores by offset put where the pairs stand.
+# Relative positions: encoded as waves, and scores by offset mapped to pairs.
 #
-# Shape legend: T tokens that look, K that are looked at (those of the memory, then the T), R the
+# Shape legend: T attending tokens, K attended tokens (those of the memory, then the T), R the
 # T + K - 1 offsets between them, H hidden size.
 
-#: The least of the rows that are computed to either side; more are a power of two.
+#: The fewest rows to compute to either side; larger numbers are powers of two.
 _LEAST = 512
 
 
 def waves(queries: int, keys: int, width: int, clamp: int, *, like: Tensor) -> Tensor:
-    """Return the encoding of each offset of a looking token from the one that it looks at: the
-    sines of all frequencies, then the cosines (Dai et al. 2019, arXiv 1901.02860, section 3.3;
+    """Return the encoding of each offset of an attending token from the attended one: the sines of
+    all frequencies, then the cosines (Dai et al. 2019, arXiv 1901.02860, section 3.3;
     zihangdai/xlnet, ``positional_embedding``).
 
     Args:
         queries: T, the last of the K tokens.
         keys: K.
         width: H, an even number.
-        clamp: offsets beyond it count as this one; below 1: all are told apart.
-        like: says the device.
+        clamp: offsets beyond it count as this one; below 1: all are distinct.
+        like: a tensor on the device to use.
 
     Returns:
         fp32 [R, H], of the offsets K - 1, K - 2, … 1 - T.
@@ -57,7 +56,7 @@ def waves(queries: int, keys: int, width: int, clamp: int, *, like: Tensor) -> T
 @functools.lru_cache(maxsize=8)
 def _table(reach: int, width: int, clamp: int, device: str) -> Tensor:
     """Return the encodings of the offsets `reach` down to -`reach`, [2 reach + 1, H]."""
-    # Kept beyond this call: not a tensor of inference, which training could not use.
+    # Cached: not an inference tensor, which training could not use.
     with torch.inference_mode(False), torch.device("cpu"):
         offsets = torch.arange(reach, -reach - 1, -1, dtype=torch.float32)
         if clamp > 0:
@@ -68,9 +67,8 @@ def _table(reach: int, width: int, clamp: int, device: str) -> Tensor:
 
 
 def by_pairs(scores: Tensor, keys: int) -> Tensor:
-    """Return [..., T, K] out of `scores` [..., T, R], of which each row holds a score for every
-    offset from K - 1 down to 1 - T. Nothing is moved: each row begins one place earlier than the
-    one before."""
+    """Return [..., T, K] from `scores` [..., T, R], whose rows hold a score for every offset from
+    K - 1 down to 1 - T. No data moves: each row begins one place earlier than the one before."""
     queries, offsets = scores.shape[-2:]
     if queries == 1:
         return scores
@@ -79,11 +77,10 @@ def by_pairs(scores: Tensor, keys: int) -> Tensor:
 
 
 def rows_of_pairs(places: Tensor, queries: int, keys: int) -> Tensor:
-    """Return which row of the R offsets belongs to each pair of a looking token and one that it
-    looks at.
+    """Return which of the R offset rows belongs to each pair of an attending and an attended token.
 
     Args:
-        places: int64 [...], where the looking tokens stand among the T.
+        places: int64 [...], the places of the attending tokens among the T.
         queries: T.
         keys: K.
 
@@ -95,19 +92,18 @@ def rows_of_pairs(places: Tensor, queries: int, keys: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Relations:
-    """What the layers know of the pairs of tokens in a batch.
+    """The relations of the pairs of tokens in a batch, which all layers read.
 
     Attributes:
-        waves: [1, R, H], the encodings of the offsets; [2, R, H]: also those of a text that is
-            read backwards, as the second.
-        backwards: int64 [B], which of the two a sequence reads; None: all the first.
-        queries: [B, T, S], 1 for the segment that a looking token is of; None: all tokens are of
-            one.
-        keys: [B, K, S], the same of what is looked at.
-        hidden: bool [B, 1 or T, K], what a token of the text may not look at; None: all may be.
-        hidden_from_guesses: bool [B, P, K], the same for the places that are guessed.
-        places: int64 [B, P], where these stand.
-        in_graph: written out for a graph.
+        waves: [1, R, H], the encodings of the offsets; [2, R, H]: the second are those of a text
+            that is read backwards.
+        backwards: int64 [B], which of the two a sequence uses; None: all use the first.
+        queries: [B, T, S], one-hot, the segment of an attending token; None: all tokens are of one.
+        keys: [B, K, S], the same for the attended tokens.
+        hidden: bool [B, 1 or T, K], what a token of the text may not attend to; None: nothing.
+        hidden_from_guesses: bool [B, P, K], the same for the places to predict.
+        places: int64 [B, P], their indices.
+        in_graph: whether a graph is traced for export.
     """
 
     waves: Tensor
@@ -122,7 +118,7 @@ class Relations:
 
 @dataclass(frozen=True)
 class _Keys:
-    """What a layer looks at: keys with their segments, and values."""
+    """The attended side of a layer: keys with their segments, and values."""
 
     content: Tensor  # [A, B, K, D + S]
     values: Tensor  # [A, B, K, D]
@@ -130,10 +126,9 @@ class _Keys:
 
 
 class RelativeAttention(nn.Module):
-    """Multi-head attention whose scores are sums of three: of what a token looks for and what the
-    other one is, of that and of the offset between them, and of whether both are of one segment
-    (Yang et al. 2019, arXiv 1906.08237, section 2.4 and appendix A.2; zihangdai/xlnet,
-    ``modeling.py: rel_attn_core``).
+    """Multi-head attention whose scores are sums of three: by content, by offset, and by whether
+    both tokens are of one segment (Yang et al. 2019, arXiv 1906.08237, section 2.4 and appendix
+    A.2; zihangdai/xlnet, ``modeling.py: rel_attn_core``).
 
     ``qkv.weight`` is [3H, H]; no product has a bias, but queries have one for each of the three.
     """
@@ -154,7 +149,7 @@ class RelativeAttention(nn.Module):
         self.dropout = StreamDropout(config.attention_probs_dropout_prob)
 
     def reset_parameters(self) -> None:
-        """Draw the biases of queries and what segments are like, as the matrices are drawn."""
+        """Draw the biases of queries and the segment vectors, like the matrices."""
         for tensor in (self.content_bias, self.offset_bias, self.segment_bias, self.segments):
             truncated_normal_(tensor, self.std)
 
@@ -167,7 +162,7 @@ class RelativeAttention(nn.Module):
             x: [N, H].
             layout: of the rows.
             relations: of the pairs.
-            memory: [B, M, H], states that are looked at besides.
+            memory: [B, M, H], further states to attend to.
 
         Returns:
             [N, H].
@@ -183,8 +178,8 @@ class RelativeAttention(nn.Module):
         relations: Relations,
         memory: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        """Compute the attention of the text and that of the places that are guessed: these look
-        at the text, and know their own place and not what stands there (section 2.3).
+        """Compute the attention of the text and that of the places to predict. These attend to the
+        text and know their own position, but not their own token (section 2.3).
 
         Args:
             guesses: [B * P, H].
@@ -210,13 +205,13 @@ class RelativeAttention(nn.Module):
         scores = scores + by_offset.gather(-1, rows.expand(self.heads, -1, -1, -1))
         hidden = relations.hidden_from_guesses
         mixed = self._mixed(scores, keys, hidden)
-        # What has nothing to look at gets no value: the mean of all has its own token among them.
+        # A row without any key gets 0: the mean of all values would include its own token.
         mixed = mixed.masked_fill(hidden.all(-1, keepdim=True), 0.0)
         return read, self.out(mixed.permute(1, 2, 0, 3).reshape(b * p, size))
 
     def scores_of(self, x: Tensor, relations: Relations) -> Tensor:
-        """x [B, T, H]. Returns the scores [B, A, T, T], but for what is the same for all that a
-        token looks at."""
+        """Map x [B, T, H] to the scores [B, A, T, T], without terms that are equal for all tokens
+        that a token attends to."""
         b, t, _ = x.shape
         layout = RowLayout(b, t)
         queries, keys = self._projected(x.flatten(0, 1), layout, relations, None)
@@ -225,7 +220,7 @@ class RelativeAttention(nn.Module):
     def _projected(
         self, x: Tensor, layout: RowLayout, relations: Relations, memory: Tensor | None
     ) -> tuple[Tensor, _Keys]:
-        """Return the queries of the text, [A, B, T, D], and what is looked at."""
+        """Return the queries of the text, [A, B, T, D], and the attended side."""
         b, t = layout.sequences, layout.length
         qkv = layout.pad(self.qkv(x)).view(b, t, 3, self.heads, self.head_size)
         q, k, v = qkv.permute(2, 3, 0, 1, 4)
@@ -245,7 +240,7 @@ class RelativeAttention(nn.Module):
     def _content(
         self, queries: Tensor, keys: _Keys, layout: RowLayout, relations: Relations
     ) -> Tensor:
-        """Return what the text reads, [N, H]."""
+        """Return the attention of the text, [N, H]."""
         scores = self._of_text(queries, keys, relations)
         mixed = self._mixed(scores, keys, relations.hidden)
         b, t = layout.sequences, layout.length
@@ -266,9 +261,9 @@ class RelativeAttention(nn.Module):
     def _scores(self, queries: Tensor, keys: _Keys, segments: Tensor | None) -> Tensor:
         """Return the scores by content and by segment, [..., K], of queries [A, B, …, D].
 
-        Whether two tokens are of one segment is a product too: what that is worth to the looking
-        one, less what it is worth not to be, stands at the place of its segment, beside the
-        query; and beside a key a 1 at the place of its own.
+        Whether two tokens are of one segment is a product too: a query gets a column for each
+        segment, which holds, in that of its own segment, the score of equal segments minus that of
+        different ones; a key has a 1 in the column of its segment.
         """
         q = self._asked(queries, self.content_bias)
         if segments is not None:
@@ -292,20 +287,20 @@ class RelativeAttention(nn.Module):
         return (queries + self._of_heads(bias, queries)) * self.head_size**-0.5
 
     def _of_heads(self, parameter: Tensor, like: Tensor) -> Tensor:
-        """Return a parameter [A, D] in the type and for the shape of queries."""
+        """Return a parameter [A, D] in the type of `like`, in a shape that fits queries."""
         return parameter[:, None, None].to(like.dtype)
 
     def _mixed(self, scores: Tensor, keys: _Keys, hidden: Tensor | None) -> Tensor:
-        """Return the values as they are mixed by scores [A, B, …, K]: [A, B, …, D]."""
+        """Return the values weighted by scores [A, B, …, K]: [A, B, …, D]."""
         if hidden is not None:
-            # Not minus infinity: of a row without any place to look at nothing would be a number.
+            # Not minus infinity: a row without any key would be NaN.
             scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
         return self.dropout(softmax(scores)).to(keys.values.dtype) @ keys.values
 
 
 class XlnetLayer(nn.Module):
-    """This attention and a feed-forward with dropout inside, each followed by dropout, residual and
-    layer norm."""
+    """Relative attention and a feed-forward with dropout inside, each followed by dropout, residual
+    and layer norm."""
 
     def __init__(self, config: XlnetConfig) -> None:
         super().__init__()
@@ -322,7 +317,7 @@ class XlnetLayer(nn.Module):
     def forward(
         self, x: Tensor, layout: RowLayout, relations: Relations, memory: Tensor | None = None
     ) -> Tensor:
-        """x [N, H]; the arguments are those of the attention. Returns [N, H]."""
+        """Map x [N, H] to [N, H]; the arguments are those of the attention."""
         return self._behind(x, self.attention(x, layout, relations, memory))
 
     def two_streams(
@@ -338,7 +333,7 @@ class XlnetLayer(nn.Module):
         return self._behind(x, read), self._behind(guesses, guessed)
 
     def _behind(self, x: Tensor, attended: Tensor) -> Tensor:
-        """Compute what stands behind the attention of x, both [N, H]."""
+        """Compute the rest of the layer after the attention of x, both [N, H]."""
         x = dropout_add(attended, x, self.dropout, self.training)
         x = self.attention_norm(x).to(x.dtype)
         inner = self.down(self.inner_dropout(self.act(self.up(x))))
@@ -346,13 +341,12 @@ class XlnetLayer(nn.Module):
         return self.output_norm(x).to(x.dtype)
 
 
-# The backbone of XLNet: the states of a text, and for pre-training those of places that are
-# guessed.
+# Backbone: the states of a text and, for pre-training, those of the places to predict.
 #
-# Shape legend: B sequences, T tokens of the longest, M of the memory, K = M + T, P places that
-# are guessed in a sequence, L layers, H hidden size; N rows that are computed; S segments.
+# Shape legend: B sequences, T tokens of the longest, M of the memory, K = M + T, P places to
+# predict in a sequence, L layers, H hidden size; N rows that are computed; S segments.
 
-#: The segments that there are: of the first text, of the second, of the last token of a sequence.
+#: The number of segments: the first text, the second, the last token of a sequence.
 SEGMENTS = 3
 
 
@@ -361,8 +355,8 @@ class XlnetOutput(BackboneOutput):
     """The output of the backbone.
 
     Attributes:
-        memory: L tensors [B, M + T, H], what each layer has read, of the memory before and of this
-            text; no gradient leads into them. None: not asked for.
+        memory: L tensors [B, M + T, H], the input of each layer, of the memory before and of this
+            text, without gradient. None: not asked for.
     """
 
     memory: tuple[Tensor, ...] | None = None
@@ -370,14 +364,14 @@ class XlnetOutput(BackboneOutput):
 
 @dataclass(frozen=True)
 class GuessedPlaces:
-    """Places of a batch whose words are guessed, and who may look at whom.
+    """Places of a batch whose words are predicted, and the attention mask of the text.
 
     Attributes:
-        places: int64 [B, P], where they stand in their sequences; what a sequence has too few of
-            is filled with any place, whose state has no meaning.
-        hidden: bool [B, T, T], what a token may not look at, the looking one first; see
-            :func:`hidden_by_order`. The text's own tokens see themselves all the same, and a place
-            that is guessed never does.
+        places: int64 [B, P], their indices in the sequences; a sequence with fewer is padded with
+            any place, whose state has no meaning.
+        hidden: bool [B, T, T], what a token may not attend to, the attending one first; see
+            :func:`hidden_by_order`. Tokens of the text attend to themselves in any case, and a
+            place to predict never does.
     """
 
     places: Tensor
@@ -385,19 +379,19 @@ class GuessedPlaces:
 
 
 def hidden_by_order(order: Tensor) -> Tensor:
-    """Return what tokens may not look at where they become known one after the other.
+    """Return what tokens may not attend to if they become known one after the other.
 
     Args:
         order: int64 [B, T], when each one does; -1: it is known from the beginning.
 
     Returns:
-        bool [B, T, T], the looking token first: what is not known before it.
+        bool [B, T, T], the attending token first: what is not known before it.
     """
     return (order[:, None, :] >= 0) & (order[:, None, :] >= order[:, :, None])
 
 
 class QueryEmbeddings(WordEmbeddings):
-    """Word embeddings and dropout, and the vector that every place begins with that is guessed."""
+    """Word embeddings and dropout, and the initial vector of all places to predict."""
 
     def __init__(self, config: XlnetConfig) -> None:
         super().__init__(config, nn.Identity(), config.hidden_dropout_prob)
@@ -405,13 +399,13 @@ class QueryEmbeddings(WordEmbeddings):
         self.unknown = nn.Parameter(torch.empty(1, 1, config.hidden_size))
 
     def reset_parameters(self) -> None:
-        """Draw the vector as the embeddings of words are drawn."""
+        """Draw the vector like the word embeddings."""
         truncated_normal_(self.unknown, self.std)
 
 
 class XlnetBackbone(RowBackbone):
-    """Embeddings, and layers that know the offsets between tokens and which are of one segment.
-    What is pooled is the last state of the last real token, without weights."""
+    """Embeddings, and layers that use the offsets between tokens and their segments. The pooled
+    output is the last state of the last real token, without weights."""
 
     takes_packing = False
     shows_attention = True
@@ -444,14 +438,14 @@ class XlnetBackbone(RowBackbone):
         """Encode a batch; see :class:`bertine.models.encoder.Backbone`.
 
         Args:
-            memory: L tensors [B, M, H] of an :class:`XlnetOutput`, of the text before: it is
-                looked at, as of segment 0.
-            memory_mask: bool or 0/1 [B, M], true at what may be looked at of it; None: all.
-            output_memory: also return that of the text to come.
-            guesses: places that are guessed. The states that are returned are theirs then, [B, P,
-                H], and none are pooled; ``hidden_states`` are those of the text.
-            backwards: bool [B], the sequences whose text runs backwards, and that of their memory;
-                None: there are none.
+            memory: L tensors [B, M, H] of an :class:`XlnetOutput`, of the text before, to attend
+                to, as segment 0.
+            memory_mask: bool or 0/1 [B, M], true where the memory may be attended to; None: all.
+            output_memory: also return the memory for the next text.
+            guesses: places to predict. Then the returned states are theirs, [B, P, H], without a
+                pooled output; ``hidden_states`` are those of the text.
+            backwards: bool [B], the sequences whose text, and its memory, run backwards; None:
+                none.
 
         Raises:
             ValueError: `word_vectors` for a batch with padding.
@@ -481,7 +475,7 @@ class XlnetBackbone(RowBackbone):
         token_type_ids: Tensor | None,
         output_hidden_states: bool = False,
     ) -> BackboneOutput:
-        """Encode a padded batch, written out for a graph."""
+        """Encode a padded batch with explicit operations for a graph."""
         relations = self._relations(input_ids, attention_mask, token_type_ids, in_graph=True)
         x = self.embeddings.traced(input_ids, attention_mask, token_type_ids)
         layout = RowLayout(*input_ids.shape)
@@ -531,7 +525,7 @@ class XlnetBackbone(RowBackbone):
         output_hidden_states: bool,
         memory: Sequence[Tensor] | None,
     ) -> XlnetOutput:
-        """Compute the states of the places that are guessed beside those of the text, whose last
+        """Compute the states of the places to predict along with those of the text, whose last
         layer nobody reads."""
         b, p = guesses.places.shape
         vector = self.embeddings.unknown.to(x.dtype).expand(b, p, -1).reshape(b * p, -1)
@@ -557,12 +551,12 @@ class XlnetBackbone(RowBackbone):
         backwards: Tensor | None = None,
         in_graph: bool = False,
     ) -> Relations:
-        """Say what the layers know of the pairs of tokens.
+        """Return the relations of the pairs of tokens.
 
         Args:
-            input_ids: [B, T], of which the shape and the device are asked for.
+            input_ids: [B, T], for its shape and device.
             mask: [B, T], where there is padding.
-            seen: [B, M], true at what may be looked at of the memory; None: there is none.
+            seen: [B, M], true where the memory may be attended to; None: there is none.
         """
         b, t = input_ids.shape
         before = 0 if seen is None else seen.shape[1]
@@ -571,7 +565,7 @@ class XlnetBackbone(RowBackbone):
         forward = waves(t, before + t, width, clamp, like=input_ids)
         both = forward[None]
         if backwards is not None:
-            # The same offsets with the other sign: of the sines alone that changes anything.
+            # The offsets with the other sign: only the sines change.
             signs = torch.ones_like(forward[0])
             signs[: width // 2] = -1.0
             both, backwards = torch.stack([forward, forward * signs]), backwards.long()
