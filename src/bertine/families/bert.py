@@ -90,8 +90,8 @@ _OFFSETS = (-1, 1)
 
 
 class _Waves:
-    """Sines and cosines of positions, each in a randomly drawn dimension with a random sign, so that
-    the dimensions have no mean. No matrix products are used: their last bits depend on the
+    """Sines and cosines of positions, each in a randomly drawn dimension with a random sign, so
+    that the dimensions have no mean. No matrix products are used: their last bits depend on the
     machine, and initial weights should not."""
 
     def __init__(self, size: int) -> None:

@@ -1,7 +1,7 @@
-"""Config: the sizes and rates of an encoder, under the names that BERT's config.json has.
+"""Define Config: the sizes and rates of an encoder, under the names in BERT's config.json.
 
-Configs of all model types use these names in memory; `bertine.families` says which
-keys the files of other types have instead.
+Configs of all model types use these names in memory; `bertine.families` maps them to the keys in
+the files of other types.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from bertine.models.encoder import Backbone
     from bertine.models.heads import HeadKind
 
-#: A size beyond this is a mistake, or means harm: a matrix of 10 million columns has 400 TB.
+#: A larger size is a mistake or an attack: a matrix of 10 million columns has 400 TB.
 LARGEST = 10**7
-#: Each layer is some 30 objects of PyTorch, which take a millisecond and 30 kB however small the
-#: layer is.
+#: Each layer is some 30 objects of PyTorch, which take a millisecond and 30 kB even for a tiny
+#: layer.
 MOST_LAYERS = 10_000
 
 
@@ -118,7 +118,7 @@ class Config:
             )
 
     def _check_sizes(self, *names: str) -> None:
-        """Refuse a size below 1, or beyond all reason, in one of the fields called `names`."""
+        """Refuse a size below 1, or above :data:`LARGEST`, in one of the fields `names`."""
         for name in names:
             if not 1 <= getattr(self, name) <= LARGEST:
                 raise BertineError(
@@ -127,18 +127,18 @@ class Config:
 
     @property
     def first_position(self) -> int:
-        """The row of the position embeddings that the first token of a sequence gets."""
+        """The row of the position embeddings for the first token of a sequence."""
         return 0
 
     @property
     def last_token_id(self) -> int | None:
-        """The id of the token that texts end with, where the model looks for it."""
+        """The id of the token that ends texts, if the model looks for it."""
         return None
 
     @property
     def forced_tokens(self) -> tuple[int | None, int | None]:
-        """The ids that a text that is written begins with, and that one as long as it may be ends
-        with, whatever the model says; None: none."""
+        """The ids that every written text begins with, and that one of the greatest length ends
+        with; None: the model chooses."""
         return None, None
 
     @property
@@ -148,38 +148,38 @@ class Config:
 
     @property
     def num_segments(self) -> int:
-        """The most texts of one input that the model can tell apart. Where their separators do
-        that, and not their types, a variant says 2."""
+        """The most texts of one input that the model can distinguish: 2 in variants where
+        separators, not types, mark them."""
         return self.type_vocab_size
 
     @property
     def num_segment_ids(self) -> int:
         """How many different segments (token types) the tokens of an input may have: one for each
-        text, and in a variant others for special tokens."""
+        text, and in some variants others for special tokens."""
         return self.num_segments
 
     @property
     def embedding_width(self) -> int:
-        """The width of the embeddings and of what the MLM head multiplies with them. A variant
-        where it may be another than that of the states (``embedding_size``) says so."""
+        """The width of the embeddings, and of the MLM head's decoder. Variants override it where it
+        may differ from the width of the states (``embedding_size``)."""
         return self.hidden_size
 
     @property
     def projects_embeddings(self) -> bool:
-        """Whether a linear layer stands between the embeddings and the layers."""
+        """Whether a linear layer lies between the embeddings and the layers."""
         return self.embedding_width != self.hidden_size
 
     @property
     def layer_counts(self) -> Mapping[str, int]:
-        """The fields that count the layers with weights of their own, and their values; where
-        there are several (groups of layers), the outermost first, and the layers are as many as
-        their product."""
+        """The fields that count the layers with weights of their own, with their values; if there
+        are several (groups of layers), the outermost first, and the number of layers is their
+        product."""
         return {"num_hidden_layers": self.num_hidden_layers}
 
     @property
     def passes(self) -> Sequence[int]:
-        """The numbers of the layers that a token goes through, in their order. A variant whose
-        layers share weights has some of them several times."""
+        """The numbers of the layers that a token passes, in order. Variants with shared weights
+        have some of them several times."""
         return range(self.num_hidden_layers)
 
     @property
@@ -190,23 +190,23 @@ class Config:
 
     @property
     def tied_modules(self) -> Mapping[str, str]:
-        """The modules of layers that are those of an earlier layer: names within the backbone,
-        such as ``layers.3.up``, and whose they are."""
+        """The modules of layers that belong to an earlier layer: names within the backbone, such as
+        ``layers.3.up``, and the names of their owners."""
         return {}
 
     @property
     def shares_layers(self) -> bool:
-        """Whether any weights of the layers are used more than once for a token."""
+        """Whether a token uses any layer weights more than once."""
         return len(set(self.passes)) < len(self.passes) or bool(self.tied_modules)
 
     def with_layer_on_top(self) -> Self:
-        """Return the config of a model with one layer more."""
+        """Return the config of a model with one more layer."""
         return self.replace(num_hidden_layers=self.num_hidden_layers + 1)
 
     @property
     def num_parameters(self) -> int:
-        """Count the weights of a bare backbone by their formula, without building anything:
-        embeddings, layers, and the pooler if it has one."""
+        """The number of weights of a bare backbone by formula, without building it: embeddings,
+        layers, and the pooler if there is one."""
         width, inner, embedded = self.hidden_size, self.intermediate_size, self.embedding_width
         rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
         projection = embedded * width + width if self.projects_embeddings else 0
@@ -217,12 +217,12 @@ class Config:
 
     @property
     def attention_field(self) -> str:
-        """The field that is the width of what all attention heads give together."""
+        """The field that holds the joint width of all attention heads."""
         return "hidden_size"
 
     @property
     def attention_width(self) -> int:
-        """The width of what all attention heads give together."""
+        """The joint width of all attention heads."""
         width: int = getattr(self, self.attention_field)
         return width
 
@@ -232,7 +232,7 @@ class Config:
         return self.attention_width // self.num_attention_heads
 
     def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """Tell whether a new model with these heads gets a pooler; without heads, a bare
+        """Return whether a new model with these heads gets a pooler; without heads, a bare
         backbone."""
         raise NotImplementedError
 
@@ -245,16 +245,16 @@ class Config:
         return dataclasses.asdict(self)
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with `changes`; an unknown name is a :class:`TypeError`."""
+        """Return a copy with `changes`; an unknown name raises :class:`TypeError`."""
         return dataclasses.replace(self, **changes)
 
     def with_layers(self, count: int) -> Self:
-        """Return a copy with so many layers."""
+        """Return a copy with `count` layers."""
         return self.replace(num_hidden_layers=count)
 
     def for_vocabulary(self, size: int, *, pad: int, first: int | None, last: int | None) -> Self:
-        """Return a copy for a vocabulary of `size` tokens, with the ids of its special tokens as
-        far as they are in a config: the padding, and those before and behind a text."""
+        """Return a copy for a vocabulary of `size` tokens, with the ids of its special tokens that
+        configs hold: the padding, and those before and after a text."""
         return self.replace(vocab_size=size, pad_token_id=pad)
 
     def with_dropout(self, p: float | None) -> Self:

@@ -1,9 +1,9 @@
-"""``config.json`` as Hugging Face transformers writes it <-> :class:`bertine.models.config.Config`.
+"""Read and write ``config.json`` as transformers does, and read sentence-transformers' settings.
 
-Every key of a file is accounted for: it is ours, or it must have the one value that our model
-implements, or it is on the list of keys that do not touch the model. Any other is an error where it
-looks like one of the first two, so that a typing error in a size can not silently become that
-size's default; else it is named in a warning.
+Every key of a file is accounted for: it is a field, or it must have the one value that our model
+implements, or it is on the list of keys that do not affect the model. Any other key is an error if
+it looks like one of the first two, so that a misspelt size cannot silently become that size's
+default; otherwise a warning names it.
 """
 
 from __future__ import annotations
@@ -24,21 +24,20 @@ from bertine.models.config import Config
 from bertine.models.layers import ACTIVATIONS
 from bertine.models.losses import PUBLISHED_POOLINGS
 
-# What a directory of sentence-transformers says beside its encoder: pooling, normalizing,
-# prompts.
+# sentence-transformers: the pooling, normalizing and prompts of its directories.
 #
 # ``modules.json`` lists the modules that a text passes; each has a folder with its
-# ``config.json``. The transformer's own settings are in ``sentence_bert_config.json``, prompts
-# and the number of dimensions in ``config_sentence_transformers.json``. Old and new keys are read
-# (versions 1 to 6). Every key is accounted for: it is honoured, or has the one value that means
-# nothing, or is refused, for a vector that is silently another one is worse than none.
+# ``config.json``. The transformer's own settings are in ``sentence_bert_config.json``, prompts and
+# the number of dimensions in ``config_sentence_transformers.json``. Old and new keys are read
+# (versions 1 to 6). Every key is accounted for: it is followed, or has the one neutral value, or is
+# refused, because a silently different vector is worse than none.
 
 MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"
 TRANSFORMER = "sentence_bert_config.json"
 
 _MODES = ("cls", "max", "mean", *PUBLISHED_POOLINGS)
-# In the order in which several are joined.
+# In the order in which several are concatenated.
 _OLD_MODES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -48,7 +47,7 @@ _OLD_MODES = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 _WIDTHS = ("word_embedding_dimension", "embedding_dimension")
-# Keys that change what is computed: the values that ask for nothing.
+# Keys that change the computation: their neutral values.
 _TRANSFORMER_ONLY: dict[str, tuple[Any, ...]] = {
     "transformer_task": ("feature-extraction", None),
     "module_output_name": ("token_embeddings", None),
@@ -64,22 +63,22 @@ _NORMALIZE_ONLY = dict.fromkeys(
     ("module_input_name", "module_output_name"), ("sentence_embedding", None)
 )
 _TEXT_ONLY = ({"method": "forward", "method_output_name": "last_hidden_state"},)
-# Keys that say nothing about a vector.
+# Keys that do not affect a vector.
 _TRANSFORMER_IGNORED = frozenset({"max_seq_length", "do_lower_case", "unpad_inputs"})
 _SETTINGS_IGNORED = frozenset({"__version__", "model_type", "similarity_fn_name"})
 
 
 @dataclass(frozen=True)
 class SentenceModules:
-    """The settings that the modules of a directory come to.
+    """The combined settings of a directory's modules.
 
     Attributes:
-        transformer: the folder of the encoder, mostly the directory itself.
-        modes: the pooling modes, joined in this order; empty where there is no pooling module.
+        transformer: the folder of the encoder, usually the directory itself.
+        modes: the pooling modes, concatenated in this order; empty without a pooling module.
         normalize: whether vectors are brought to length 1.
         dimensions: how many of the first numbers are kept; None: all.
-        max_length: pieces of a text, special tokens included; None: not said.
-        lowercase: whether texts are to be lowercased whatever the tokenizer does.
+        max_length: pieces of a text, special tokens included; None: not given.
+        lowercase: whether texts are lowercased before the tokenizer.
         prompts: texts to put before a text, by name; empty ones are left out.
         default_prompt: the name of the one that is used when none is named.
         include_prompt: whether the pieces of a prompt are pooled.
@@ -99,15 +98,15 @@ class SentenceModules:
 
 
 def read_sentence_modules(model: Path | str) -> SentenceModules | None:
-    """Return what a model directory says, one that `model` is or names, or that the run's folder
-    `model` holds; None where it is none of sentence-transformers.
+    """Return the settings in a model directory that `model` is or names, or that the run's folder
+    `model` holds; None if sentence-transformers did not write it.
 
-    A module that is not computed here (``Dense`` for one) does not stop reading, as somebody may
-    want the encoder alone: ``refused`` names it.
+    A module that is not implemented (such as ``Dense``) does not stop reading, since the caller may
+    want only the encoder: ``refused`` names it.
 
     Raises:
-        BertineError: a file is missing or broken, a key is unknown or asks for what is not
-            computed here.
+        BertineError: a file is missing or broken, a key is unknown or asks for something that is
+            not implemented.
     """
     folder = locate(model)
     path = folder / MODULES
@@ -138,7 +137,7 @@ def read_sentence_modules(model: Path | str) -> SentenceModules | None:
         elif kind == "Normalize" and "modes" in modules:
             _checked(where / "config.json", only=_NORMALIZE_ONLY)
             modules["normalize"] = True
-        elif kind != "Dropout":  # which does nothing where nothing is learned
+        elif kind != "Dropout":  # dropout has no effect outside training
             refused = refused or f"{path}: module {number} is {briefly(entry['type'])}"
     if refused:
         refused += ", which is not computed here; ask for a pooling to have the encoder's alone"
@@ -156,11 +155,11 @@ def _transformer(path: Path) -> dict[str, Any]:
     values = _checked(path, (*_TRANSFORMER_IGNORED, "modality_config"), _TRANSFORMER_ONLY)
     modality = values.get("modality_config")
     text = modality.get("text") if isinstance(modality, dict) else modality
-    if modality is not None and text not in _TEXT_ONLY:  # other kinds of input do not matter
+    if modality is not None and text not in _TEXT_ONLY:  # other kinds of input have no effect
         raise _not_computed(path, "modality_config", text)
     longest = values.get("max_seq_length")
     if longest is None:
-        # Newer versions leave it to the tokenizer, which may say "no limit" by a huge number.
+        # Newer versions leave it to the tokenizer, which may express "no limit" by a huge number.
         longest = _object(path.with_name("tokenizer_config.json")).get("model_max_length")
     if longest is not None and (not isinstance(longest, int | float) or longest < 3):
         raise BertineError(f"{path}: max_seq_length is {briefly(longest)}, but must be at least 3")
@@ -218,8 +217,8 @@ def _checked(
     *,
     needed: bool = False,
 ) -> dict[str, Any]:
-    """Read the JSON object of a file, all of whose keys are `known` or have one of the values in
-    `only`; {} where there is no file and none is `needed`."""
+    """Read the JSON object of a file and check that all its keys are `known` or have one of the
+    values in `only`; {} if there is no file and none is `needed`."""
     values = read_json_object(path) if needed else _object(path)
     for key, value in values.items():
         if only and key in only:
@@ -234,7 +233,7 @@ def _checked(
 
 
 def _object(path: Path) -> dict[str, Any]:
-    """Read the JSON object of a file; {} where there is none."""
+    """Read the JSON object of a file; {} if there is none."""
     return read_json_object(path) if path.is_file() else {}
 
 
@@ -248,20 +247,20 @@ CONFIG = "config.json"
 _OLD_ACTIVATION = "sbert_ce_default_activation_function"
 
 # fmt: off
-#: Keys that say nothing about what a model computes, in files of any type.
+#: Keys that do not affect the computation, in files of any type.
 COMMON_IGNORED = frozenset(
     (
-        # Where the file came from, and in which type the weights are stored.
+        # Origin of the file, and the type that the weights are stored in.
         "_name_or_path", "name_or_path", "architectures", "transformers_version", "torch_dtype",
         "dtype", "tokenizer_class", "language", "_commit_hash", "vocab_size_or_config_json_file",
-        # How transformers is to compute and to return things.
+        # How transformers computes and returns results.
         "use_cache", "use_bfloat16", "gradient_checkpointing", "output_past",
         "output_attentions", "output_hidden_states", "return_dict", "torchscript",
         "tf_legacy_loss", "attn_implementation", "_attn_implementation",
         "_attn_implementation_autoset", "chunk_size_feed_forward",
         "cross_attention_hidden_size", "tie_encoder_decoder", "xla_device", "is_composition",
         "function_to_apply", "return_all_scores", "model_max_length",
-        # Unused in BERT's pooler, but in the files converted from TensorFlow.
+        # Unused in BERT's pooler, but present in files converted from TensorFlow.
         "directionality", "pooler_fc_size", "pooler_num_attention_heads",
         "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type",
         # Tokens and classes: the tokenizer has the first, :attr:`ConfigFile.labels` the second.
@@ -283,17 +282,17 @@ COMMON_IGNORED = frozenset(
     )
 )
 # fmt: on
-#: Keys that would change what is computed, in files of any type; as :attr:`ConfigKeys.only`.
+#: Keys that would change the computation, in files of any type; see :attr:`ConfigKeys.only`.
 _COMMON_ONLY: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "auto_map": ((None, {}), "a program of the model's own"),
 }
-#: Activations that compute the same as others: transformers' names of them.
+#: transformers' names of activations that compute the same as others.
 _SAME_ACTIVATIONS = {
     **{"gelu_python": "gelu", "swish": "silu"},
     **{"gelu_fast": "gelu_new", "gelu_accurate": "gelu_new", "gelu_python_tanh": "gelu_new"},
 }
-#: How much of a key must be that of a known one for it to be taken for a typing error.
-#: Where that one is in the file, too, only a slip of a letter is one. Dropout changes no answer.
+#: The similarity to a known key from which an unknown one counts as misspelt; the second number
+#: applies if the known key is in the file too. Dropout changes no answer.
 _MISSPELT, _SLIP = 0.8, 0.9
 
 
@@ -303,17 +302,17 @@ class ConfigKeys:
 
     Attributes:
         required: the keys without which a file does not describe a model.
-        only: keys that would change what is computed: the values that our model implements, the
-            usual one first, and what another value would ask for. Nothing of it is written.
-        written: keys that are written besides the fields, with their values.
+        only: keys that would change the computation → the values that our model implements, the
+            usual one first, and a description of other values. They are not written.
+        written: keys that are written in addition to the fields, with their values.
         renamed: our field → their key, where they differ.
-        ignored: keys of this type that say nothing about what the model computes.
-        absent: our fields that files of this type have no key for; they stay at the defaults of
-            the config's class.
-        flatten: (file, its contents) → its contents with keys of a structure of their own, or of
-            older versions, in the form of our fields; None: there are none.
-        nest: config → what is written for such keys, besides the fields.
-        ours: our fields that no other program knows; written where they are not at their
+        ignored: keys of this type that do not affect the model.
+        absent: our fields that files of this type have no key for; they keep the defaults of the
+            config's class.
+        flatten: (file, its contents) → its contents with nested keys, or those of older versions,
+            converted to our fields; None: there are none.
+        nest: config → the keys that are written for such contents, in addition to the fields.
+        ours: our fields that no other program knows; written if they differ from their
             defaults.
     """
 
@@ -328,11 +327,10 @@ class ConfigKeys:
     ours: frozenset[str] = frozenset()
 
     def write(self, config: Config) -> dict[str, Any]:
-        """Return the keys of `config` and what stands beside them in every file of the type.
+        """Return the keys of `config`, and those in every file of the type.
 
         Raises:
-            ValueError: a field without a key has another value than its default, which would be
-                lost.
+            ValueError: a field without a key differs from its default and would be lost.
         """
         fields = config.to_dict()
         for name in self.absent:
@@ -351,11 +349,11 @@ class ConfigKeys:
         """Read a config of the type `kind`.
 
         Returns:
-            The config, and the keys that are not known and were not read.
+            The config, and the unknown keys, which were not read.
 
         Raises:
-            BertineError: a key that looks like a known one (which is named), is lacking or of the
-                wrong type; a value that asks for something that our model does not compute.
+            BertineError: a key looks like a known one (which is named), is missing or has the wrong
+                type; a value asks for something that our model does not compute.
         """
         if self.flatten is not None:
             values = self.flatten(path, values)
@@ -376,7 +374,7 @@ class ConfigKeys:
         read = {"model_type", *known, *only}
         accounted = read | COMMON_IGNORED | self.ignored
         unknown = tuple(key for key in values if key not in accounted)
-        # A field that files of this type call otherwise is as good as misspelt.
+        # A field under its own name where files of this type use another counts as misspelt.
         meant = {name: key for key, name in known.items()} | {key: key for key in read}
         for key in unknown:
             for near in difflib.get_close_matches(key[:80], sorted(meant), n=1, cutoff=_MISSPELT):
@@ -410,11 +408,11 @@ class ConfigKeys:
             raise BertineError(f"{path}: {self._in_their_words(str(error))}") from error
 
     def key(self, name: str) -> str:
-        """Return what the file calls our field `name`."""
+        """Return the file's key for our field `name`."""
         return self.renamed.get(name, name)
 
     def _in_their_words(self, message: str) -> str:
-        """Return `message` with the file's keys in place of our fields."""
+        """Return `message` with our fields replaced by the file's keys."""
         return re.sub(r"\b\w+\b", lambda word: self.key(word[0]), message)
 
 
@@ -424,12 +422,12 @@ class ConfigFile:
 
     Attributes:
         config: the architecture.
-        architecture: transformers' class of the model that was saved, "" when not said.
-        labels: the classes of a classifier in the order of its outputs; empty when not said.
-        problem_type: what kind of classifier transformers takes it for; None when not said.
-        activation: what the outputs of a cross-encoder of sentence-transformers go through
-            (:func:`activation_of`); None: it is none.
-        unknown: keys that are not known and were not read.
+        architecture: transformers' class of the saved model, "" if not given.
+        labels: the classes of a classifier in the order of its outputs; empty if not given.
+        problem_type: the kind of classifier for transformers; None if not given.
+        activation: the activation on the outputs of a cross-encoder of sentence-transformers
+            (:func:`activation_of`); None: it is not one.
+        unknown: unknown keys, which were not read.
     """
 
     config: Config
@@ -441,7 +439,7 @@ class ConfigFile:
 
 
 def _value(path: Path, name: str, kind: str, value: Any) -> Any:
-    """Return `value` of the field `name` as the type that its annotation `kind` says."""
+    """Return `value` of the field `name` as the type of its annotation `kind`."""
     if value is None and "None" in kind:
         return None
     if kind in ("int", "int | None") and isinstance(value, int) and not isinstance(value, bool):
@@ -458,9 +456,9 @@ def _value(path: Path, name: str, kind: str, value: Any) -> Any:
 
 
 def activation_of(path: Path, values: Mapping[str, Any]) -> str | None:
-    """Return what sentence-transformers puts the outputs of a cross-encoder through: the name of a
-    class of PyTorch's, as its versions wrote it, the latest beside ``config.json``; "" where that
-    is left to it; None where nothing says that it is a cross-encoder."""
+    """Return the activation that sentence-transformers applies to the outputs of a cross-encoder:
+    the name of a class of PyTorch's, in the form of any version (the latest has a file next to
+    ``config.json``); "" for its default; None if the files do not describe a cross-encoder."""
     beside = path.with_name(SETTINGS)
     of_folder = read_json_object(beside) if beside.is_file() else {}
     if of_folder.get("model_type") == "CrossEncoder":

@@ -1,13 +1,13 @@
-"""Dropout whose random bits are cheap on a CPU and a pure function of (seed, step).
+"""Draw dropout masks that are cheap on a CPU and a pure function of (seed, step).
 
 PyTorch's CPU dropout draws every decision with a Bernoulli generator, at about 4 ns each; a
 training step of a small BERT spends more time there than in its matrix products. Here each
-decision takes 16 bits of an SFC64 stream (NumPy's fastest; O'Neill's and Doty-Humphrey's
-tests pass it), drawn by one thread per core: about 0.2 ns. The drop rate is therefore a multiple
-of 1/65536: 0.1 becomes 6554/65536 = 0.100006.
+decision takes 16 bits of an SFC64 stream (NumPy's fastest; O'Neill's and Doty-Humphrey's tests
+pass it), drawn by one thread per core: about 0.2 ns. The drop rate is therefore a multiple of
+1/65536: 0.1 becomes 6554/65536 = 0.100006.
 
-The mask holds 0 and 1, and the factor 1/(1-p) is applied by the caller inside an operation that
-it does anyway, in fp32: in bf16, 1/0.9 would round to 1.109, a bias of 0.16%.
+The mask holds 0 and 1. The caller applies the factor 1/(1-p) in fp32, inside an operation that it
+does anyway: in bf16, 1/0.9 would round to 1.109, a bias of 0.16%.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from torch import Tensor, nn
 from bertine.core import rng
 from bertine.models.precision import torch_seed
 
-#: The integer whose bits are 1.0, for the float types of 16 bits.
+#: The integer with the bits of 1.0, for the 16-bit float types.
 _ONE_BITS = {torch.bfloat16: 0x3F80, torch.float16: 0x3C00}
 
 
-#: The stream is cut into blocks so that its content does not depend on the number of threads.
+#: The stream is divided into blocks so that its content does not depend on the number of threads.
 _BLOCK = 1 << 19
 
 
 class DropoutStream:
-    """The random bits of all dropout layers of this process, in the order they ask.
+    """The random bits of all dropout layers of this process, in the order of their requests.
 
-    `seed` places the stream at the beginning of one micro-batch of one step. The order in which
-    a model's layers ask is fixed, so a resumed run drops what the undisturbed run dropped.
+    `seed` puts the stream at the beginning of one micro-batch of one step. The order in which a
+    model's layers draw is fixed, so a resumed run drops the same as an uninterrupted one.
     """
 
     def __init__(self) -> None:
@@ -55,11 +55,11 @@ class DropoutStream:
 
     @property
     def position(self) -> tuple[int, ...]:
-        """The seed and the position that the stream was last started with."""
+        """The seed and the position of the last start of the stream."""
         return (self._seed, *self._where)
 
     def ticket(self) -> int:
-        """Return the key of the next mask: with it, :meth:`mask` gives the same mask each time."""
+        """Return the key of the next mask; :meth:`mask` gives the same mask for it each time."""
         with self._lock:
             key = rng.key(self._seed, "dropout", *self._where, self._count)
             self._count += 1
@@ -105,13 +105,13 @@ class DropoutStream:
         return keep.to(dtype).view(shape)
 
 
-#: The process's stream. `fit` seeds it at every micro-batch.
+#: The stream of this process. `fit` seeds it at every micro-batch.
 stream = DropoutStream()
 
 
 class _DropoutAdd(torch.autograd.Function):
-    """``residual + x * mask / (1 - p)``. The mask is made again in the backward pass: that costs
-    less time than it would cost memory to keep the masks of all layers."""
+    """``residual + x * mask / (1 - p)``. The backward pass draws the mask again, which is cheaper
+    than keeping the masks of all layers in memory."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, residual: Tensor, p: float) -> Tensor:
@@ -128,7 +128,7 @@ class _DropoutAdd(torch.autograd.Function):
 
 
 def dropout_add(x: Tensor, residual: Tensor, p: float, training: bool) -> Tensor:
-    """Compute ``residual + dropout(x)``, both [..., H]; one pass over memory besides the mask."""
+    """Compute ``residual + dropout(x)``, both [..., H]; one pass over memory plus the mask's."""
     if not training or p == 0.0:
         return residual + x
     if x.device.type != "cpu":

@@ -1,7 +1,7 @@
-"""Embeddings of words, positions and, where the type has any, segments.
+"""Embed words, positions and, if the model type has any, segments.
 
 Shape legend: B sequences, T tokens of the longest, E width of the embeddings (that of the hidden
-states, H, but for variants that say otherwise); N rows that are computed.
+states, H, except in variants that say otherwise); N rows that are computed.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from bertine.models.precision import autocast_dtype
 
 
 class RowEmbeddings(nn.Module):
-    """What stands before the layers of a :class:`bertine.models.encoder.RowBackbone`."""
+    """The part of a :class:`bertine.models.encoder.RowBackbone` before its layers."""
 
     word_embeddings: nn.Embedding
 
     def traced(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None
     ) -> Tensor:
-        """Compute what the first layer reads of all tokens of a padded batch, written out for a
-        graph. The arguments are [B, T]; returns [B * T, H]."""
+        """Compute the first layer's input for all tokens of a padded batch, with explicit
+        operations for a graph. The arguments are [B, T]; returns [B * T, H]."""
         raise NotImplementedError
 
 
 class WordEmbeddings(RowEmbeddings):
-    """Word embeddings, a norm and dropout, of models that have positions in their attention.
+    """Word embeddings, a norm and dropout, for models that have positions in their attention.
 
     Args:
-        config: says the vocabulary and the width.
-        norm: the layer norm; where there is none, an identity.
+        config: gives the vocabulary and the width.
+        norm: the layer norm, or an identity.
         dropout: its rate.
     """
 
@@ -49,8 +49,8 @@ class WordEmbeddings(RowEmbeddings):
         real: Tensor | None = None,
         word_vectors: Tensor | None = None,
     ) -> Tensor:
-        """Return what the first layer reads, [N, H]; the arguments are those of
-        :class:`Embeddings`, types are ignored."""
+        """Return the first layer's input, [N, H]; the arguments are those of :class:`Embeddings`,
+        types are ignored."""
         if word_vectors is None:
             ids = input_ids.reshape(-1)
             x = self.word_embeddings(ids if real is None else ids[real])
@@ -69,14 +69,14 @@ class WordEmbeddings(RowEmbeddings):
 
 
 class Embeddings(RowEmbeddings):
-    """The sum of word, position and segment embeddings; then layer norm and dropout, and where the
-    config asks for it a projection to the width of the layers (ALBERT, Lan et al. 2019, section
-    3.1; ELECTRA's published code).
+    """The sum of word, position and segment embeddings, then layer norm and dropout, and, if the
+    config has one, a projection to the width of the layers (ALBERT, Lan et al. 2019, section 3.1;
+    ELECTRA's published code).
 
-    Where the first token's position is 0, positions count the places of a sequence. Elsewhere they
+    If the first token's position is 0, positions count the places of a sequence. Otherwise they
     count its real tokens from ``config.first_position`` on, and padding has the position
-    ``pad_token_id`` (fairseq, ``make_positions``). Where there is one segment, all tokens have it;
-    where there is none (``type_vocab_size`` 0), nothing is added for it.
+    ``pad_token_id`` (fairseq, ``make_positions``). If there is only one segment, all tokens have
+    it; if there is none (``type_vocab_size`` 0), nothing is added for it.
     """
 
     def __init__(self, config: Config) -> None:
@@ -100,8 +100,8 @@ class Embeddings(RowEmbeddings):
         real: Tensor | None = None,
         word_vectors: Tensor | None = None,
     ) -> Tensor:
-        """Look up, add, normalize and project; the arguments are those of :meth:`unprojected`.
-        Returns [N, H]."""
+        """Look up, add, normalize and project: [N, H]; the arguments are those of
+        :meth:`unprojected`."""
         x = self.unprojected(input_ids, token_type_ids, real, word_vectors)
         return x if self.projection is None else self.projection(x)
 
@@ -112,8 +112,8 @@ class Embeddings(RowEmbeddings):
         real: Tensor | None = None,
         word_vectors: Tensor | None = None,
     ) -> Tensor:
-        """Look up, add and normalize, without the projection to the width of the layers: what two
-        stacks of layers of different widths can share.
+        """Look up, add and normalize, without the projection to the width of the layers, so that
+        two stacks of layers of different widths can share the result.
 
         Args:
             input_ids, token_type_ids: int64 [B, T].
@@ -155,8 +155,8 @@ class Embeddings(RowEmbeddings):
     def traced(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None
     ) -> Tensor:
-        """Compute the embeddings of all tokens of a padded batch, of one without padding before
-        its tokens, written out for a graph. The arguments are [B, T]; returns [B * T, H]."""
+        """Compute the embeddings of all tokens of a batch without padding before them, with
+        explicit operations for a graph. The arguments are [B, T]; returns [B * T, H]."""
         b, t = input_ids.shape
         places = torch.arange(self.first, self.first + t, device=input_ids.device)
         x = self.word_embeddings(input_ids) + self.position_embeddings(places)
@@ -173,15 +173,15 @@ class Embeddings(RowEmbeddings):
         return real.cumsum(1) * real + self.pad
 
     def places(self) -> Tensor:
-        """Return the position embeddings in the order of the places in a sequence without padding
+        """Return the position embeddings in the order of places, for a sequence without padding
         before or within it, [longest_input, E]."""
         return self.position_embeddings.weight[self.first :]
 
 
 def new_table(rows: int, size: int, no_gradient: int | None = None) -> nn.Embedding:
-    """Return a new ``nn.Embedding`` [rows, size], whose row `no_gradient` gets none by being looked
-    up. On the meta device it gets its weights without
-    values: PyTorch would draw them with functions whose import takes more than a second."""
+    """Return a new ``nn.Embedding`` [rows, size], whose row `no_gradient` gets no gradient from
+    look-ups. On the meta device its weights get no values: PyTorch would draw them with functions
+    whose import takes more than a second."""
     meta = torch.empty(0).is_meta
     weight = torch.empty(rows, size) if meta else None
     return nn.Embedding(rows, size, no_gradient, _weight=weight)

@@ -1,5 +1,8 @@
-"""The encoder of BERT and of the models that share its layers: embeddings, layers with the norm
-after each part, a pooler (Devlin et al. 2018, section 3; google-research/bert, ``modeling.py``).
+"""Define backbones: their interface, their inputs and outputs, and BERT's encoder.
+
+The encoder is that of BERT and of the models that share its layers: embeddings, layers with the
+norm after each part, a pooler (Devlin et al. 2018, section 3; google-research/bert,
+``modeling.py``).
 
 Shape legend: B sequences, T tokens of the longest, H hidden size, E width of the embeddings; N rows
 that are computed.
@@ -22,13 +25,13 @@ from bertine.models.embeddings import Embeddings, RowEmbeddings
 from bertine.models.layers import EncoderLayer, RowLayout, init_weights
 from bertine.models.precision import autocast_dtype
 
-# What goes into a backbone and what comes out of it.
+# Inputs and outputs of a backbone.
 #
 # Shape legend: B sequences, T tokens of the longest, H hidden size, P places.
 
 
 class PackedRows(Protocol):
-    """Which rows a GPU computes, worked out on the host: :class:`bertine.corpora.batch.Packing`."""
+    """The rows that a GPU computes, chosen on the host: :class:`bertine.corpora.batch.Packing`."""
 
     @property
     def real(self) -> Tensor: ...
@@ -59,7 +62,7 @@ class TextInputs:
         input_ids: int64 [B, T].
         attention_mask: bool or 0/1 [B, T], true at real tokens; None: no padding.
         token_type_ids: int64 [B, T]; None: all 0.
-        packing: where the real tokens stand, for a GPU.
+        packing: the places of the real tokens, for a GPU.
     """
 
     input_ids: Tensor
@@ -69,24 +72,24 @@ class TextInputs:
 
 
 class Encoded(Protocol):
-    """The output of a backbone, under the names of transformers. A backbone for answers may
-    compute the last layer only when it is asked for."""
+    """The output of a backbone, under the names of transformers. A backbone for answers may compute
+    the last layer only on access."""
 
     @property
     def last_hidden_state(self) -> Tensor:
-        """[B, T, H]; what stands at padding has no meaning. T may be smaller than that of the
-        inputs where columns are padding alone."""
+        """[B, T, H]; states at padding have no meaning. T may be smaller than that of the inputs if
+        the last columns are only padding."""
         ...
 
     @property
     def pooler_output(self) -> Tensor | None:
-        """[B, H], what the family pools for tasks over whole inputs; None without a pooler."""
+        """[B, H], the family's pooled output for tasks on whole inputs; None without a pooler."""
         ...
 
     @property
     def hidden_states(self) -> tuple[Tensor, ...] | None:
-        """The embedding output and that of each layer that is gone through
-        (``config.passes``), one tensor more than those, [B, T, H]; None unless asked for."""
+        """The embedding output and the output of each layer of ``config.passes``, one tensor more
+        than passes, [B, T, H] each; None unless asked for."""
         ...
 
     @property
@@ -95,14 +98,14 @@ class Encoded(Protocol):
         ...
 
     def rows(self, places: Tensor) -> Tensor:
-        """Return the last states at `places`, int64 [P], indices among the B * T tokens of the
+        """Return the last states at `places`, int64 [P], indices into the B * T tokens of the
         inputs: [P, H]."""
         ...
 
 
 @dataclass
 class BackboneOutput:
-    """The output of a backbone, all of it at hand; see :class:`Encoded`."""
+    """The output of a backbone, completely computed; see :class:`Encoded`."""
 
     last_hidden_state: Tensor
     pooler_output: Tensor | None = None
@@ -121,8 +124,8 @@ def last_tokens(states: Tensor, mask: Tensor | None) -> Tensor:
 
     Args:
         states: [B, T, H].
-        mask: bool or 0/1 [B, T], true at real tokens; T may be larger than that of the states by
-            columns of padding. None: there is no padding.
+        mask: bool or 0/1 [B, T], true at real tokens; it may have further columns of padding. None:
+            there is no padding.
 
     Returns:
         [B, H].
@@ -136,22 +139,22 @@ def last_tokens(states: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def with_types(inputs: Inputs) -> Tensor:
-    """Return the token types of `inputs`; zeros where it has none."""
+    """Return the token types of `inputs`; zeros if it has none."""
     types = inputs.token_type_ids
     return torch.zeros_like(inputs.input_ids) if types is None else types
 
 
-# Keys and values of tokens that were read, kept for those that follow.
+# Key-value cache: keys and values of the tokens that were read, for those that follow.
 #
 # Shape legend: R rows, A attention heads, D size of a head, T tokens that are read now, K tokens
-# that are kept, those among them.
+# that are kept, including those.
 
-#: Places are made for so many tokens at once, or for a quarter of what is there.
+#: Memory is reserved for this many tokens at once, or for a quarter of the present ones.
 _AHEAD = 32
 
 
 class KeyValues:
-    """The keys and values of one layer's attention, for rows that go on."""
+    """The keys and values of one layer's attention, for rows that continue."""
 
     def __init__(self) -> None:
         self._keys: Tensor | None = None
@@ -167,15 +170,15 @@ class KeyValues:
         return self._keys[:, :, :end], self._values[:, :, :end]
 
     def choose(self, rows: Tensor) -> None:
-        """Let the rows be those of these numbers, int64 [R]."""
+        """Select the rows with these indices, int64 [R]."""
         if self._keys is not None and self._values is not None:
             self._keys = self._keys.index_select(0, rows)
             self._values = self._values.index_select(0, rows)
 
 
 def _placed(room: Tensor | None, new: Tensor, start: int) -> Tensor:
-    """Write `new` [R, A, T, D] behind the `start` tokens in `room`, which is made larger where it
-    has no place."""
+    """Write `new` [R, A, T, D] after the `start` tokens in `room`, which is enlarged if it is too
+    small."""
     r, a, t, d = new.shape
     end = start + t
     if room is None or room.shape[2] < end:
@@ -188,34 +191,34 @@ def _placed(room: Tensor | None, new: Tensor, start: int) -> Tensor:
 
 
 def same_rows(rows: Tensor, count: int) -> bool:
-    """Tell whether `rows` are all of `count` rows in their order, so that nothing has to move."""
+    """Return whether `rows` are all of `count` rows in order, so that nothing has to move."""
     return len(rows) == count and bool((rows == torch.arange(count, device=rows.device)).all())
 
 
-# What a backbone is to the rest of Bertine: how it is called, and which of its parts others take.
+# Backbone: the interface to the rest of Bertine, and the parts that others use.
 #
 # Shape legend: B sequences, T tokens of the longest, H hidden size, A attention heads, V
 # vocabulary size, E width of the embeddings.
 
 
 class Backbone(nn.Module):
-    """Ids to states; the base of every model type's, which fills in what is here.
+    """The base class of every model type's backbone, which maps ids to states.
 
     The names of the attributes are also those of weights: ``backbone.layers.0.…``.
 
     Attributes:
         config: its sizes.
-        embeddings: what stands before the layers, with the ``word_embeddings``. Trained at the
-            lowest rate under ``layer_decay``, not at all under ``freeze_embeddings``.
-        layers: those with weights of their own, in their order. Frozen, compiled, sharded, and
-            given rates one by one. ``config.passes`` says in which order they are gone through.
-        pooler: of the first token's state; None: there is none.
+        embeddings: the part before the layers, with the ``word_embeddings``. Trained at the lowest
+            rate under ``layer_decay``, not at all under ``freeze_embeddings``.
+        layers: those with weights of their own, in order. Frozen, compiled, sharded, and given
+            rates one by one. ``config.passes`` is the order in which tokens pass them.
+        pooler: reads the first token's state; None: there is none.
         takes_packing: whether `packing` may be given, so that a GPU computes no padding.
-        reads_padding: whether padding beside a real token changes its states (MobileBERT, whose
-            tokens are read with their neighbours; its weights were made so). Where that is set to
-            False, each text is computed as if it stood alone: so are answers, which must not
-            depend on what other texts are in a batch, and graphs.
-        shows_attention: whether :meth:`attention_scores` is there.
+        reads_padding: whether adjacent padding changes the states of a real token (MobileBERT,
+            whose tokens are read with their neighbours; its weights were trained so). If set to
+            False, each text is computed as if it were alone. So answers, which must not depend on
+            the other texts in a batch, and graphs set it.
+        shows_attention: whether :meth:`attention_scores` is implemented.
     """
 
     takes_packing: ClassVar[bool] = False
@@ -243,16 +246,16 @@ class Backbone(nn.Module):
             attention_mask: bool or 0/1 [B, T], true at real tokens; None: no padding.
             token_type_ids: int64 [B, T]; None: all 0.
             output_hidden_states: also return every layer's output.
-            packing: where the real tokens stand, in place of `attention_mask`: what lies at
-                others is not computed (rows that make a round number excepted).
-            word_vectors: [B, T, E], read in place of the embeddings of `input_ids`, to see what
-                an answer owes to them; for batches without padding.
+            packing: the places of the real tokens, instead of `attention_mask`: other places are
+                not computed (except rows that make a round number).
+            word_vectors: [B, T, E], used instead of the embeddings of `input_ids`, to see their
+                effect on an answer; for batches without padding.
         """
         raise NotImplementedError
 
     def weights_of_passes(self) -> int:
-        """Count the weights of the layers that each token meets: of those that layers share, as
-        often as it meets them."""
+        """Count the weights of the layers that each token passes; shared layers count once for
+        each pass."""
         passes = list(self.config.passes)
         own = [sum(p.numel() for p in layer.parameters()) for layer in self.layers]
         for name, owner in self.config.tied_modules.items():
@@ -262,40 +265,39 @@ class Backbone(nn.Module):
 
     @property
     def word_weights(self) -> Tensor:
-        """The word embeddings, [V, E]: a tied decoder multiplies with them."""
+        """The word embeddings, [V, E], which are also the matrix of a tied decoder."""
         raise NotImplementedError
 
     def attention_scores(
         self, layer: int, states: Tensor, token_type_ids: Tensor | None = None
     ) -> Tensor:
-        """Return what the heads of a layer score each pair of tokens with: before the softmax, in
-        which padding is not left out yet, and without dropout.
+        """Return the attention scores of a layer's heads for each pair of tokens: before the
+        softmax, with padding not yet masked, and without dropout.
 
         Args:
             layer: its number, from 0 on.
-            states: [B, T, H], what the layer reads: its entry in ``hidden_states``.
-            token_type_ids: int64 [B, T], for a backbone whose attention asks for them; None: all
-                0.
+            states: [B, T, H], the layer's input: its entry in ``hidden_states``.
+            token_type_ids: int64 [B, T], for a backbone whose attention uses them; None: all 0.
 
         Returns:
-            [B, A, T, T], the looking token first; differentiable.
+            [B, A, T, T], the attending token first; differentiable.
 
         Raises:
-            BertineError: a backbone of this type cannot tell.
+            BertineError: a backbone of this type has no such scores.
         """
         raise BertineError(f"the attention of {self.config.title} cannot be shown")
 
     def writer(
         self, scores: Callable[[Tensor], Tensor], texts: Sequence[Sequence[int]]
     ) -> tuple[Any, Sequence[Sequence[int]]]:
-        """Make what writes texts; for models whose config says ``writes_with``.
+        """Return a writer of texts; for models whose config has ``writes_with``.
 
         Args:
-            scores: turns states [R, H] into those of the next token, [R, V].
-            texts: ids of N texts: to go on with, or where an encoder reads them to answer.
+            scores: maps states [R, H] to scores of the next token, [R, V].
+            texts: ids of N texts to continue, or, for a model with an encoder, to answer.
 
         Returns:
-            What scores next tokens (:class:`bertine.models.generation.NextTokens`) for one search,
+            A scorer of next tokens (:class:`bertine.models.generation.NextTokens`) for one search,
             and the N prompts that the search begins with.
 
         Raises:
@@ -310,14 +312,14 @@ class Backbone(nn.Module):
         token_type_ids: Tensor | None,
         output_hidden_states: bool = False,
     ) -> BackboneOutput:
-        """Encode a batch in operators that a graph for export can hold: without a decision that
-        looks at the numbers. The arguments are those of :meth:`forward`."""
+        """Encode a batch with operators that a graph for export can hold, without branches that
+        depend on values. The arguments are those of :meth:`forward`."""
         return self(input_ids, attention_mask, token_type_ids, output_hidden_states)
 
 
 @contextlib.contextmanager
 def each_text_alone(module: nn.Module) -> Iterator[None]:
-    """Let the backbones in `module` read no padding while it is entered."""
+    """Make the backbones in `module` ignore padding within the context."""
     backbones = [part for part in module.modules() if isinstance(part, Backbone)]
     before = [backbone.reads_padding for backbone in backbones]
     for backbone in backbones:
@@ -329,20 +331,20 @@ def each_text_alone(module: nn.Module) -> Iterator[None]:
             backbone.reads_padding = reads
 
 
-#: From this share of padding on, a CPU computes real tokens alone: less does not pay for putting
-#: them into place for the attention and back.
+#: From this share of padding on, a CPU computes only real tokens: less does not pay for moving them
+#: into place for the attention and back.
 _UNPAD_FROM = 0.1
-#: Numbers of rows that are computed: multiples of this, or of a sixteenth of the number, rounded
-#: down to a power of two. oneDNN compiles each product for its shape, at about a millisecond,
-#: and keeps a thousand; batches whose real tokens all differ in number would compile for ever.
+#: Numbers of rows are rounded to multiples of this, or of a sixteenth of the number, rounded down
+#: to a power of two. oneDNN compiles each product for its shape, in about a millisecond, and keeps
+#: a thousand; batches with ever new numbers of real tokens would compile forever.
 _ROWS = 64
 
 
 class RowBackbone(Backbone):
-    """A backbone whose embeddings and layers compute rows [N, H], those of a
-    :class:`bertine.models.layers.RowLayout`: of a batch with padding the real tokens alone.
+    """A backbone whose embeddings and layers compute rows [N, H] by a
+    :class:`bertine.models.layers.RowLayout`: of a batch with padding only the real tokens.
 
-    The embeddings are called like :class:`bertine.models.embeddings.Embeddings`, in a graph by
+    The embeddings are called like :class:`bertine.models.embeddings.Embeddings`, in a graph through
     their ``traced``; the layers with the rows and their layout.
     """
 
@@ -378,7 +380,7 @@ class RowBackbone(Backbone):
         token_type_ids: Tensor | None,
         output_hidden_states: bool = False,
     ) -> BackboneOutput:
-        """Encode a padded batch, the embeddings and the mask written out."""
+        """Encode a padded batch with explicit embeddings and masks."""
         b, t = input_ids.shape
         x = self.embeddings.traced(input_ids, attention_mask, token_type_ids)
         layout = RowLayout(b, t, bias=self._bias_traced(attention_mask, x.dtype))
@@ -387,7 +389,7 @@ class RowBackbone(Backbone):
 
     @property
     def word_weights(self) -> Tensor:
-        """The word embeddings, [V, E]: a tied decoder multiplies with them."""
+        """The word embeddings, [V, E], which are also the matrix of a tied decoder."""
         return self.embeddings.word_embeddings.weight
 
     def _layout(
@@ -397,13 +399,13 @@ class RowBackbone(Backbone):
         packing: PackedRows | None,
         dtype: torch.dtype,
     ) -> RowLayout:
-        """Say which rows are computed and what may be looked at; see :func:`layout_of`."""
+        """Choose the rows to compute and the attention mask; see :func:`layout_of`."""
         return layout_of(input_ids, attention_mask, packing, dtype)
 
     def _bias_traced(self, attention_mask: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return what is added to attention scores of a padded batch, mask [B, T], in a graph:
+        """Return the bias of the attention scores of a padded batch, mask [B, T], in a graph:
         [B, 1, 1 or T, T]."""
-        # Not minus infinity: a runtime may compute a row of nothing but padding, and 0 / 0.
+        # Not minus infinity: a runtime may compute a row of only padding, which would be 0 / 0.
         return (1.0 - attention_mask.to(dtype))[:, None, None, :] * torch.finfo(dtype).min
 
     def _embedded(
@@ -414,13 +416,13 @@ class RowBackbone(Backbone):
         layout: RowLayout,
         word_vectors: Tensor | None,
     ) -> Tensor:
-        """Return what the first layer reads, [N, H]."""
+        """Return the first layer's input, [N, H]."""
         x: Tensor = self.embeddings(input_ids, token_type_ids, layout.real, word_vectors)
         return x
 
     def _around(self, layout: RowLayout, x: Tensor) -> tuple[Any, ...]:
-        """Return what the layers are given besides the rows and their layout; x [N, H] is what the
-        first one reads."""
+        """Return the arguments of the layers after the rows and their layout; x [N, H] is the input
+        of the first one."""
         return ()
 
     def _around_traced(self, layout: RowLayout, x: Tensor) -> tuple[Any, ...]:
@@ -455,12 +457,12 @@ def layout_of(
     packing: PackedRows | None,
     dtype: torch.dtype,
 ) -> RowLayout:
-    """Say which rows of a batch the layers compute, and which of them attention may look at.
+    """Choose the rows of a batch that the layers compute, and the mask of their attention.
 
     Args:
         input_ids: int64 [B, T].
         attention_mask: bool or 0/1 [B, T], true at real tokens; None: no padding.
-        packing: where the real tokens stand, in place of `attention_mask`.
+        packing: the places of the real tokens, instead of `attention_mask`.
         dtype: of the weights, in which the layers compute without autocast.
     """
     b, t = input_ids.shape
@@ -509,16 +511,16 @@ class Encoder(RowBackbone):
 
 
 def _lend(layer: nn.Module, part: str, owner: nn.Module) -> None:
-    """Let `layer` use the module `owner` of another layer as its `part`. It stays the other's: as
-    a plain attribute it is found, moved and copied with the whole, and stands once among the
-    weights."""
+    """Make `layer` use the module `owner` of another layer as its `part`. It still belongs to the
+    other layer: as a plain attribute it is moved and copied with the whole model, and occurs once
+    among the weights."""
     delattr(layer, part)
     layer.__dict__[part] = owner
 
 
 def _real_rows(mask: Tensor) -> Tensor | None:
-    """Return the indices of the real tokens in mask [B*T], and some of padding to make a number
-    that comes again; None where that would be all."""
+    """Return the indices of the real tokens in mask [B*T], and of as much padding as makes a round
+    number; None if that would be all."""
     real = mask.nonzero()[:, 0]
     multiple = max(_ROWS, 1 << max(0, real.numel() // 16).bit_length() >> 1)
     rows = -(-real.numel() // multiple) * multiple

@@ -1,5 +1,6 @@
-"""A family of models as one constant, and what is done with it: which names, which keys, which
-class of transformers. :mod:`bertine.core.names` says where each family's constant is.
+"""Define Family, the constant of a model type, and read and recognize files by it.
+
+:mod:`bertine.core.names` lists where each family's constant is.
 """
 
 from __future__ import annotations
@@ -26,11 +27,9 @@ from bertine.models.heads import PAIR_CLASSIFIER, HeadKind, new_head
 from bertine.models.losses import Pooling
 from bertine.models.names import WeightNames
 
-# What the variables of Google's programs are called, as tables: names of a checkpoint ->
-# canonical names (:mod:`bertine.models.names`).
-#
-# A dense layer's ``kernel`` is [in, out], the transpose of our weight; a norm's ``gamma`` and
-# ``beta`` are its weight and bias.
+# TensorFlow names: tables from the variables of Google's programs to canonical names
+# (:mod:`bertine.models.names`). A dense layer's ``kernel`` is [in, out], the transpose of our
+# weight; a norm's ``gamma`` and ``beta`` are its weight and bias.
 
 #: Variable of a module → our name, and whether it is transposed.
 _OF_MODULE = {
@@ -39,21 +38,21 @@ _OF_MODULE = {
     "gamma": ("weight", False),
     "beta": ("bias", False),
 }
-#: What the optimizers of these programs, and TensorFlow's own, keep beside a variable.
+#: The variables that the optimizers of these programs, and TensorFlow's own, add for each one.
 _SLOTS = ("adam_m", "adam_v", "lamb_m", "lamb_v", "Adam", "Adam_1", "LAMB", "LAMB_1", "Momentum")
-#: What they keep of the whole: numbers of the run.
+#: Their variables for the whole run: numbers.
 _OF_RUN = frozenset(
     ("global_step", "beta1_power", "beta2_power", "loss_scale", "good_steps", "bad_steps")
 )
-#: What some exports put before every name.
+#: The prefix of every name in some exports.
 _PREFIX = "module/"
 
-#: Pairs (variable, canonical tensor) that the programs have in common: the embeddings.
+#: Pairs (variable, canonical tensor) that the programs share: the embeddings.
 EMBEDDING_TABLES = tuple(
     (f"bert/embeddings/{kind}_embeddings", f"embeddings.{kind}_embeddings.weight")
     for kind in ("word", "position", "token_type")
 )
-#: And the heads that fine-tuning trains.
+#: The same for the heads that fine-tuning trains.
 TASK_TENSORS = (
     ("output_weights", "classifier.weight"),
     ("output_bias", "classifier.bias"),
@@ -63,13 +62,13 @@ TASK_TENSORS = (
 
 
 class VariablePlace(NamedTuple):
-    """Where a variable belongs.
+    """The place of a variable in the model.
 
     Attributes:
-        name: its canonical name; of what several layers have, with their number as {}.
-        transposed: whether it lies the other way there.
-        dimensions: of one layer's part of a variable that several layers have; 0: it is one
-            tensor's.
+        name: its canonical name; for a variable of several layers, with their number as {}.
+        transposed: whether it is transposed there.
+        dimensions: of one layer's part of a variable of several layers; 0: it belongs to one
+            tensor.
     """
 
     name: str
@@ -77,8 +76,8 @@ class VariablePlace(NamedTuple):
     dimensions: int = 0
 
     def parts(self, shape: tuple[int, ...], layers: int) -> list[tuple[str, int | None]]:
-        """Return the canonical names of the tensors of a variable of this `shape`, and the number
-        of each along its first dimension; None: it is the whole variable."""
+        """Return the canonical names of the tensors of a variable of this `shape`, and the index of
+        each along its first dimension; None: the whole variable."""
         if not self.dimensions:
             return [(self.name, None)]
         if len(shape) == self.dimensions:
@@ -87,38 +86,38 @@ class VariablePlace(NamedTuple):
 
 
 class Gelu(NamedTuple):
-    """What "gelu" means in a checkpoint: the name of that activation here, and why."""
+    """The meaning of "gelu" in a checkpoint: the name of that activation here, and the reason."""
 
     name: str
     why: str
 
 
 def tanh_gelu(config: Config, trained_here: bool) -> Gelu:
-    """Return what "gelu" means to a program that only ever had the form with tanh."""
+    """Return the meaning of "gelu" for a program that always had the form with tanh."""
     return Gelu("gelu_new", f"with tanh, as in Google's {config.title}")
 
 
 @dataclass(frozen=True)
 class Variables:
-    """The variables of Google's program for a model type, and what its configuration says.
+    """The variables of Google's program for a model type, and its configuration.
 
     Attributes:
         modules: pairs (scope, canonical module); {} is a number, * any name.
         tensors: pairs (variable, canonical tensor); {} is a number.
-        transposed: the same of tensors that lie the other way there.
-        stacked: the same of what all layers have in one variable, with the dimensions of a layer's
-            part; {} is the layer's number here. Where the variable has no dimension for the layers,
-            they all have the same.
+        transposed: the same for tensors that are transposed here.
+        stacked: the same for variables that hold all layers, with the dimensions of a layer's part;
+            {} is the layer's number here. If the variable has no dimension for the layers, they all
+            have the same values.
         classifier: the canonical name of the bias of a classifier.
-        summary: what the canonical names of a layer begin with that the program makes before a
-            classifier, also where there is none; "" where it makes none.
-        key: of the configuration, which no other program's has; "" where there is none.
-        defaults: keys of the configuration that may be lacking, with what they are then, where
-            transformers' default is another.
-        identities: canonical modules that the program leaves out where they would map a width onto
-            itself.
-        gelu: (config, whether the checkpoint has an optimizer's state) → what "gelu" means.
-        strangers: parts of names that other people's networks have → whose network it is.
+        summary: the prefix of the canonical names of the layer that the program always creates
+            before a classifier, even without one; "" if it creates none.
+        key: a key of the configuration that no other program's has; "" if there is none.
+        defaults: keys of the configuration that may be missing, with their defaults, if these
+            differ from transformers'.
+        identities: canonical modules that the program leaves out where input and output widths are
+            equal.
+        gelu: (config, whether the checkpoint has an optimizer's state) → the meaning of "gelu".
+        strangers: parts of names in other networks → the name of the network.
     """
 
     modules: tuple[tuple[str, str], ...]
@@ -154,7 +153,7 @@ class Variables:
         ]
 
     def place(self, variable: str) -> VariablePlace | None:
-        """Return where `variable` belongs; None where the program has none of this name."""
+        """Return the place of `variable`; None if the program has none of this name."""
         for name, canonical, dimensions in self.stacked:
             if variable == name:
                 return VariablePlace(canonical, False, dimensions)
@@ -164,7 +163,7 @@ class Variables:
         return None
 
     def stranger(self, names: Iterable[str]) -> str:
-        """Return whose network it is that has variables of these `names`; "" where not known."""
+        """Return which other network has variables of these `names`; "" if unknown."""
         marks = [
             (mark, whose)
             for name in names
@@ -175,18 +174,18 @@ class Variables:
 
 
 def plain_name(variable: str) -> str:
-    """Return `variable` without what exports put before it."""
+    """Return `variable` without the prefix of exports."""
     return variable.removeprefix(_PREFIX)
 
 
 def is_left_out(variable: str) -> bool:
-    """Tell whether `variable` belongs to an optimizer or counts steps, and not to a model."""
+    """Return whether `variable` is an optimizer's or a step counter, not a weight of the model."""
     return variable in _OF_RUN or variable.rpartition("/")[2] in _SLOTS
 
 
-#: What model_type ends with in the ``config.json`` of a model whose head transformers does not
-#: have. It would take the same model_type without it for a model with a new head, whose answers are
-#: random; so it says that it does not know the type, and opens nothing.
+#: The end of model_type in the ``config.json`` of a model whose head transformers does not have.
+#: Without it, transformers would load the model with a new head, whose answers are random; with it,
+#: transformers says that it does not know the type and loads nothing.
 ONLY_HERE = "-for-bertine-only"
 
 
@@ -223,8 +222,8 @@ class Family:
     published: bool = True
 
     def architecture_name(self, heads: Iterable[str]) -> str:
-        """Return transformers' class that has these heads, which ``AutoModel`` opens; or a name of
-        ours, where it has none."""
+        """Return transformers' class with these heads, which ``AutoModel`` opens, or a name of
+        Bertine's own if there is none."""
         held = frozenset(heads)
         if self._pretrains(held):
             return f"{self.class_prefix}ForPreTraining"
@@ -242,18 +241,18 @@ class Family:
         return f"transformers has no {self.config.title} with a {last.title}"
 
     def _pretrains(self, held: frozenset[str]) -> bool:
-        """Tell whether a model has the heads of pre-training, and none of a task."""
+        """Return whether a model has the heads of pre-training and no head of a task."""
         named = {name for name, kind in self.config.heads.items() if kind.named}
         return bool(self.pretraining) and held >= self.pretraining and held.isdisjoint(named)
 
     def _last(self, held: frozenset[str]) -> HeadKind | None:
-        """Return the head that says what transformers' class is."""
+        """Return the head that determines transformers' class."""
         kinds = self.config.heads
         return next((kinds[name] for name in reversed(list(kinds)) if name in held), None)
 
     def head_of(self, architecture: str) -> str | None:
-        """Return the head that transformers' class `architecture` has; None where that is none or
-        not known."""
+        """Return the head of transformers' class `architecture`; None if it has none or is
+        unknown."""
         for name, kind in self.config.heads.items():
             if architecture == self.class_prefix + kind.suffix:
                 return name
@@ -264,7 +263,7 @@ def family_of(model_type: object) -> Family:
     """Return the family of a model type.
 
     Raises:
-        BertineError: there is none of this name.
+        BertineError: there is no such type.
     """
     if isinstance(model_type, str) and model_type in WORD_MODELS:
         raise BertineError(
@@ -292,7 +291,7 @@ def config_to_huggingface(
 
     Args:
         labels: the class names of the classifier, in the order of its outputs.
-        problem_type: what transformers calls its task.
+        problem_type: transformers' name of its task.
     """
     family, heads = family_of(config.model_type), frozenset(heads)
     values = family.keys.write(config) | {
@@ -314,8 +313,8 @@ def read_config(path: Path) -> ConfigFile:
     """Read a ``config.json``.
 
     Raises:
-        BertineError: missing or not JSON; of a type that Bertine does not have; what
-            :meth:`bertine.models.config_file.ConfigKeys.read` raises.
+        BertineError: the file is missing or not JSON; the type is unknown to Bertine; or an error
+            of :meth:`bertine.models.config_file.ConfigKeys.read`.
     """
     values = read_json_object(path)
     if "model_type" not in values:
@@ -337,8 +336,8 @@ def read_config(path: Path) -> ConfigFile:
 
 
 def _check_architecture(path: Path, architecture: str, family: Family) -> None:
-    """Refuse a class of another family: one of the two keys is wrong, and which one decides what is
-    computed."""
+    """Refuse a class of another family: one of the two keys is wrong, and they determine the
+    computation."""
     if not architecture or architecture.startswith(family.class_prefix):
         return
     for other in map(family_of, FAMILIES):
@@ -350,7 +349,7 @@ def _check_architecture(path: Path, architecture: str, family: Family) -> None:
             )
 
 
-# Recognize files of two families in one folder.
+# Mixed files: recognition of two families' files in one folder.
 
 
 def check_same_family(source: Path, names: Iterable[str], family: Family) -> None:
@@ -359,17 +358,17 @@ def check_same_family(source: Path, names: Iterable[str], family: Family) -> Non
     Args:
         source: the weights' file, for the message.
         names: of its tensors, as they are in the file.
-        family: that of ``config.json``.
+        family: the one in ``config.json``.
 
     Raises:
-        BertineError: no tensor is called as `family` calls those of its layers, but some as
-            another one does.
+        BertineError: no tensor has a name of `family`'s layers, but some have names of another
+            one's.
     """
     names = list(names)
     if _has_layers(names, family):
         return
     others = [other for other in map(family_of, FAMILIES) if _has_layers(names, other)]
-    # Names without a prefix are those of several families.
+    # Several families share the names without a prefix.
     prefixed = [o for o in others if any(name.startswith(o.names.prefix) for name in names)]
     if others := prefixed or others:
         titles = " or ".join(dict.fromkeys(other.config.title for other in others))
@@ -382,27 +381,27 @@ def check_same_family(source: Path, names: Iterable[str], family: Family) -> Non
 def _has_layers(names: Iterable[str], family: Family) -> bool:
     table = family.names
     bare = [name.removeprefix(table.prefix) for name in names]
-    # Presets of one family may have layers of several kinds.
+    # The presets of one family may have layers of several kinds.
     return any(table.has_layers(bare, known) for known in family.presets.values())
 
 
-# What the weights and the ``config.json`` of a model directory say of its task, where no
-# ``bertine.json`` does, and the heads of it.
+# Tasks and heads: read from the weights and the ``config.json`` of a model directory that has no
+# ``bertine.json``.
 
-#: The file of our own that says what a model was trained to do.
+#: Bertine's file with the task that a model was trained for.
 TASK = "bertine.json"
-#: What transformers calls the classifier of a text that may have many labels.
+#: transformers' name of the classifier of a text that may have many labels.
 MULTI_LABEL = "multi_label_classification"
-#: What it calls all kinds of them; None: it decides by the labels that it is trained with.
+#: Its names of all kinds; None: it decides by the labels in training.
 _PROBLEM_TYPES = (None, "single_label_classification", MULTI_LABEL, "regression")
-#: What a head reads that is a vector of a text → the setting of the task that says which.
+#: The kind of text vector that a head reads → the setting of the task that says which.
 _POOLINGS = {"text": "text_pooling", "texts": "pair_pooling"}
 
 
 def count_outputs(
     tensors: Mapping[str, Tensor], settings: ConfigFile, family: Family, present: Collection[str]
 ) -> int:
-    """Count the outputs of the classifier that the file holds, where it holds one."""
+    """Count the outputs of the classifier in the file, if there is one."""
     named = next((head for head in present if settings.config.heads[head].named), None)
     if named is None:
         return 0
@@ -412,8 +411,8 @@ def count_outputs(
 
 
 def task_of(folder: Path, settings: ConfigFile, present: Set[str], outputs: int) -> TaskInfo | None:
-    """Return the task of ``bertine.json``; else what config.json says of a classifier with so many
-    `outputs`, or that there is a head for spans."""
+    """Return the task in ``bertine.json``; without it, that of a classifier with `outputs` outputs
+    in config.json, or of a head for spans."""
     kinds = settings.config.heads
     named = any(kinds[head].named for head in present)
     if (folder / TASK).exists():
@@ -425,7 +424,7 @@ def task_of(folder: Path, settings: ConfigFile, present: Set[str], outputs: int)
                 "one of the two files is from another model"
             )
         return task
-    # As transformers calls them where nobody has; of two it writes no names.
+    # transformers' names where there are none; for two outputs it writes no names.
     labels = settings.labels or tuple(f"LABEL_{number}" for number in range(outputs))
     if "classifier" in present:
         return _classifying(folder / CONFIG, settings, labels)
@@ -437,7 +436,7 @@ def task_of(folder: Path, settings: ConfigFile, present: Set[str], outputs: int)
 
 
 def _classifying(where: Path, settings: ConfigFile, labels: tuple[str, ...]) -> TaskInfo:
-    """Return the task of a classifier that transformers or sentence-transformers has saved.
+    """Return the task of a classifier that transformers or sentence-transformers saved.
 
     Args:
         where: its ``config.json``, for messages.
@@ -468,8 +467,8 @@ def _classifying(where: Path, settings: ConfigFile, labels: tuple[str, ...]) -> 
 
 
 def _after(where: Path, settings: ConfigFile, one: bool) -> dict[str, Any]:
-    """Return the settings of the task that do what sentence-transformers does with the outputs of a
-    cross-encoder, `one` or several: by itself it makes a probability of one."""
+    """Return the settings of the task that reproduce sentence-transformers' activation of the
+    outputs of a cross-encoder, `one` or several: by default a single one becomes a probability."""
     name = (settings.activation or "").rpartition(".")[2] or ("Sigmoid" if one else "Identity")
     if name == "Sigmoid" and one:
         return {"sigmoid": True}
@@ -488,7 +487,7 @@ def heads_of(
     task: TaskInfo | None,
     outputs: int,
 ) -> dict[str, nn.Module]:
-    """Make heads without values (on the meta device) for what the file holds."""
+    """Return heads without values (on the meta device) for the heads in the file."""
     heads: dict[str, nn.Module] = {}
     config = settings.config
     if outputs and settings.labels and len(settings.labels) != outputs:

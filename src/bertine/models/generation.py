@@ -1,7 +1,7 @@
-"""Beam search: the most probable sequences found by going on with several at once.
+"""Generate texts: search for the next tokens by sampling, greedily or with beams.
 
-Candidates, ended sequences and the ways to stop are those of transformers (``generation/utils.py:
-_beam_search``, version 5), which follow tensor2tensor's and fairseq's.
+Candidates, ended sequences and stopping rules of beam search are those of transformers
+(``generation/utils.py: _beam_search``, version 5), which follow tensor2tensor's and fairseq's.
 
 Shape legend: R rows, V vocabulary size.
 """
@@ -22,14 +22,14 @@ from bertine.core.rng import generator
 from bertine.core.scores import ranking
 from bertine.options.inference import DecodingOptions
 
-# What a model is to the search: scores of the next token, for rows that go on.
+# Models: the interface that the search uses.
 
 
 class NextTokens(Protocol):
-    """A model that scores what token comes next in each of its rows, and remembers the rows.
+    """A model that scores the next token of each of its rows, and remembers the rows.
 
-    One object is for one batch of prompts. A decoder of an encoder is made with what the encoder
-    read; its prompts are the tokens that its own texts begin with.
+    One object serves one batch of prompts. The decoder of an encoder-decoder is created with the
+    encoder's output; its prompts are the first tokens of its own texts.
     """
 
     def start(self, prompts: Sequence[Sequence[int]]) -> Tensor:
@@ -41,12 +41,12 @@ class NextTokens(Protocol):
         ...
 
     def advance(self, rows: Tensor, tokens: Tensor) -> Tensor:
-        """Go on with chosen rows, each by one token.
+        """Continue chosen rows, each by one token.
 
         Args:
-            rows: int64 [R], which row of the last call each new row continues; one may be there
-                several times, or not at all, and is forgotten then.
-            tokens: int64 [R], what it is continued by.
+            rows: int64 [R], the row of the last call that each new row continues; a row may occur
+                several times, or not at all and is then forgotten.
+            tokens: int64 [R], the token that continues it.
 
         Returns:
             fp32 [R, V], as :meth:`start`.
@@ -56,15 +56,15 @@ class NextTokens(Protocol):
 
 @dataclass(frozen=True)
 class Written:
-    """A sequence that was found.
+    """A generated sequence.
 
     Attributes:
-        tokens: those behind the prompt, without the one that ended it.
-        log_probability: of all of them, and of that one: in nats, the sum. Without temperature
-            and what else sampling changes.
-        ended: whether a token ended it, and not the number of tokens.
-        score: what it was chosen by: with beams the log-probability divided by a power of the
-            length; else the log-probability.
+        tokens: those after the prompt, without the one that ended it.
+        log_probability: the sum over all of them and that one, in nats, without temperature and
+            other changes for sampling.
+        ended: whether a token ended it, rather than the limit.
+        score: the criterion of its choice: with beams the log-probability divided by a power of the
+            length; otherwise the log-probability.
     """
 
     tokens: tuple[int, ...]
@@ -73,7 +73,7 @@ class Written:
     score: float
 
 
-# What a search is to find: how it chooses, how long, and what ends a sequence.
+# Settings: how tokens are chosen, how many, and what ends a sequence.
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,12 @@ class SearchSettings:
 
     Attributes:
         choosing: how tokens are chosen.
-        end_tokens: ids that end a sequence; none: only the number of tokens does.
+        end_tokens: ids that end a sequence; none: only the limit does.
         never: ids that are not written.
-        first_token: the id that each sequence begins with behind its prompt, whatever the model
-            says; None: as it says (``forced_bos_token_id`` of transformers).
-        ends_at_limit: whether the last token that a sequence may have is the first of
-            `end_tokens`, whatever the model says (``forced_eos_token_id``).
+        first_token: the first id of each sequence after its prompt; None: the model chooses
+            (``forced_bos_token_id`` of transformers).
+        ends_at_limit: whether the last possible token of a sequence is always the first of
+            `end_tokens` (``forced_eos_token_id``).
 
     Raises:
         BertineError: options that exclude each other; see :meth:`check`.
@@ -107,9 +107,9 @@ class SearchSettings:
         """Refuse options that exclude each other.
 
         Raises:
-            BertineError: options of sampling without it; sampling with beams; options of beams
-                without them; more sequences than there can be; a least number of tokens above the
-                greatest.
+            BertineError: sampling options without sampling; sampling with beams; beam options
+                without beams; more sequences than are possible; a minimum number of tokens above
+                the maximum.
         """
         usual, sample = DecodingOptions(), option("sample", True)
         beams = option("beams", 4)
@@ -135,7 +135,7 @@ class SearchSettings:
             )
 
 
-# What may come next: tokens that are never written, runs that must not come twice, lengths.
+# Constraints: forbidden tokens, forbidden repetitions, lengths.
 #
 # Shape legend: R rows, V vocabulary size.
 
@@ -143,7 +143,7 @@ _NEVER = float("-inf")
 
 
 class Constraints:
-    """The rules of a search, which make scores -inf where a token may not come.
+    """The rules of a search, which set scores of forbidden tokens to -inf.
 
     Args:
         settings: of the search.
@@ -157,11 +157,11 @@ class Constraints:
         self._banned = torch.tensor(never, dtype=torch.int64, device=device)
 
     def apply(self, scores: Tensor, histories: Sequence[Sequence[int]], step: int) -> Tensor:
-        """Return `scores` [R, V] with -inf at what may not come; they may be changed.
+        """Return `scores` [R, V] with -inf at forbidden tokens; the argument may be changed.
 
         Args:
             histories: R sequences of tokens, the prompts' included.
-            step: how many tokens each has behind its prompt.
+            step: how many tokens each has after its prompt.
         """
         settings, choosing = self._settings, self._choosing
         if step == 0 and settings.first_token is not None:
@@ -188,8 +188,8 @@ def _only(scores: Tensor, token: int) -> Tensor:
 
 
 def last_of_repeated(history: Sequence[int], size: int) -> np.ndarray:
-    """Return the tokens that would make the last `size` tokens of a history a run that it has
-    already: int64, one may be there twice."""
+    """Return the tokens that would repeat a run of `size` tokens in a history: int64, possibly with
+    duplicates."""
     ids = np.asarray(history, np.int64)
     if len(ids) < size:
         return ids[:0]
@@ -198,20 +198,20 @@ def last_of_repeated(history: Sequence[int], size: int) -> np.ndarray:
     return windows[same, -1]
 
 
-# One path for each sequence: the most probable token each time, or one that is drawn.
+# Single paths: one sequence at a time, with the most probable or a drawn token at each step.
 #
 # Shape legend: N prompts, R rows, V vocabulary size.
 
-#: Called with the number of a sequence (prompt by prompt, its sequences one after the other) and a
-#: token as soon as it is chosen.
+#: Called with the number of a sequence (prompt by prompt, its sequences in order) and a token as
+#: soon as it is chosen.
 OnToken = Callable[[int, int], None]
-#: At a temperature below this (0 included) the most probable token is certain.
+#: Below this temperature (also at 0) the most probable token is certain.
 _COLD = 1e-6
 
 
 @dataclass
 class _Path:
-    """A sequence on its way: its number, what its draws are keyed by, prompt and tokens."""
+    """An unfinished sequence: its number, the key of its draws, prompt and tokens."""
 
     number: int
     draws: tuple[int, int]
@@ -228,7 +228,7 @@ def write_paths(
     numbers: Sequence[int],
     on_token: OnToken | None = None,
 ) -> list[list[Written]]:
-    """Write the sequences of each prompt, each by itself; see
+    """Write the sequences of each prompt independently; see
     :func:`bertine.models.generation.search`."""
     choosing = settings.choosing
     many = choosing.sequences
@@ -243,7 +243,7 @@ def write_paths(
     scores = scores[torch.arange(len(prompts), device=device).repeat_interleave(many)]
     open_paths, state = paths, [path.number // many for path in paths]
     for step in range(choosing.max_new_tokens):
-        # What the model says of a token, before rules and temperature.
+        # The model's own scores, before rules and temperature.
         log_probabilities = scores.log_softmax(-1)
         scores = constraints.apply(scores, [path.history for path in open_paths], step)
         possible = (scores > float("-inf")).any(1).tolist()
@@ -279,27 +279,28 @@ def write_paths(
 
 
 def _drawn(scores: Tensor, choosing: DecodingOptions, paths: Sequence[_Path], step: int) -> Tensor:
-    """Draw a token for each row: where the running sum of the probabilities, the greatest first,
-    passes a number that depends on the seed, the sequence and the step alone."""
+    """Draw a token for each row: where the running sum of the probabilities, in falling order,
+    passes a number that depends only on the seed, the sequence and the step."""
     order, probabilities = among(scores, choosing)
     sums = probabilities.double().cumsum(1)
     numbers = [generator(choosing.seed, "generate", *p.draws, step).random() for p in paths]
     points = torch.from_numpy(np.array(numbers)).to(scores.device)[:, None] * sums[:, -1:]
     places = (sums <= points).sum(1, keepdim=True)
-    # The last place that has any probability, should rounding lead beyond it.
+    # At most the last place with any probability, in case of rounding.
     last = (probabilities > 0).sum(1, keepdim=True) - 1
     return order.gather(1, torch.minimum(places, last.clamp(min=0)))[:, 0]
 
 
 def among(scores: Tensor, choosing: DecodingOptions) -> tuple[Tensor, Tensor]:
-    """Return what is drawn among (Holtzman et al. 2020, section 3.1; Fan et al. 2018, section 5.4).
+    """Return the candidates for drawing (Holtzman et al. 2020, section 3.1; Fan et al. 2018,
+    section 5.4).
 
     Args:
-        scores: fp32 [R, V], -inf at what may not come.
+        scores: fp32 [R, V], -inf at forbidden tokens.
 
     Returns:
-        Tokens int64 [R, C], the most probable first, and their probabilities fp32 [R, C], which
-        need not be 1 together.
+        Tokens int64 [R, C], the most probable first, and their probabilities fp32 [R, C], whose sum
+        need not be 1.
     """
     top_k = choosing.top_k
     if choosing.temperature < _COLD:
@@ -315,14 +316,14 @@ def among(scores: Tensor, choosing: DecodingOptions) -> tuple[Tensor, Tensor]:
     probabilities = scores.softmax(-1)
     if choosing.top_p < 1.0:
         before = probabilities.cumsum(1) - probabilities
-        # The most probable one is among them in any case.
+        # The most probable one is always a candidate.
         probabilities = probabilities.masked_fill(before >= choosing.top_p, 0.0)
     return order, probabilities
 
 
 @dataclass(frozen=True)
 class _Beam:
-    """A sequence that goes on: tokens behind the prompt, and their log-probability, an fp32
+    """An unfinished sequence: tokens after the prompt, and their log-probability, an fp32
     number."""
 
     tokens: tuple[int, ...]
@@ -331,7 +332,7 @@ class _Beam:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A beam, by its row, with one more token."""
+    """A beam, given by its row, with one more token."""
 
     log_probability: float
     row: int
@@ -375,7 +376,7 @@ class _PromptSearch:
 
     Attributes:
         prompt: its tokens.
-        beams: the sequences that go on, best first; none once the search has ended.
+        beams: the unfinished sequences, best first; none once the search has ended.
     """
 
     def __init__(self, prompt: list[int], settings: SearchSettings) -> None:
@@ -383,21 +384,21 @@ class _PromptSearch:
         self.beams = [_Beam((), 0.0)]
         self._settings, self._choosing = settings, settings.choosing
         self._done: list[Written] = []
-        # Beside as many sequences that end there are as many that go on.
+        # As many that continue as beams, even if as many others end.
         self._candidates = max(2, 1 + len(settings.end_tokens)) * self._choosing.beams
 
     def advance(self, scores: Tensor) -> list[int]:
-        """Go on by one token.
+        """Add one token to each beam.
 
         Args:
-            scores: fp32 [R, V], the log-probability of each beam with each token behind it.
+            scores: fp32 [R, V], the log-probability of each beam followed by each token.
 
         Returns:
-            The rows that the beams of now go on from.
+            The rows that the new beams continue.
         """
         choosing, vocabulary = self._choosing, scores.shape[1]
         flat = scores.flatten().cpu().numpy()
-        best = ranking(flat, self._candidates).tolist()  # of equals the lower row, then token
+        best = ranking(flat, self._candidates).tolist()  # ties: the lower row, then token
         candidates = [
             _Candidate(float(flat[at]), at // vocabulary, at % vocabulary)
             for at in best
@@ -409,7 +410,7 @@ class _PromptSearch:
         for candidate, ended in zip(candidates[: choosing.beams], ends, strict=False):
             if ended:
                 self._add(candidate, length)
-        if not candidates:  # nothing may come any more
+        if not candidates:  # no token is allowed
             self._done += [self._written(beam, False) for beam in self.beams]
         best = ranking([written.score for written in self._done], choosing.beams)
         self._done = [self._done[at] for at in best]
@@ -423,12 +424,12 @@ class _PromptSearch:
         return [c.row for c in open_ones] if self.beams else []
 
     def best(self) -> list[Written]:
-        """Return the sequences found, best first."""
+        """Return the generated sequences, best first."""
         return self._done[: self._choosing.sequences]
 
     def _ends(self, length: int) -> bool:
-        """Tell whether what goes on is no longer looked at: there are enough sequences, and no
-        better one is to be had, as far as the best of now says it."""
+        """Return whether the search ends: there are enough sequences, and the best current beam
+        cannot give a better one by its current score."""
         if not self.beams:
             return True
         if len(self._done) < self._choosing.beams:
@@ -455,7 +456,7 @@ class _PromptSearch:
         return float(np.float32(log_probability) / power)
 
 
-# The one way into the search.
+# Search: the entry point.
 
 
 @torch.inference_mode()
@@ -467,22 +468,22 @@ def search(
     numbers: Sequence[int] | None = None,
     on_token: OnToken | None = None,
 ) -> list[list[Written]]:
-    """Find what comes behind each of N prompts.
+    """Continue each of N prompts.
 
-    The same for a prompt whatever stands beside it, up to the last bits of its scores: draws are
-    keyed by the seed, the prompt's number, the sequence and the step.
+    The result for a prompt does not depend on the other prompts, up to the last bits of its scores:
+    draws are keyed by the seed, the prompt's number, the sequence and the step.
 
     Args:
         model: scores the next tokens; in evaluation mode.
-        prompts: tokens, at least one each, of any lengths. All of them, and the tokens that come
-            behind them, must have room in the model.
+        prompts: tokens, at least one each, of any lengths. Each must fit the model together with
+            the tokens after it.
         settings: how tokens are chosen, and what ends a sequence.
-        numbers: of the prompts, for what is drawn; None: 0, 1, 2, …
-        on_token: called with each token as soon as it is sure, by sequence; not with beams.
+        numbers: of the prompts, for draws; None: 0, 1, 2, …
+        on_token: called with each token as soon as it is final, by sequence; not with beams.
 
     Returns:
-        For each prompt its sequences, as many as are asked for: of beams the best first, and fewer
-        where the rules leave fewer.
+        For each prompt its sequences, as many as are asked for: with beams the best first, and
+        fewer if the rules leave fewer.
     """
     if not prompts:
         return []

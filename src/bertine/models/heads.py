@@ -1,4 +1,6 @@
-"""Heads: what turns a backbone's states into scores. Composed with any backbone, never subclassed.
+"""Define heads, which turn a backbone's states into scores, and Model, a backbone with heads.
+
+Heads are composed with any backbone, never subclassed for one.
 
 Shape legend: B sequences, T tokens of the longest, P masked positions, H hidden size, V vocabulary
 size, K labels.
@@ -29,15 +31,15 @@ class GuessesWords(Protocol):
     """A head with weights for each word of the vocabulary.
 
     Attributes:
-        vocabulary_tensors: the weights with a place for each word, by their names in the head, and
-            the dimension of it.
+        vocabulary_tensors: the weights with a place for each word, by their names in the head, with
+            their dimension that counts words.
     """
 
     @property
     def vocabulary_tensors(self) -> Mapping[str, int]: ...
 
     def compile(self) -> None:
-        """Have torch.compile make code for the head when it is first called."""
+        """Have torch.compile compile the head at its first call."""
         ...
 
 
@@ -45,16 +47,16 @@ class MlmHead(nn.Module):
     """The masked-LM head: dense, activation, layer norm, then the word embeddings as decoder.
 
     The decoder's matrix is the backbone's word embedding (tied), so it is an argument, not a
-    parameter; only its bias lives here (google-research/bert, ``get_masked_lm_output``).
+    parameter; the head holds only its bias (google-research/bert, ``get_masked_lm_output``).
 
     Attributes:
-        vocabulary_tensors: as :class:`GuessesWords` has it.
+        vocabulary_tensors: see :class:`GuessesWords`.
     """
 
     vocabulary_tensors: ClassVar[Mapping[str, int]] = {"bias": 0}
 
     def __init__(self, config: Config, act: str | None = None) -> None:
-        """`act` takes the place of the activation of `config`."""
+        """`act` replaces the activation of `config`."""
         super().__init__()
         size = config.embedding_width
         self.dense = nn.Linear(config.hidden_size, size)
@@ -68,13 +70,13 @@ class MlmHead(nn.Module):
         nn.init.zeros_(self.bias)
 
     def forward(self, hidden: Tensor, decoder_weight: Tensor) -> Tensor:
-        """hidden [P, H], decoder_weight [V, E]. Returns logits [P, V]."""
+        """Map hidden [P, H] and decoder_weight [V, E] to logits [P, V]."""
         hidden = self.layer_norm(self.act(self.dense(hidden)))
         return F.linear(hidden, decoder_weight, self.bias)
 
 
 class NspHead(nn.Module):
-    """The next-sentence head, on the pooled output; label 0 is "next", 1 is "random"."""
+    """The next-sentence head on the pooled output; label 0 is "next", 1 is "random"."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -82,7 +84,7 @@ class NspHead(nn.Module):
         init_weights(self, config.initializer_range)
 
     def forward(self, pooled: Tensor) -> Tensor:
-        """pooled [B, H]. Returns logits [B, 2]."""
+        """Map pooled [B, H] to logits [B, 2]."""
         return self.dense(pooled)
 
 
@@ -96,7 +98,7 @@ class SpanHead(nn.Module):
         init_weights(self, config.initializer_range)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """hidden [B, T, H]. Returns logits [B, T, 2], of start and end."""
+        """Map hidden [B, T, H] to logits [B, T, 2], of start and end."""
         return self.out(hidden)
 
 
@@ -111,29 +113,29 @@ class ClassificationHead(nn.Module):
         init_weights(self, config.initializer_range)
 
     def forward(self, pooled: Tensor) -> Tensor:
-        """pooled [B, H]. Returns logits [B, K]."""
+        """Map pooled [B, H] to logits [B, K]."""
         return self.out(self.dropout(pooled))
 
 
 class PairHead(nn.Module):
-    """One linear layer on the vectors of two texts that are encoded apart: u, v, |u - v|, u * v by
-    element, and their cosine (the vectors and the difference are those of Reimers and Gurevych
-    2019, arXiv 1908.10084, section 3); with `shared_pieces` also on how much of each text is in
-    the other one too (:func:`shares_in_common`).
+    """One linear layer on the vectors of two texts that are encoded separately: u, v, |u - v|,
+    u * v by element, and their cosine (the vectors and the difference are those of Reimers and
+    Gurevych 2019, arXiv 1908.10084, section 3); with `shared_pieces` also on how much of each text
+    occurs in the other (:func:`shares_in_common`).
 
-    A model that was trained to give texts vectors knows how alike two texts are; read as one
-    input, as the paper has it, it must first learn to compare them. A vector says what a text is
-    about, but not which words it has, which is what a share in common says.
+    A model that was trained to give texts vectors knows how similar two texts are; a model that
+    reads them as one input, as in the paper, must first learn to compare them. A vector represents
+    the topic of a text, but not its exact words, which the shares in common add.
 
     Args:
         config: of the backbone.
         num_labels: K.
         pooling: how the last states of a text become its vector.
-        shared_pieces: whether the shares in common are read; ``piece_weights`` [V], all 1 in a new
-            head, then say how much each piece counts in them.
+        shared_pieces: whether the shares in common are read; then ``piece_weights`` [V], all 1 in a
+            new head, are the weights of the pieces in them.
 
     Raises:
-        BertineError: `pooling` is not known, or gives no single vector of the last states.
+        BertineError: `pooling` is unknown, or does not give a single vector of the last states.
     """
 
     def __init__(
@@ -144,7 +146,7 @@ class PairHead(nn.Module):
         self.pooling = pooling
         self.piece_weights = None
         if shared_pieces:
-            # Counted in the texts; nothing trains it.
+            # Counted in the texts, not trained.
             weights = torch.ones(config.vocab_size)
             self.piece_weights = nn.Parameter(weights, requires_grad=False)
         shares = 2 if shared_pieces else 0
@@ -152,7 +154,7 @@ class PairHead(nn.Module):
         init_weights(self, config.initializer_range)
 
     def reset_parameters(self) -> None:
-        """Let every piece count the same."""
+        """Give every piece the same weight."""
         if self.piece_weights is not None:
             nn.init.ones_(self.piece_weights)
 
@@ -160,7 +162,7 @@ class PairHead(nn.Module):
         """Compare the texts of B pairs.
 
         Args:
-            encoded: of the 2 B `texts`, those of :func:`texts_apart`.
+            encoded: the output for the 2 B `texts`, those of :func:`texts_apart`.
             texts: their ids and mask [2 B, T].
 
         Returns:
@@ -171,10 +173,10 @@ class PairHead(nn.Module):
             return self.out(features)
 
     def features(self, encoded: Encoded, texts: Inputs) -> Tensor:
-        """Return what the linear layer reads of each pair, fp32 [B, 4 D + 1], and 2 more of the
+        """Return the linear layer's input for each pair, fp32 [B, 4 D + 1], and 2 more for the
         shares in common; see :meth:`forward`."""
         assert texts.attention_mask is not None
-        # A packed backbone leaves out columns of nothing but padding.
+        # A packed backbone leaves out columns of only padding.
         mask = texts.attention_mask[:, : encoded.last_hidden_state.shape[1]]
         vectors = self.pooling(encoded, mask)
         vectors = F.normalize(vectors, dim=-1)
@@ -188,8 +190,8 @@ class PairHead(nn.Module):
 
 
 class VectorHead(nn.Module):
-    """One linear layer on the vector of a text, without a layer of its own before it: for models
-    whose published head has more than a linear layer, which fitting the head alone could not set.
+    """One linear layer on the vector of a text, without a layer before it: for models whose
+    published head has more than a linear layer, which fitting only the head could not set.
 
     Args:
         config: of the backbone.
@@ -197,7 +199,7 @@ class VectorHead(nn.Module):
         pooling: how the last states of a text become its vector.
 
     Raises:
-        BertineError: `pooling` is not known, or gives no single vector of the last states.
+        BertineError: `pooling` is unknown, or does not give a single vector of the last states.
     """
 
     def __init__(self, config: Config, num_labels: int, pooling: Pooling) -> None:
@@ -208,41 +210,42 @@ class VectorHead(nn.Module):
         init_weights(self, config.initializer_range)
 
     def forward(self, encoded: Encoded, texts: Inputs) -> Tensor:
-        """Score the B encoded `texts`, with their mask [B, T]. Returns logits fp32 [B, K]."""
+        """Map the B encoded `texts`, with their mask [B, T], to logits fp32 [B, K]."""
         vectors = self.vectors(encoded, texts)
         with torch.autocast(vectors.device.type, enabled=False):
             return self.out(vectors)
 
     def vectors(self, encoded: Encoded, texts: Inputs) -> Tensor:
-        """Return what the linear layer reads of each text, fp32 [B, D]."""
+        """Return the linear layer's input for each text, fp32 [B, D]."""
         assert texts.attention_mask is not None
-        # A packed backbone leaves out columns of nothing but padding.
+        # A packed backbone leaves out columns of only padding.
         mask = texts.attention_mask[:, : encoded.last_hidden_state.shape[1]]
         return self.pooling(encoded, mask).float()
 
 
 def _check_pooling(pooling: Pooling, config: Config) -> None:
-    """Refuse what gives no single vector of the last states of a text."""
+    """Refuse a pooling that does not give a single vector of the last states of a text."""
     pooling.check(config)
     if pooling.tokens or pooling.needs_all_layers:
         raise BertineError(f"pooling {pooling.name!r} makes no vector of the last states")
 
 
 def shares_in_common(texts: Inputs, piece_weights: Tensor) -> Tensor:
-    """Measure how much of each text of a pair is in the other one too.
+    """Measure how much of each text of a pair occurs in the other.
 
     Args:
-        texts: 2 B texts, first of all pairs the one, then the other: ids and mask [2 B, T].
-        piece_weights: fp32 [V], at least 0: how much each piece counts.
+        texts: 2 B texts, first the first text of each pair, then the second ones: ids and mask
+            [2 B, T].
+        piece_weights: fp32 [V], at least 0, of each piece.
 
     Returns:
-        fp32 [B, 2], for the first and the second text: of the weights of its pieces the share of
-        those that the other text has too, each occurrence counted; 0 where nothing counts.
+        fp32 [B, 2], for the first and the second text: the share of its pieces, by weight, that the
+        other text has too, each occurrence counted; 0 if no piece has a weight.
     """
     assert texts.attention_mask is not None
     ids, count = texts.input_ids, texts.input_ids.shape[0] // 2
     weights = piece_weights[ids] * texts.attention_mask.to(piece_weights.dtype)
-    # Padding counts nothing, so it is in common with nothing too.
+    # Padding has no weight, so it is never in common either.
     counts = (weights > 0).float()
     same = (ids[:count, :, None] == ids[count:, None, :]).float()
     same = same * counts[:count, :, None] * counts[count:, None, :]
@@ -252,15 +255,14 @@ def shares_in_common(texts: Inputs, piece_weights: Tensor) -> Tensor:
 
 
 def texts_apart(inputs: Inputs) -> TextInputs:
-    """Take pairs apart that stand in one input each.
+    """Split pairs that are one input each into separate texts.
 
     Args:
         inputs: of B pairs, with their mask and types: ``[CLS] a [SEP] b [SEP]`` or ``<s> a </s>
             </s> b </s>``, with the type 1 from the first piece of the second text on.
 
     Returns:
-        2 B texts by themselves, ``[CLS] a [SEP]`` and ``[CLS] b [SEP]``, first all a, without
-        types.
+        2 B separate texts, ``[CLS] a [SEP]`` and ``[CLS] b [SEP]``, first all a, without types.
     """
     input_ids = inputs.input_ids
     assert inputs.attention_mask is not None
@@ -269,10 +271,10 @@ def texts_apart(inputs: Inputs) -> TextInputs:
     first = real & ~second
     before, after = first.sum(1, keepdim=True), second.sum(1, keepdim=True)
     places = torch.arange(input_ids.shape[1], device=input_ids.device)[None, :]
-    # [CLS], and then what comes after the last separator between the texts.
+    # [CLS], then the tokens after the last separator between the texts.
     source = (places + before - 1).clamp(max=input_ids.shape[1] - 1) * (places > 0)
     ids = torch.cat([input_ids, input_ids.gather(1, source)])
-    # Of two separators between the texts one stays with the first.
+    # Of two separators between the texts, one stays with the first.
     ends = input_ids.gather(1, (before - 1).clamp(min=0))
     twice = (ends == input_ids.gather(1, (before - 2).clamp(min=0))) & (before > 1)
     return TextInputs(ids, torch.cat([places < before - twice.long(), places < after + 1]))
@@ -312,12 +314,12 @@ class HeadKind:
     partner: str = ""
 
 
-#: The heads that read vectors: of single texts, and of pairs of texts that are encoded apart.
+#: The heads that read vectors: of single texts, and of pairs of texts that are encoded separately.
 VECTOR_CLASSIFIER, PAIR_CLASSIFIER = "vector_classifier", "pair_classifier"
 #: The heads that read no pooled output.
 WITHOUT_POOLER = frozenset({"token_classifier", VECTOR_CLASSIFIER, PAIR_CLASSIFIER})
-#: The heads of BERT, by their names in :attr:`bertine.models.heads.Model.heads`, in the order in
-#: which messages list them. Of several in a model the last says what transformers' class is.
+#: The heads of BERT, by their names in :attr:`bertine.models.heads.Model.heads`, in the order of
+#: messages. The last one in a model determines transformers' class.
 HEADS: Mapping[str, HeadKind] = {
     "mlm": HeadKind(
         "rows", lambda config, _: MlmHead(config), "MLM head", "ForMaskedLM", tied=True
@@ -349,17 +351,17 @@ HEADS: Mapping[str, HeadKind] = {
 
 
 def new_head(config: Config, name: str, outputs: int = 0, **options: Any) -> dict[str, nn.Module]:
-    """Make the head `name` for a backbone of `config`, with new weights.
+    """Return the head `name` for a backbone of `config`, with new weights.
 
     Args:
         outputs: K; heads with a fixed number of outputs have their own.
-        options: what the kind of head takes besides.
+        options: further arguments of the kind of head.
 
     Returns:
         The head by its name, as :class:`bertine.models.heads.Model` takes heads.
 
     Raises:
-        BertineError: models of this type have no such head; what making it raises.
+        BertineError: models of this type have no such head; or the head refuses its arguments.
     """
     if name not in config.heads:
         title = HEADS[name].title if name in HEADS else f"head {name!r}"
@@ -367,24 +369,24 @@ def new_head(config: Config, name: str, outputs: int = 0, **options: Any) -> dic
     return {name: config.heads[name].new(config, outputs, **options)}
 
 
-# A model is a backbone and the heads that an objective or task asks for.
+# Model: a backbone and the heads that an objective or task asks for.
 
 
 class Model(nn.Module):
     """A backbone with named heads.
 
-    Objectives and tasks say how the heads are used; the model only holds the parts, so that one
-    state dict, one optimizer and one checkpoint cover them. :meth:`encode` is the only way into
-    the backbone and :meth:`read` the only way out.
+    Objectives and tasks use the heads; the model only holds the parts, so that one state dict, one
+    optimizer and one checkpoint cover them. :meth:`encode` is the only access to the backbone and
+    :meth:`read` the only access to the heads.
 
     Args:
         config: of the backbone.
-        heads: by name, of ``config.heads``.
-        add_pooler: whether the backbone has a pooler; None: if models with these heads have.
+        heads: names of ``config.heads``.
+        add_pooler: whether the backbone has a pooler; None: if models with these heads have one.
 
     Attributes:
         config: of the backbone.
-        backbone: what turns ids into states.
+        backbone: maps ids to states.
         heads: by name: "mlm", "nsp", "classifier", …
     """
 
@@ -414,12 +416,12 @@ class Model(nn.Module):
         Args:
             inputs: ids, mask, types and packing; see :class:`bertine.models.encoder.TextInputs`.
             all_states: also return the output of every layer.
-            word_vectors: [B, T, E], read in place of the word embeddings of the ids; for batches
+            word_vectors: [B, T, E], used instead of the word embeddings of the ids; for batches
                 without padding.
-            target: what the decoder reads, of a model that has one; None: the inputs.
+            target: the decoder's input, for models that have one; None: the inputs.
         """
         options: dict[str, Any] = {}
-        if inputs.packing is not None:  # packed layers, which answer on a CPU, take none
+        if inputs.packing is not None:  # packed layers for answers on a CPU take none
             options["packing"] = inputs.packing
         if word_vectors is not None:
             options["word_vectors"] = word_vectors
@@ -447,14 +449,14 @@ class Model(nn.Module):
 
         Args:
             head: its name.
-            encoded: what :meth:`encode` returned.
-            places: int64 [P], indices among the B * T tokens, for a head that reads rows.
-            texts: what was encoded, for a head that reads a text or texts.
-            fp32: compute the head in fp32, where bf16 would have three digits.
+            encoded: the result of :meth:`encode`.
+            places: int64 [P], indices into the B * T tokens, for a head that reads rows.
+            texts: the encoded inputs, for a head that reads a text or texts.
+            fp32: compute the head in fp32, since bf16 has only three digits.
 
         Returns:
-            Logits: [P, V] of rows, [B, K] of what is pooled and of a text, [B, T, K] of tokens,
-            [B / 2, K] of texts.
+            Logits: [P, V] for rows, [B, K] for the pooled output and for a text, [B, T, K] for
+            tokens, [B / 2, K] for texts.
         """
         kind, module = self.config.heads[head], self.heads[head]
         logits: Tensor
@@ -481,8 +483,8 @@ class Model(nn.Module):
         return logits
 
     def next_scores(self, states: Tensor) -> Tensor:
-        """Score the next token by the states before it, [R, H] → [R, V], with the head that the
-        config says texts are written with.
+        """Score the next token by the states before it, [R, H] → [R, V], with the config's head for
+        writing texts.
 
         Raises:
             BertineError: a score is not finite.
@@ -492,22 +494,22 @@ class Model(nn.Module):
         return finite(module(states, self.backbone.word_weights) if tied else module(states))
 
     def missing_partners(self) -> list[str]:
-        """List the heads that others of this model were trained beside and that it lacks, since
-        they are not written with it (:attr:`bertine.models.heads.HeadKind.partner`)."""
+        """List the heads that others of this model were trained with and that it lacks, since they
+        are not saved with it (:attr:`bertine.models.heads.HeadKind.partner`)."""
         partners = [self.config.heads[name].partner for name in self.heads]
         return [name for name in partners if name and name not in self.heads]
 
     def fingerprint(self) -> str:
-        """Return the SHA-256 of all weights, as hex digits: what a run began with."""
+        """Return the SHA-256 of all weights in hex digits, which identifies the start of a run."""
         return weights_fingerprint(self)
 
     def num_parameters(self) -> int:
-        """Count the parameters, the tied decoder once."""
+        """Count the parameters; the tied decoder counts once."""
         return sum(p.numel() for p in self.parameters())
 
 
 def weights_fingerprint(module: nn.Module) -> str:
-    """Return the SHA-256 of the weights of `module` and their names, as hex digits."""
+    """Return the SHA-256 of the weights of `module` and their names in hex digits."""
     digest = hashlib.sha256()
     for name, tensor in module.state_dict().items():
         digest.update(name.encode())

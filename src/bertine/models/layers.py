@@ -1,7 +1,7 @@
-"""The parts of a post-layer-norm transformer encoder (Vaswani et al. 2017, as BERT uses it).
+"""Build the parts of a post-layer-norm encoder (Vaswani et al. 2017, as BERT uses it).
 
 Shape legend: B sequences, T tokens of the longest, H hidden size, A attention heads, D = H / A;
-N rows that are computed: the B * T positions, or the real tokens alone (see :class:`RowLayout`).
+N rows that are computed: the B * T positions, or only the real tokens (see :class:`RowLayout`).
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from bertine.models.torch_private import (
     softmax_backward,
 )
 
-# Initial weights as the published code of BERT draws them.
+# Initial weights: as in the published code of BERT.
 
 
 @torch.no_grad()
 def init_weights(module: nn.Module, std: float) -> None:
     """Initialize as the published code does: matrices and embeddings from a normal of standard
-    deviation `std` cut off at two deviations (not rescaled), biases 0, layer norms 1 and 0. What
-    has other parameters or constants of its own sets them in its ``reset_parameters``, and a matrix
-    may have a deviation of its own (:func:`set_initial_std`).
+    deviation `std` truncated at two deviations (not rescaled), biases 0, layer norms 1 and 0. Other
+    parameters and constants are set by the module's ``reset_parameters``, and a matrix may have its
+    own deviation (:func:`set_initial_std`).
 
     Raises:
-        TypeError: a part has parameters of its own and no ``reset_parameters``: read from a file
-            without them, they would be what stands in memory.
+        TypeError: a module has parameters of its own and no ``reset_parameters``: they would stay
+            uninitialized memory.
     """
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
@@ -59,10 +59,10 @@ def init_weights(module: nn.Module, std: float) -> None:
 
 
 def truncated_normal_(tensor: Tensor, std: float) -> None:
-    """Fill `tensor` from a normal of deviation `std` cut off at two deviations.
+    """Fill `tensor` from a normal of deviation `std` truncated at two deviations.
 
-    What falls beyond is drawn again: ten times as fast on a CPU as inverting the distribution
-    function, which is what ``trunc_normal_`` does.
+    Values beyond are drawn again: on a CPU that is ten times as fast as inverting the distribution
+    function, as ``trunc_normal_`` does.
     """
     if tensor.is_meta:
         return
@@ -73,20 +73,20 @@ def truncated_normal_(tensor: Tensor, std: float) -> None:
 
 
 def set_initial_std(layer: nn.Linear | nn.Embedding, std: float) -> None:
-    """Have :func:`init_weights` draw the matrix of `layer` with a deviation of its own."""
+    """Make :func:`init_weights` draw the matrix of `layer` with the deviation `std`."""
     layer.initial_std = std  # type: ignore[assignment]
 
 
-# Attention over sequences that lie one after another without padding, for GPUs.
+# Packed attention: over concatenated sequences without padding, for GPUs.
 #
 # Shape legend: N rows of all sequences together, S sequences, A attention heads, D head size.
 
-#: What flash attention takes, of the shapes a BERT may have.
+#: The head sizes that flash attention supports.
 _HEAD_SIZES = range(8, 257, 8)
 
 
 def has_flash_attention(device: torch.device, dtype: torch.dtype, head_size: int) -> bool:
-    """Tell whether PyTorch's flash attention runs there: a GPU of NVIDIA's Ampere generation or
+    """Return whether PyTorch's flash attention runs there: a GPU of NVIDIA's Ampere generation or
     newer, 16-bit numbers, a head size that is a multiple of 8 and at most 256."""
     return (
         device.type == "cuda"
@@ -107,24 +107,24 @@ def varlen_attention(
     p: float = 0.0,
     window: int | None = None,
 ) -> Tensor:
-    """Compute softmax(q k' / sqrt(D)) v of each sequence by itself, with dropout on the
+    """Compute softmax(q k' / sqrt(D)) v of each sequence separately, with dropout on the
     probabilities.
 
-    On a GPU, flash attention; ask :func:`has_flash_attention` before. PyTorch's public
+    On a GPU this is flash attention; ask :func:`has_flash_attention` first. PyTorch's public
     ``varlen_attn`` (2.13) has no dropout, but the operator that it calls has, and draws the mask
-    inside the kernel from the GPU's generator, so that neither mask nor probabilities ever lie in
-    memory; it is therefore called directly. In its backward pass sums are added in no fixed
-    order, unless ``torch.use_deterministic_algorithms(True)`` asks for one.
+    inside the kernel from the GPU's generator, so that neither mask nor probabilities are ever in
+    memory; so it is called directly. Its backward pass adds sums in no fixed order, unless
+    ``torch.use_deterministic_algorithms(True)`` is set.
 
-    On a CPU, :func:`reference`.
+    On a CPU this is :func:`reference`.
 
     Args:
         q, k, v: [N, A, D].
         ends: int32 [S + 1], where each sequence begins and the last ends: 0, …, N. Sequences may
             be empty.
-        longest: at least as long as each of them.
+        longest: at least the length of each of them.
         p: dropout rate of the probabilities.
-        window: how many rows to either side of its own a row looks at; None: at the whole sequence.
+        window: how many rows to either side a row attends to; None: the whole sequence.
 
     Returns:
         [N, A, D].
@@ -142,8 +142,8 @@ def reference(
     p: float = 0.0,
     window: int | None = None,
 ) -> Tensor:
-    """Return what :func:`varlen_attention` computes, as plain products over all N x N pairs with
-    those of different sequences, or beyond the window, left out: what tests compare with."""
+    """Return the result of :func:`varlen_attention` as plain products over all N x N pairs, with
+    those of different sequences or beyond the window masked. It is the reference for tests."""
     row = torch.arange(q.shape[0], device=q.device)
     sequence = torch.searchsorted(ends[1:].contiguous(), row, right=True)
     other = sequence[:, None] != sequence[None, :]
@@ -182,8 +182,8 @@ def activation(name: str) -> Callable[[Tensor], Tensor]:
 
 
 class _Scatter(torch.autograd.Function):
-    """Rows [N, F] put at the `indices` of zeros [size, F]. The backward pass is a plain
-    gather, as no index comes twice."""
+    """Rows [N, F] written to the `indices` of zeros [size, F]. The backward pass is a plain gather,
+    as no index occurs twice."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, indices: Tensor, size: int) -> Tensor:
@@ -197,7 +197,7 @@ class _Scatter(torch.autograd.Function):
 
 
 class _Gather(torch.autograd.Function):
-    """The rows of [size, F] at the `indices`: the opposite of :class:`_Scatter`, and its backward
+    """The rows of [size, F] at the `indices`: the inverse of :class:`_Scatter`, and its backward
     pass."""
 
     @staticmethod
@@ -217,19 +217,19 @@ class _Gather(torch.autograd.Function):
 class RowLayout:
     """The places in the batch [B, T] of the N rows that the layers compute.
 
-    Everything but attention treats each token by itself, so where there is much padding only
-    real tokens are computed, and padded to [B, T] for the attention alone.
+    Everything but attention treats each token separately. So with much padding only real tokens are
+    computed, and padded to [B, T] for the attention.
 
     Attributes:
         sequences: B.
         length: T.
-        real: int64 [N], indices among the B * T of what is computed: the real tokens, and as
-            much padding as makes a round number; None: all.
-        bias: [B or 1, 1, T or 1, T] added to attention scores: 0 where a token may look, -inf where
-            not, as at padding; None: at all tokens.
-        ends: int32 [S + 1], where among the N rows the sequences begin, and N; attention is then
-            over the rows as they are (:mod:`bertine.models.layers`). None: over [B, T].
-        longest: where there are `ends`, a bound of the lengths.
+        real: int64 [N], indices into the B * T of the rows to compute: the real tokens, and as much
+            padding as makes a round number; None: all.
+        bias: [B or 1, 1, T or 1, T] added to attention scores: 0 where a token may attend, -inf
+            elsewhere, as at padding; None: 0 everywhere.
+        ends: int32 [S + 1], where the sequences begin among the N rows, and N; attention is then
+            packed (:func:`varlen_attention`). None: over [B, T].
+        longest: with `ends`, an upper bound of the lengths.
     """
 
     sequences: int
@@ -240,26 +240,26 @@ class RowLayout:
     longest: int = 0
 
     def pad(self, rows: Tensor) -> Tensor:
-        """Put rows [N, F] into [B, T, F], zero where there was nothing to compute."""
+        """Put rows [N, F] into [B, T, F], zero at places without a row."""
         if self.real is not None:
             rows = _Scatter.apply(rows, self.real, self.sequences * self.length)
         return rows.view(self.sequences, self.length, rows.shape[-1])
 
     def unpad(self, padded: Tensor) -> Tensor:
-        """Take the rows [N, F] out of [B, T, F]."""
+        """Take the rows [N, F] from [B, T, F]."""
         rows = padded.reshape(self.sequences * self.length, padded.shape[-1])
         return rows if self.real is None else _Gather.apply(rows, self.real)
 
 
 def _odd(scores: Tensor) -> bool:
-    """Tell whether softmax over the last dimension is faster in fp32: PyTorch's 16-bit kernel for
-    CPUs is vectorized for multiples of 32 only, and the conversion pays from about 16 on."""
+    """Return whether softmax over the last dimension is faster in fp32: PyTorch's 16-bit kernel for
+    CPUs is vectorized only for multiples of 32, and the conversion pays from about 16 on."""
     width = scores.shape[-1]
     return scores.dtype != torch.float32 and width >= 16 and width % 32 != 0
 
 
 def softmax(scores: Tensor) -> Tensor:
-    """Compute the softmax over the last dimension in the type of `scores`, in the faster way."""
+    """Compute the softmax over the last dimension in the type of `scores`, the faster way."""
     if _odd(scores):
         return torch.softmax(scores.float(), -1).to(scores.dtype)
     return torch.softmax(scores, -1)
@@ -271,19 +271,19 @@ def _softmax_backward(grad: Tensor, probs: Tensor) -> Tensor:
     return softmax_backward(grad, probs)
 
 
-#: Up to this length attention in training is written out even without dropout: the backward pass
-#: of PyTorch's fused attention for CPUs takes several times as long as the products. Beyond it
-#: the probabilities, which the fused one does not keep, are what counts.
+#: Up to this length, attention in training uses explicit products even without dropout: the
+#: backward pass of PyTorch's fused attention for CPUs takes several times as long. For longer texts
+#: the memory of the probabilities, which the fused one does not keep, matters more.
 WRITTEN_OUT = 256
 
 
 class _Attention(torch.autograd.Function):
-    """softmax(q k' / sqrt(D) + bias), with dropout, times v, for a CPU in training.
+    """softmax(q k' / sqrt(D) + bias) v with dropout, for a CPU in training.
 
     PyTorch's fused CPU attention has no dropout; with a rate above zero its
     ``scaled_dot_product_attention`` takes an unfused path with the slow Bernoulli generator.
-    The products here are the same batched matrix products; the mask comes from our stream, and
-    it and the dropped probabilities are made again in the backward pass in place of being kept.
+    The products here are the same batched matrix products; the mask comes from Bertine's stream,
+    and the backward pass recomputes it and the dropped probabilities instead of keeping them.
     """
 
     @staticmethod
@@ -325,8 +325,8 @@ class _Attention(torch.autograd.Function):
 
 
 def written_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, p: float) -> Tensor:
-    """Compute softmax(q k' / sqrt(D) + bias) v on a CPU as products written out, with dropout on
-    the probabilities.
+    """Compute softmax(q k' / sqrt(D) + bias) v on a CPU by explicit products, with dropout on the
+    probabilities.
 
     Args:
         q, k, v: [R, T, D], contiguous; R sequences and heads.
@@ -343,14 +343,14 @@ def written_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, p: f
 def attend(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, p: float, training: bool
 ) -> Tensor:
-    """Compute softmax(q k' / sqrt(D) + bias) v with dropout on the probabilities, in the way that
-    is fastest on the device.
+    """Compute softmax(q k' / sqrt(D) + bias) v with dropout on the probabilities, in the fastest
+    way on the device.
 
     Args:
         q: [B, A, T, D].
-        k, v: [B, A, S, D]; S is T where a text looks at itself.
+        k, v: [B, A, S, D]; S is T in self-attention.
         bias: [B or 1, 1, T or 1, S], of the layout.
-        p: the rate of dropout; 0 where nothing is trained.
+        p: the dropout rate; 0 outside training.
         training: whether a backward pass will follow.
 
     Returns:
@@ -364,7 +364,7 @@ def attend(
     flat = (b * heads, t, size)
     there = (b * heads, seen, size)
     if bias is not None:
-        # One for all sequences and heads is not copied for each.
+        # A bias that all sequences and heads share is not copied for each.
         everyone = bias.shape[0] == 1 and bias.shape[2] > 1
         spread = bias if everyone else bias.expand(b, heads, -1, seen)
         bias = spread.reshape(-1, bias.shape[2], seen)
@@ -373,7 +373,7 @@ def attend(
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention with one product for queries, keys and values together.
+    """Multi-head self-attention; queries, keys and values are one product.
 
     ``qkv.weight`` is [3H, H]: the rows of the query, then the key, then the value projection.
     """
@@ -387,7 +387,7 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, x: Tensor, layout: RowLayout) -> Tensor:
-        """x [N, H]. Returns [N, H], before the output's dropout."""
+        """Map x [N, H] to [N, H], before the output's dropout."""
         p = self.dropout if self.training else 0.0
         if layout.ends is not None:
             q, k, v = self.qkv(x).view(-1, 3, self.heads, self.head_size).unbind(1)
@@ -399,7 +399,7 @@ class SelfAttention(nn.Module):
         return self.out(layout.unpad(mixed.transpose(1, 2).reshape(b, t, -1)))
 
     def split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """x [B, T, H]. Returns queries, keys and values, [B, A, T, D] each."""
+        """Map x [B, T, H] to queries, keys and values, [B, A, T, D] each."""
         return self._by_head(self.qkv(x))
 
     def _by_head(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -408,16 +408,16 @@ class SelfAttention(nn.Module):
         return q, k, v
 
     def scores(self, x: Tensor) -> Tensor:
-        """x [B, T, H]. Returns q k' / sqrt(D), [B, A, T, T]."""
-        rows = 2 * self.out.in_features  # of queries and keys; values are not needed
+        """Map x [B, T, H] to q k' / sqrt(D), [B, A, T, T]."""
+        rows = 2 * self.out.in_features  # those of queries and keys; values are not needed
         pairs = F.linear(x, self.qkv.weight[:rows], self.qkv.bias[:rows])
         q, k = pairs.view(*x.shape[:2], 2, self.heads, self.head_size).permute(2, 0, 3, 1, 4)
         return q @ k.transpose(-1, -2) * self.head_size**-0.5
 
 
 class _GeluLinear(torch.autograd.Function):
-    """``gelu(x) weight' + bias`` that keeps x for the backward pass and not gelu(x), which is as
-    large and quickly made again. In the type of x; the parameters' gradients in theirs."""
+    """``gelu(x) weight' + bias`` that keeps x for the backward pass, not gelu(x), which is as large
+    and quickly recomputed. Computed in the type of x; the parameters' gradients in theirs."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -462,17 +462,17 @@ class EncoderLayer(nn.Module):
 
     @property
     def products(self) -> tuple[nn.Linear, nn.Linear, nn.Linear, nn.Linear]:
-        """Queries, keys and values, the attention's output, the feed-forward's first and second."""
+        """The linear layers: queries-keys-values, attention output, feed-forward up and down."""
         return self.attention.qkv, self.attention.out, self.up, self.down
 
     def forward(self, x: Tensor, layout: RowLayout, *around: Any) -> Tensor:
-        """x [N, H]; `around` is for the attention of a type. Returns [N, H]."""
+        """Map x [N, H] to [N, H]; `around` is further input of a type's attention."""
         return self.after(self.attention(x, layout, *around), x)
 
     def after(self, attended: Tensor, x: Tensor) -> Tensor:
-        """Do what follows the attention: `attended` [N, H] is what it makes of x [N, H]. Returns
-        [N, H]."""
-        # On a GPU autocast gives fp32 out of a norm; the residual stream stays as it is.
+        """Compute the rest of the layer, [N, H], after `attended` [N, H], the attention's output
+        for x [N, H]."""
+        # On a GPU autocast returns fp32 from a norm; the residual stream keeps its type.
         x = dropout_add(attended, x, self.dropout, self.training)
         x = self.attention_norm(x).to(x.dtype)
         inner = activated_linear(self.up(x), self.act, self.down, self.training)

@@ -1,8 +1,4 @@
-"""Tokens' states → one vector for a text.
-
-Mean, ``[CLS]``, max, and the mean over the last four layers (Devlin et al. 2018, section 5.3 and
-table 7, join these four for words; averaged, they are as wide as one); and what else a directory of
-sentence-transformers may ask for (its ``Pooling`` module, version 6).
+"""Compute losses over states, and pool the states of a text's tokens into one vector.
 
 Shape legend: B sequences, T tokens of the longest, H hidden size, D width of a vector.
 """
@@ -20,19 +16,19 @@ from bertine.core.errors import BertineError
 from bertine.models.config import Config
 from bertine.models.encoder import Encoded
 
-# Cross-entropy over a large vocabulary, in few passes over memory; the focal loss.
+# Losses: cross-entropy over a large vocabulary in few passes over memory, and the focal loss.
 #
 # Shape legend: P targets, V classes.
 
 
 class _SumCrossEntropy(torch.autograd.Function):
-    """Sum of cross-entropies; the gradient takes the memory of the logits, as it is as large.
+    """Sum of cross-entropies; the gradient reuses the memory of the logits, as it is as large.
 
     The log-sum-exp is computed in fp32 from the (possibly bf16) logits, block by block, so that
     no fp32 copy of all logits exists: a block of rows stays in the cache.
     """
 
-    #: Logits of a block: as many rows as have about so many, 4 MB in fp32.
+    #: Logits of a block of rows, about: 4 MB in fp32.
     BLOCK = 1 << 20
 
     @staticmethod
@@ -54,7 +50,7 @@ class _SumCrossEntropy(torch.autograd.Function):
             if weights is not None:
                 probs *= weights[rows, None]
             logits[rows] = probs
-        # Not as the input that it is: what autograd is to keep is a tensor of its own.
+        # Detached, not the input itself: autograd is to keep a separate tensor.
         ctx.save_for_backward(logits.detach())
         ctx.mark_non_differentiable(correct)
         return total, correct
@@ -71,16 +67,16 @@ class _SumCrossEntropy(torch.autograd.Function):
 def sum_cross_entropy(
     logits: Tensor, labels: Tensor, weights: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Sum over P of the cross-entropy, and how many targets have the highest logit.
+    """Sum the cross-entropy over P, and count the targets that have the highest logit.
 
     Args:
-        logits: float [P, V]; on a CPU, where a gradient is wanted, they hold that afterwards.
+        logits: float [P, V]; on a CPU, if a gradient is needed, overwritten with it.
         labels: int64 [P], each in [0, V).
         weights: fp32 [P], of each target in the sum; None: 1.
 
     Returns:
-        The sum (fp32 scalar, differentiable) and the number right (int64 scalar). A tie for the
-        highest logit counts as right.
+        The sum (fp32 scalar, differentiable) and the number of right targets (int64 scalar). A tie
+        for the highest logit counts as right.
     """
     if logits.device.type == "cpu" and torch.is_grad_enabled() and logits.requires_grad:
         return _SumCrossEntropy.apply(logits, labels, weights)
@@ -102,19 +98,19 @@ _device_cross_entropy = _plain_cross_entropy
 
 
 def compile_cross_entropy() -> None:
-    """Compile from now on in this process the cross-entropy of tensors on a GPU: one pass over
-    the logits in each direction, and no copy of them in fp32."""
+    """Compile the cross-entropy of tensors on a GPU for the rest of this process: one pass over the
+    logits in each direction, and no copy of them in fp32."""
     global _device_cross_entropy
     _device_cross_entropy = torch.compile(_plain_cross_entropy, dynamic=True)
 
 
 def focal(losses: Tensor, log_likelihoods: Tensor, gamma: float) -> Tensor:
-    """Return the focal loss, summed: what is predicted well already counts less (Lin et al. 2017,
-    "Focal Loss for Dense Object Detection", equation 4).
+    """Return the focal loss, summed: targets that are already predicted well count less (Lin et al.
+    2017, "Focal Loss for Dense Object Detection", equation 4).
 
     Args:
         losses: fp32 [...], cross-entropies, weighted or not.
-        log_likelihoods: fp32 [...], the log of the probability given to what is true, at most 0.
+        log_likelihoods: fp32 [...], the log-probability of the true class, at most 0.
         gamma: of ``(1 - p) ** gamma``, the factor of each loss; 0 changes nothing.
 
     Returns:
@@ -126,9 +122,15 @@ def focal(losses: Tensor, log_likelihoods: Tensor, gamma: float) -> Tensor:
     return (losses * missing**gamma).sum()
 
 
-#: What a user may ask for.
+# Poolings: ways to make one vector of a text's states.
+#
+# Mean, ``[CLS]``, max, and the mean over the last four layers (Devlin et al. 2018, section 5.3 and
+# table 7, concatenate these four for words; their mean is as wide as one), and the other modes of a
+# directory of sentence-transformers (its ``Pooling`` module, version 6).
+
+#: The poolings that a user may choose.
 POOLINGS = ("mean", "cls", "max", "mean-last-4", "tokens")
-#: What sentence-transformers has besides, under its names: the sum over the square root of the
+#: Further ones of sentence-transformers, under its names: the sum divided by the square root of the
 #: number of tokens, the mean with weights 1, 2, 3, …, and the last token.
 PUBLISHED_POOLINGS = ("mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 
@@ -137,16 +139,16 @@ _LAST = 4
 
 @dataclass(frozen=True)
 class Pooling:
-    """A way to make one vector of the states of a text's tokens.
+    """A way to compute one vector from the states of a text's tokens.
 
     Attributes:
-        modes: of :data:`POOLINGS` or :data:`PUBLISHED_POOLINGS`; of several the vectors are
-            joined. ``("tokens",)``: no pooling, a vector for each token.
-        layer: whose states: 0 are the embeddings, 1 the first layer's; -1 is the last, -2 the one
-            before. None: the last.
+        modes: of :data:`POOLINGS` or :data:`PUBLISHED_POOLINGS`; the vectors of several are
+            concatenated. ``("tokens",)``: no pooling, a vector for each token.
+        layer: the layer whose states are read: 0 are the embeddings, 1 the first layer's; -1 is the
+            last, -2 the one before. None: the last.
         normalize: to length 1.
-        dimensions: keep so many of the first numbers, after normalizing; None: all.
-        normalize_kept: bring what is kept to length 1 again, where `normalize` is true.
+        dimensions: how many of the first numbers to keep, after normalizing; None: all.
+        normalize_kept: normalize the kept numbers again, if `normalize` is true.
     """
 
     modes: tuple[str, ...] = ("mean",)
@@ -157,7 +159,7 @@ class Pooling:
 
     @classmethod
     def named(cls, name: str) -> Pooling:
-        """Return the pooling of this :attr:`name`."""
+        """Return the pooling whose :attr:`name` is `name`."""
         return cls(tuple(name.split("+")))
 
     @property
@@ -167,12 +169,12 @@ class Pooling:
 
     @property
     def tokens(self) -> bool:
-        """Whether every token keeps a vector of its own."""
+        """Whether every token keeps its own vector."""
         return self.modes == ("tokens",)
 
     @property
     def needs_all_layers(self) -> bool:
-        """Whether the states of other layers than the last are read."""
+        """Whether states of other layers than the last are read."""
         return self.layer is not None or "mean-last-4" in self.modes
 
     def of_last_token(self) -> Pooling:
@@ -181,11 +183,11 @@ class Pooling:
         return replace(self, modes=modes)
 
     def check(self, config: Config) -> None:
-        """Refuse what a model of `config` cannot give.
+        """Refuse a pooling that a model of `config` cannot compute.
 
         Raises:
-            BertineError: an unknown mode; a layer that is not there; fewer layers than four for
-                the mean of the last four, or a layer beside it; tokens joined with anything.
+            BertineError: an unknown mode; a layer that does not exist; fewer than four layers for
+                the mean of the last four, or a `layer` with it; tokens joined with another mode.
         """
         layers = len(config.passes)
         for mode in self.modes:
@@ -219,7 +221,7 @@ class Pooling:
         return len(self.modes) * config.hidden_size
 
     def describe(self) -> str:
-        """Describe it in words: ``"mean, normalized"``."""
+        """Describe the pooling in words: ``"mean, normalized"``."""
         words = [" + ".join(self.modes)]
         if self.layer is not None:
             words.append(f"layer {self.layer}")
@@ -236,11 +238,11 @@ class Pooling:
 
         Args:
             output: of a backbone, with its hidden states if they are needed.
-            mask: bool or 0/1 [B, T], true at real tokens; each sequence has one at least, and
+            mask: bool or 0/1 [B, T], true at real tokens; each sequence has at least one, and
                 padding is on the right.
 
         Returns:
-            fp32 [B, D], of tokens [B, T, D], where what stands at padding has no meaning.
+            fp32 [B, D]; for tokens [B, T, D], where padding has no meaning.
         """
         states = output.last_hidden_state
         if self.needs_all_layers:
@@ -263,7 +265,7 @@ class Pooling:
 
 
 def _pool(mode: str, states: Tensor, mask: Tensor) -> Tensor:
-    """states fp32 [B, T, H], mask [B, T]. Returns [B, H]."""
+    """Map states fp32 [B, T, H] and mask [B, T] to [B, H]."""
     if mode == "cls":
         return states[:, 0]
     if mode == "max":

@@ -1,20 +1,20 @@
-"""Tensor names: Bertine's ``Model`` <-> the classes of Hugging Face transformers, by tables.
+"""Convert tensor names between Bertine's ``Model`` and the classes of transformers, by tables.
 
-Pure functions over dictionaries; tensors are renamed, joined and split, never recomputed.
-Three vocabularies of names meet here:
+These are pure functions over dictionaries; tensors are renamed, joined and split, never recomputed.
+There are three sets of names:
 
 - *ours*: the state-dict names of :class:`bertine.models.heads.Model`
   (``backbone.layers.0.attention.qkv.weight``, ``heads.nsp.dense.bias``);
 - *canonical*: those of transformers without the prefix of the backbone
-  (``encoder.layer.0.attention.self.query.weight``, ``cls.seq_relationship.bias``), and with names
-  of our own for heads of different kinds that transformers calls alike;
-- *those in a file*: canonical, with or without the prefix, perhaps with the ``gamma`` and ``beta``
-  of the TensorFlow checkpoints, the position buffer of older versions, and the second copy of the
-  tied decoder.
+  (``encoder.layer.0.attention.self.query.weight``, ``cls.seq_relationship.bias``), and names of our
+  own for heads of different kinds that have the same name in transformers;
+- *names in a file*: canonical, with or without the prefix, perhaps with the ``gamma`` and ``beta``
+  of TensorFlow checkpoints, the position buffer of older versions, and the second copy of the tied
+  decoder.
 
-What differs besides names: query, key and value are one matrix with us, its rows being first the
-query's, then the key's, then the value's; and some families write matrices by columns, or with the
-heads of the attention apart.
+Other differences: our query, key and value are one matrix, with the rows of the query, then the
+key's, then the value's; and some families write matrices by columns, or with the heads of the
+attention as a separate dimension.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from bertine.models.config import Config
 
 #: Pairs of names, ours and canonical, of modules with a weight and a bias or of single tensors.
 Pairs = tuple[tuple[str, str], ...]
-#: Pairs of a module of a layer, ours, and the canonical ones that it joins along rows.
+#: Pairs of a layer's module, ours, and the canonical ones whose rows it joins.
 LayerRows = tuple[tuple[str, tuple[str, ...]], ...]
 
-#: What the names of a loss's own tensors begin with (the weights of classes, for one), in files of
-#: any type: nothing that answers has them.
+#: Prefixes of a loss's own tensors (such as the weights of classes), in files of any type: no
+#: answer depends on them.
 _LOSS = ("loss.", "loss_fct.", "loss_fn.", "loss_func.", "loss_function.", "criterion.")
 
 
@@ -47,16 +47,15 @@ class HeadNames:
     """The names of a head's tensors.
 
     Attributes:
-        name: what canonical names begin with; "" where the head's modules stand beside the backbone
-            and have nothing in common (DistilBERT's ``pre_classifier`` and ``classifier``).
+        name: the prefix of canonical names; "" if the head's modules are next to the backbone and
+            share no prefix (DistilBERT's ``pre_classifier`` and ``classifier``).
         modules: pairs (ours within the head, theirs within `name`) of modules with a weight and a
             bias; theirs may be "", the head itself. The last one's rows are the head's outputs.
         tensors: the same for single tensors.
-        published: what transformers calls the head, where it has the same name for heads of
-            different kinds, so that `name` is our own; "" as for `name`. None: by its canonical
-            name.
+        published: the head's name in transformers, if heads of different kinds share it there, so
+            that `name` is our own; "" as for `name`. None: its canonical name.
         adopts: pairs (ours within the head, canonical) of modules of another head that a new head
-            begins with, where the file has them.
+            starts with, if the file has them.
         constant: whether its tensors are constants that are not trained: a file that lacks them
             means those of a new head.
     """
@@ -77,28 +76,28 @@ class HeadNames:
             yield f"heads.{head}.{ours}", _within(self.name, theirs)
 
     def output(self) -> str:
-        """Return the canonical name of the last module, whose rows are the head's outputs."""
+        """The canonical name of the last module, whose rows are the head's outputs."""
         return _within(self.name, self.modules[-1][1])
 
     def holds(self, canonical: str) -> bool:
-        """Return whether the tensor of a canonical name is this head's."""
+        """Return whether the tensor of a canonical name belongs to this head."""
         return f"{canonical}.".startswith(self._begins(self.name))
 
     def to_published(self, canonical: str) -> str:
-        """Return transformers' name of one of this head's tensors."""
+        """Return the name of one of this head's tensors in transformers."""
         if self.published is None:
             return canonical
         return _within(self.published, _without(self.name, canonical))
 
     def to_canonical(self, published: str) -> str:
-        """Return the canonical name of a tensor that transformers calls `published`; another
-        head's keeps its name."""
+        """Return the canonical name of a tensor by its name in transformers; tensors of other heads
+        keep their names."""
         if self.published is None or not published.startswith(self._begins(self.published)):
             return published
         return _within(self.name, _without(self.published, published))
 
     def _begins(self, name: str) -> tuple[str, ...]:
-        """Return what the names of the tensors begin with where the head is called `name`."""
+        """Return the prefixes of the tensors' names if the head is called `name`."""
         if name:
             return (f"{name}.",)
         parts = (theirs.partition(".")[0] for _, theirs in (*self.modules, *self.tensors))
@@ -107,11 +106,11 @@ class HeadNames:
 
 @dataclass(frozen=True)
 class LayerStack:
-    """The names of layers of another kind, which stand behind the others.
+    """The names of layers of another kind, which follow the others.
 
     Attributes:
         count: the field of the config that counts them.
-        canonical: what the canonical names of a layer begin with, with its number as {}.
+        canonical: the prefix of a layer's canonical names, with its number as {}.
         layer: pairs (ours, canonical names that are joined along rows) of a layer's modules.
     """
 
@@ -128,25 +127,24 @@ class WeightNames:
         prefix: of the backbone's names in a model with heads.
         tables: pairs (ours, canonical) of single tensors outside the layers.
         modules: pairs (ours, canonical) of modules outside the layers.
-        layers: what the names of a layer begin with, ours and canonical, with its number as {};
-            the canonical one with a {} for each of the counts in ``Config.layer_counts``.
-        layer: pairs (ours, canonical names that are joined along rows) of a layer's modules; where
-            they depend on the config, what makes them of it.
+        layers: the prefixes of a layer's names, ours and canonical, with its number as {}; the
+            canonical one with a {} for each of the counts in ``Config.layer_counts``.
+        layer: pairs (ours, canonical names whose rows are joined) of a layer's modules, or a
+            function of the config that returns them.
         heads: by the names of :attr:`bertine.models.heads.Model.heads`.
-        layer_tensors: pairs (ours, canonical names that are joined along rows) of single tensors of
-            a layer.
-        encoder: what canonical names of the encoder begin with; those of the pooler with
-            ``pooler.``.
-        left_out: what canonical names begin with of what published files hold besides, and what it
-            is called when it is dropped.
-        aliases: pairs (what other names in files begin with, what the canonical ones begin with).
+        layer_tensors: pairs (ours, canonical names whose rows are joined) of single tensors of a
+            layer.
+        encoder: the prefix of the encoder's canonical names; those of the pooler have ``pooler.``.
+        left_out: prefixes of canonical names of further tensors in published files → their name in
+            the message that they are dropped.
+        aliases: pairs (other prefixes in files, canonical prefixes).
         copies: pairs (copy, original) of tensors that files may hold twice, because they are tied.
         transposed: ends of the canonical names of matrices that files hold as [inputs, outputs].
         of_heads: ends of the canonical names of matrices that files hold as [width, heads, size of
-            a head], and whether the width are their outputs.
-        buffers: patterns of canonical names of constants that older versions saved beside weights.
-        above: layers of other kinds (a decoder's), in their order; their numbers with us go on
-            behind the others'.
+            a head] → whether the width is that of their outputs.
+        buffers: patterns of canonical names of constants that older versions saved with weights.
+        above: layers of other kinds (a decoder's), in their order; our numbers for them continue
+            after the others'.
     """
 
     prefix: str
@@ -167,12 +165,12 @@ class WeightNames:
 
     @property
     def dropped(self) -> Mapping[str, str]:
-        """What is :attr:`left_out` in files of this type, and in those of any."""
+        """The tensors that are :attr:`left_out` in files of this type, and in those of any type."""
         return {**dict.fromkeys(_LOSS, "weights of the loss"), **self.left_out}
 
     def part_of(self, canonical: str) -> str | None:
         """Return the part that a canonical name belongs to: "encoder", "pooler", the name of a
-        head, or what is left out; None when it belongs to no known one."""
+        head, or the name of a dropped part; None if it belongs to no known one."""
         for begin, title in self.dropped.items():
             if canonical.startswith(begin):
                 return title
@@ -184,14 +182,12 @@ class WeightNames:
         return "pooler" if canonical.startswith("pooler.") else None
 
     def is_weightless(self, head: str) -> bool:
-        """Tell whether a head has no weights of its own, but constants perhaps, so that every file
-        holds it."""
+        """Return whether a head has no weights, at most constants, so that every file holds it."""
         names = self.heads.get(head)
         return names is not None and (names.constant or not any(names.rows(head)))
 
     def rows(self, config: Config) -> list[tuple[str, tuple[str, ...]]]:
-        """Return for every tensor of ours the canonical tensors that it is made of, joined along
-        rows."""
+        """Return for each of our tensors the canonical tensors whose rows it joins."""
         rows: list[tuple[str, tuple[str, ...]]] = [(a, (b,)) for a, b in self.tables]
         modules: list[tuple[str, tuple[str, ...]]] = [(a, (b,)) for a, b in self.modules]
         of_layer = self.layer(config) if callable(self.layer) else self.layer
@@ -224,8 +220,8 @@ class WeightNames:
 
     def sizes(self, config: Config) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the tensors before the layers and of the first layer of each kind,
-        by canonical name: they tell every size of `config` but the number of layers. Nothing is
-        computed."""
+        by canonical name. They determine every size of `config` except the number of layers. No
+        tensors are created."""
         counts = (*config.layer_counts, *(stack.count for stack in self.above))
         least = config.replace(**dict.fromkeys(counts, 1))
         with torch.device("meta"):
@@ -236,14 +232,13 @@ class WeightNames:
     def layer_numbers(
         self, canonical: Iterable[str], stack: LayerStack | None = None
     ) -> Iterator[tuple[int, ...]]:
-        """Yield where the layers stand that tensors of these names belong to: a number for each
+        """Yield the places of the layers that tensors of these names belong to: a number for each
         {} in the canonical name of a layer, or of one of `stack`."""
         for numbers, _ in self._within_layers(canonical, stack):
             yield numbers
 
     def has_layers(self, canonical: Iterable[str], config: Config) -> bool:
-        """Tell whether a tensor of these names is of a layer, and called like one of its parts in a
-        model of `config`."""
+        """Return whether one of these names is that of a layer's tensor in a model of `config`."""
         of_layer = self.layer(config) if callable(self.layer) else self.layer
         rows = (*of_layer, *self.layer_tensors)
         parts = {name.partition(".")[0] for _, names in rows for name in names}
@@ -252,7 +247,7 @@ class WeightNames:
     def _within_layers(
         self, canonical: Iterable[str], stack: LayerStack | None = None
     ) -> Iterator[tuple[tuple[int, ...], str]]:
-        """Yield for those of the names that are of a layer its numbers, and the rest of the
+        """Yield, for those of the names that belong to a layer, its numbers and the rest of the
         name."""
         layers = self.layers[1] if stack is None else stack.canonical
         parts = map(re.escape, layers.split("{}"))
@@ -262,8 +257,8 @@ class WeightNames:
                 yield tuple(map(int, match.groups())), name[match.end() :]
 
     def tied(self, config: Config) -> dict[str, str]:
-        """Return the canonical names of the tensors that are another layer's in a model of
-        `config`, and those of the other layer: files hold them under both."""
+        """Return the canonical names of the tensors that belong to another layer in a model of
+        `config`, and their names in that layer: files hold them under both."""
         pairs: dict[str, str] = {}
         if not config.tied_modules:
             return pairs
@@ -282,7 +277,7 @@ class WeightNames:
 
     def to_canonical(self, state_dict: Mapping[str, Tensor], config: Config) -> dict[str, Tensor]:
         """Rename our names to canonical ones. The query, key and value are views of our joined
-        tensor; what layers have in common is copied for each of them.
+        tensor; shared parts of layers are copied for each layer.
 
         Raises:
             ValueError: a name that a ``Model`` of `config` does not have.
@@ -301,7 +296,7 @@ class WeightNames:
         return result
 
     def _written(self, canonical: str, tensor: Tensor, config: Config) -> Tensor:
-        """Return a tensor of ours as files hold it."""
+        """Return one of our tensors in the form of files."""
         if tensor.dim() == 2:
             if canonical.endswith(self.transposed):
                 return tensor.t()
@@ -312,7 +307,7 @@ class WeightNames:
         return tensor
 
     def _read(self, canonical: str, tensor: Tensor) -> Tensor:
-        """Return a tensor of a file as we hold it."""
+        """Return a tensor of a file in our form."""
         if tensor.dim() == 2 and canonical.endswith(self.transposed):
             return tensor.t()
         if tensor.dim() == 3:
@@ -326,14 +321,14 @@ class WeightNames:
     ) -> dict[str, Tensor]:
         """Rename our names to those that transformers' class for these heads saves.
 
-        A bare backbone gets the names of the class without a head; with any head the backbone's
-        names have the prefix. The tied decoder is not repeated: transformers ties it anew when it
-        loads. Works on anything keyed and shaped like the weights, gradients for one.
+        A bare backbone gets the names of the class without a head; with any head, the backbone's
+        names have the prefix. The tied decoder is not repeated: transformers ties it when it loads.
+        The values may be anything with the shapes of the weights, such as gradients.
 
         Args:
             state_dict: by our names.
             config: of the model.
-            headed: whether it has a head, perhaps one without weights.
+            headed: whether it has a head, possibly one without weights.
 
         Raises:
             ValueError: a name that a ``Model`` of `config` does not have.
@@ -354,18 +349,16 @@ class WeightNames:
     ) -> dict[str, Tensor]:
         """Rename the tensors of a file to canonical names; tensors are passed through.
 
-        Two kinds of tensors that say nothing of their own are left out: the buffer of position
-        numbers, and copies of tensors that they are tied to. A copy that differs (an untied model)
-        keeps its name, and so does every unknown name. What a program has put before all names is
-        taken off.
+        Two kinds of redundant tensors are left out: the buffer of position numbers, and copies of
+        tensors that they are tied to. A copy that differs (an untied model) keeps its name, and so
+        does every unknown name. A prefix that a program has put before all names is removed.
 
         Args:
             state_dict: the tensors by their names in the file.
-            head: which head it is that transformers calls like others, where that is known.
+            head: which of the heads with one name in transformers it is, if that is known.
 
         Raises:
-            BertineError: two tensors end up under one name; some names alone have something before
-                them.
+            BertineError: two tensors get the same name; only some names have such a prefix.
         """
         names = None if head is None else self.heads.get(head)
         wrapper = self._wrapper(state_dict)
@@ -404,28 +397,27 @@ class WeightNames:
         return result
 
     def _wrapper(self, names: Iterable[str]) -> str:
-        """Return what a module around the model has put before the names of the layers of a file:
-        "module." (data parallel), "_orig_mod." (compiled), "model." (one of one's own); "" for
-        nothing."""
+        """Return the prefix that a module around the model has given to the names of the layers in
+        a file: "module." (data parallel), "_orig_mod." (compiled), "model." (a user's own); "" if
+        there is none."""
         layer = r"\d{1,8}".join(map(re.escape, self.layers[1].split("{}")))
         pattern = re.compile(rf"((?:[^.]+\.)*?)(?:{re.escape(self.prefix)})?{layer}\.")
         first = next(filter(None, map(pattern.match, names)), None)
         return "" if first is None else first[1]
 
     def bare_names(self, names: Collection[str]) -> dict[str, str]:
-        """Return the names of a file without what stands before the backbone's, by name."""
+        """Return the names of a file without the backbone's prefix, by name."""
         wrapper = self._wrapper(names)
         return {name: name.removeprefix(wrapper).removeprefix(self.prefix) for name in names}
 
     def from_canonical(self, state_dict: Mapping[str, Tensor], config: Config) -> dict[str, Tensor]:
         """Rename canonical names to ours.
 
-        A name that belongs to nothing of ours is kept as it is, so that the caller sees it. Parts
-        that are not in `state_dict` are not in the result, nor are the copies of what layers have
-        in common.
+        A name that belongs to no tensor of ours is kept, so that the caller sees it. Parts that are
+        not in `state_dict` are not in the result, nor are copies of shared parts of layers.
 
         Raises:
-            BertineError: a query, key or value without the other two, or with another shape.
+            BertineError: a query, key or value is alone, or differs in shape from the other two.
         """
         tied = self.tied(config)
         rest = {name: tensor for name, tensor in state_dict.items() if name not in tied}
@@ -446,17 +438,17 @@ class WeightNames:
 
 
 def _within(name: str, part: str) -> str:
-    """Return the name of `part` in the module `name`; each may be ""."""
+    """Return the name of `part` in the module `name`; either may be ""."""
     return f"{name}.{part}" if name and part else name or part
 
 
 def _without(name: str, whole: str) -> str:
-    """Return `whole` without the module `name` that it begins with, which may be ""."""
+    """Return `whole` without the module `name` at its beginning, which may be ""."""
     return whole.removeprefix(f"{name}.") if name else whole
 
 
 def _is_position_buffer(name: str, tensor: Tensor) -> bool:
-    """Tell whether `tensor` is the constant 0, 1, 2, ... that older versions saved with the
+    """Return whether `tensor` is the constant 0, 1, 2, ... that older versions saved with the
     weights."""
     if name != "embeddings.position_ids":
         return False

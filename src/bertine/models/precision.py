@@ -1,5 +1,8 @@
-"""Where to compute, and in which number type: bf16 where it is measured to be clearly faster; and
-what was computed must be numbers."""
+"""Choose the device, the number type, the threads and the seeds that PyTorch computes with.
+
+bf16 is chosen where measurements show it to be clearly faster. Results that are not finite numbers
+are refused.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +25,15 @@ from bertine.core.errors import BertineError
 from bertine.core.names import Precision
 from bertine.models.products import TOKENS, Product, best_of, products_of, seconds_of
 
-# With how many threads to compute: as many as PyTorch would take, or fewer where that is faster;
-# one in a process that was forked after its parent had computed.
+# Threads: as many as PyTorch would use, or fewer where that is faster; one in a process that was
+# forked after its parent had computed.
 #
-# A web server may load a model once and fork its workers then (gunicorn's ``--preload``), so that
-# they share its memory. The threads of OpenMP do not come along, but the library of GCC waits for
-# them without end. Such a process therefore computes with one thread, which is what several
-# workers on one machine need anyway, and says so once.
+# A web server may load a model once and then fork its workers (gunicorn's ``--preload``), so that
+# they share its memory. OpenMP's threads are not forked, but GCC's library waits for them forever.
+# Such a process therefore computes with one thread, which is what several workers on one machine
+# need anyway, and logs that once.
 
-#: Variables by which a user, or torchrun, says with how many threads to compute.
+#: Variables by which a user, or torchrun, sets the number of threads.
 _GIVEN = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 _computed = False  # with several threads, in this process
@@ -40,7 +43,7 @@ _changing = threading.Lock()
 
 
 def allowed_threads(threads: int) -> int:
-    """Return how many threads may compute, at most `threads`: one in a process that was forked
+    """Return how many threads may compute, at most `threads`; one in a process that was forked
     after its parent had computed."""
     global _computed, _said
     if not _forked:
@@ -67,14 +70,13 @@ if hasattr(os, "register_at_fork"):
 
 
 def threads_are_given() -> bool:
-    """Tell whether the environment says with how many threads to compute."""
+    """Return whether the environment sets the number of threads."""
     return any(os.environ.get(name) for name in _GIVEN)
 
 
 @contextlib.contextmanager
 def using_threads(threads: int) -> Iterator[None]:
-    """Let PyTorch compute with `threads` of the calling thread's OpenMP team while it is
-    entered."""
+    """Compute with `threads` of the calling thread's OpenMP team within the context."""
     threads, before = allowed_threads(threads), torch.get_num_threads()
     if before == threads:
         yield
@@ -89,11 +91,11 @@ def using_threads(threads: int) -> Iterator[None]:
 
 
 def seconds_by_threads(measure: Callable[[], float]) -> dict[int, float]:
-    """Return the seconds that work takes with one thread, with half of those that PyTorch would
-    take (``OMP_NUM_THREADS``, a container's cores), and with all of them.
+    """Return the seconds that work takes with one thread, with half of PyTorch's default
+    (``OMP_NUM_THREADS``, a container's cores), and with all of them.
 
     Args:
-        measure: does the work, and returns its seconds.
+        measure: does the work and returns its seconds.
     """
     most = min(torch.get_num_threads(), cores())
     counts = sorted({1, max(1, most // 2), most})
@@ -102,7 +104,7 @@ def seconds_by_threads(measure: Callable[[], float]) -> dict[int, float]:
 
     def with_threads(threads: int) -> float:
         with using_threads(threads):
-            measure()  # the threads of the new team begin
+            measure()  # starts the threads of the new team
             return measure()
 
     return dict(zip(counts, best_of([partial(with_threads, n) for n in counts]), strict=True))
@@ -113,7 +115,7 @@ def fastest_threads(seconds: Mapping[int, float], worth: float = 1.0) -> int:
 
     Args:
         seconds: by the number of threads.
-        worth: how many times as fast fewer threads have to be to be taken, not all.
+        worth: how many times as fast fewer threads must be to be chosen instead of all.
     """
     most, best = max(seconds), min(seconds, key=seconds.__getitem__)
     return best if seconds[best] * worth <= seconds[most] else most
@@ -121,38 +123,38 @@ def fastest_threads(seconds: Mapping[int, float], worth: float = 1.0) -> int:
 
 PRECISIONS = ("auto", "bf16", "fp32")
 
-#: How many times as fast as fp32 bf16 has to be to be taken: its numbers have three digits, which
-#: has to be worth something, and the noise of a measurement must not decide.
+#: How many times as fast as fp32 bf16 must be to be chosen: its numbers have three digits, which
+#: needs a gain in return, and noise of the measurement must not decide.
 _WORTH = 1.1
 
 
 @functools.cache
 def cpu_has_bf16() -> bool:
-    """Tell whether this CPU has bf16 matrix instructions (AVX-512 BF16 or AMX on x86, BF16 on
+    """Return whether this CPU has bf16 matrix instructions (AVX-512 BF16 or AMX on x86, BF16 on
     Arm)."""
     return not _cpu_words().isdisjoint({"avx512_bf16", "amx_bf16", "bf16"})
 
 
 @functools.cache
 def cpu_has_int8() -> bool:
-    """Tell whether this CPU has instructions for sums of products of 8-bit integers (x86: AVX-512
+    """Return whether this CPU has instructions for sums of products of 8-bit integers (x86: AVX-512
     VNNI, AVX VNNI or AMX), which oneDNN uses."""
     return not _cpu_words().isdisjoint({"avx512_vnni", "avx_vnni", "amx_int8"})
 
 
 def _cpu_words() -> set[str]:
-    """Return all words of what Linux says of the processors, the names of their instructions among
-    them; elsewhere none."""
+    """Return all words of Linux's description of the processors, including the names of their
+    instructions; none on other systems."""
     with contextlib.suppress(OSError):
         return set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
     return set()
 
 
 def resolve_device(name: str | None) -> torch.device:
-    """Return a device as PyTorch calls it; None: the GPU if there is one, else the CPU.
+    """Return a device by PyTorch's name; None: the GPU if there is one, else the CPU.
 
     Raises:
-        BertineError: no such device, or none on this machine.
+        BertineError: there is no such device, or not on this machine.
     """
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -166,24 +168,24 @@ def resolve_device(name: str | None) -> torch.device:
 
 
 class Rates(NamedTuple):
-    """How fast this machine does the matrix products of a model, in operations a second; in bf16
-    with what it takes to bring the weights to it."""
+    """Rates of a model's matrix products on this machine, in operations a second; bf16's includes
+    the conversion of the weights."""
 
     fp32: float
     bf16: float
 
     @property
     def precision(self) -> Precision:
-        """What to compute in."""
+        """The precision to compute in."""
         return "bf16" if self.bf16 >= _WORTH * self.fp32 else "fp32"
 
     @property
     def speedup(self) -> float:
-        """How many times as fast as fp32 bf16 is, with two decimals."""
+        """How many times as fast as fp32 bf16 is, rounded to two decimals."""
         return round(self.bf16 / self.fp32, 2)
 
     def line(self) -> str:
-        """Return the choice and its reason, such as "fp32: 1.9 times as fast as bf16 here"."""
+        """Format the choice and its reason, such as "fp32: 1.9 times as fast as bf16 here"."""
         if self.precision == "bf16":
             return f"bf16: {self.speedup:.1f} times as fast as fp32 here"
         if self.bf16 > self.fp32:
@@ -192,16 +194,16 @@ class Rates(NamedTuple):
 
 
 def rates_for(name: str, model: nn.Module, *, tokens: int = TOKENS, words: int = 0) -> Rates | None:
-    """Measure the rates that ``"auto"`` is decided by, unless that is done already.
+    """Measure the rates that decide ``"auto"``, unless that is done already.
 
     Args:
         name: ``"auto"``, or a precision, for which nothing is measured.
-        model: whose products are timed, for some hundredths of a second.
+        model: its products are timed, for some hundredths of a second.
         tokens, words: of a micro-batch, see :func:`bertine.models.products.products_of`.
 
     Returns:
-        None where there is nothing to measure: off the CPU; on one without bf16 instructions,
-        where bf16 is made of fp32 and cannot be faster; of a model whose products are too small.
+        None if there is nothing to measure: not on a CPU; on one without bf16 instructions, where
+        bf16 is emulated in fp32 and cannot be faster; for a model whose products are too small.
     """
     if name != "auto" or next(model.parameters()).device.type != "cpu" or not cpu_has_bf16():
         return None
@@ -211,7 +213,7 @@ def rates_for(name: str, model: nn.Module, *, tokens: int = TOKENS, words: int =
 
 @functools.cache
 def measured_rates(products: tuple[Product, ...], threads: int) -> Rates:
-    """Measure the rates of `products`, once a process; `threads` are those of PyTorch now."""
+    """Measure the rates of `products` once per process; `threads` is PyTorch's current number."""
     kinds = (torch.float32, torch.bfloat16)
     seconds = best_of([functools.partial(seconds_of, products, kind) for kind in kinds])
     operations = sum(product.operations for product in products)
@@ -221,13 +223,13 @@ def measured_rates(products: tuple[Product, ...], threads: int) -> Rates:
 def precision_name(
     name: str, device: torch.device | str = "cpu", rates: Rates | None = None
 ) -> Precision:
-    """Return what ``"auto"`` is on `device`: ``"bf16"`` or ``"fp32"``; these as they are.
+    """Resolve ``"auto"`` on `device` to ``"bf16"`` or ``"fp32"``; return these unchanged.
 
     Args:
         rates: of the model, by :func:`rates_for`; on a CPU ``"auto"`` is fp32 without them.
 
     Raises:
-        BertineError: `name` is none of them.
+        BertineError: `name` is not a known precision.
     """
     if name not in PRECISIONS:
         raise BertineError(f"precision {name!r} is not known; choose {', '.join(PRECISIONS)}")
@@ -249,16 +251,16 @@ def resolve_precision(
 def trained_precision(
     training: Mapping[str, Any], model: nn.Module, device: torch.device | str = "cpu"
 ) -> Precision:
-    """Return the precision that a model was trained in, for scoring it on `device`; where that was
-    measured to decide, say so.
+    """Return the precision that a model was trained in, for scoring it on `device`; log it if a
+    measurement decided.
 
     Args:
-        training: the facts in the model's ``bertine.json``; ``precision`` among them, unless
-            another program wrote the directory.
-        model: that was trained.
+        training: the facts in the model's ``bertine.json``, with ``precision`` unless another
+            program wrote the directory.
+        model: the trained model.
 
     Returns:
-        ``"bf16"`` or ``"fp32"``; fp32 where no precision is recorded, or where bf16 is not clearly
+        ``"bf16"`` or ``"fp32"``; fp32 if no precision is recorded, or if bf16 is not clearly
         faster on this machine.
     """
     if training.get("precision") != "bf16":
@@ -275,16 +277,16 @@ def autocast(dtype: torch.dtype, device: torch.device | str = "cpu") -> torch.au
 
 
 def autocast_dtype(device: str) -> torch.dtype | None:
-    """Return the type that autocast computes products in on `device` just now; None: it is off, or
-    the device (``"meta"``) has none."""
+    """Return the type that autocast currently computes products in on `device`; None: it is off,
+    or the device (``"meta"``) has none."""
     if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
         return None
     return torch.get_autocast_dtype(device)
 
 
 def finite(outputs: Tensor) -> Tensor:
-    """Return what a model has computed for texts, all of it numbers: with NaN every comparison is
-    false, so the answer would be some label with the probability NaN.
+    """Return a model's outputs after checking that all are finite: with NaN every comparison is
+    false, so the answer would be an arbitrary label with the probability NaN.
 
     Raises:
         BertineError: some of it is NaN or infinite.
@@ -297,7 +299,7 @@ def finite(outputs: Tensor) -> Tensor:
     return outputs
 
 
-# What PyTorch draws as a function of a seed and a place, whatever it has drawn before.
+# Seeds: PyTorch's draws as a function of a seed and a place, independent of earlier draws.
 
 
 def torch_seed(seed: int, *where: int | str) -> int:
@@ -308,8 +310,8 @@ def torch_seed(seed: int, *where: int | str) -> int:
 
 @contextlib.contextmanager
 def seeded(seed: int, *where: int | str) -> Iterator[None]:
-    """Let PyTorch's generator on the CPU draw as at the position `where` under `seed`; afterwards
-    it goes on as if nothing had been drawn."""
+    """Make PyTorch's CPU generator draw as at the position `where` under `seed` within the context;
+    afterwards it continues as if nothing had been drawn."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, *where))
         yield

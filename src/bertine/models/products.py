@@ -1,8 +1,8 @@
-"""The matrix products that a model does with its weights, and how long they take on this machine.
+"""Time the matrix products of a model's weights on this machine.
 
-What the flags of a processor say is no measure: some that have bf16 instructions multiply fp32
-faster, and with a narrow product or busy neighbours one thread may be faster than two. So the
-choices of :mod:`bertine.models.precision` and :mod:`bertine.models.precision` are made by timing.
+The processor's flags are no measure: some that have bf16 instructions multiply fp32 faster, and
+with a narrow product or busy neighbours one thread may be faster than two. So
+:mod:`bertine.models.precision` chooses the precision and the number of threads by timing.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-#: Tokens of a micro-batch, where the caller does not know.
+#: Tokens of a micro-batch, if the caller does not know.
 TOKENS = 2048
-#: Of each product so many rows are computed that it has about so many operations, within bounds,
-#: and at most so many columns: more take longer, but have about the same rate.
+#: Of each product, as many rows are computed as make about this many operations, within bounds, and
+#: at most this many columns: more take longer, at about the same rate.
 _OPERATIONS, _FEWEST, _ROWS, _COLUMNS = 1e8, 128, 1024, 8192
-#: Share of all operations that the measured products have, at least; the others are small ones.
+#: The least share of all operations that the timed products cover; the others are small.
 _SHARE = 0.9
-#: Operations of the largest product, at least: below it is not the arithmetic that takes the time.
+#: The fewest operations of the largest product: below that, arithmetic does not dominate the time.
 _LEAST = 1e7
-#: How often everything is timed, and seconds after which nothing is timed again. The first time is
+#: The rounds of timing, and the seconds after which no further round starts. The first round is
 #: for oneDNN, which compiles each product.
 _TURNS, _ENOUGH = 4, 0.3
 
@@ -34,9 +34,9 @@ class Product(NamedTuple):
     """A product of activations [rows, inputs] with weights [outputs, inputs].
 
     Attributes:
-        times: how often a product of this size is done in a forward pass; of one that is measured
-            with fewer rows or columns than it has, a larger number.
-        casts: how often weights of this size are brought to the type of the product.
+        times: how often a product of this size occurs in a forward pass; larger for one that is
+            timed with fewer rows or columns than it has.
+        casts: how often weights of this size are converted to the type of the product.
     """
 
     rows: int
@@ -47,21 +47,20 @@ class Product(NamedTuple):
 
     @property
     def operations(self) -> float:
-        """Multiplications and additions of all of them."""
+        """Multiplications and additions of all occurrences."""
         return 2.0 * self.rows * self.inputs * self.outputs * self.times
 
 
 def products_of(model: nn.Module, tokens: int = TOKENS, words: int = 0) -> tuple[Product, ...]:
-    """List the products of a forward pass that have nearly all of its operations, the heaviest
-    first.
+    """List the products that make up nearly all operations of a forward pass, the heaviest first.
 
     Args:
-        model: whose matrices each token is multiplied with, but for tables that are looked up.
+        model: its matrices that multiply every token count, but no tables for look-ups.
         tokens: of a micro-batch.
-        words: of them, tokens whose word is scored against the whole table of words.
+        words: how many of them have their word scored against the whole vocabulary.
 
     Returns:
-        None at all for a model so small that its products are not what takes the time.
+        Nothing for a model so small that its products do not dominate the time.
     """
     tables = {id(part.weight): part for part in model.modules() if isinstance(part, nn.Embedding)}
     sizes = Counter(
@@ -94,7 +93,7 @@ def products_of(model: nn.Module, tokens: int = TOKENS, words: int = 0) -> tuple
 @torch.no_grad()
 def seconds_of(products: Sequence[Product], dtype: torch.dtype) -> float:
     """Time each of `products` once, on the CPU with fp32 weights and activations of `dtype`, as
-    autocast computes them; return the seconds of all that they stand for."""
+    autocast computes them; return the seconds for all their occurrences."""
     total = 0.0
     for product in products:
         weights = torch.full((product.outputs, product.inputs), 0.01)
@@ -109,11 +108,11 @@ def seconds_of(products: Sequence[Product], dtype: torch.dtype) -> float:
 
 
 def best_of(measures: Sequence[Callable[[], float]]) -> list[float]:
-    """Return the best of some measurements of each kind. The kinds take turns, so that whatever
-    else the machine does meets all of them.
+    """Return the best of some measurements of each kind. The kinds alternate, so that other load on
+    the machine affects all of them.
 
     Args:
-        measures: each returns the seconds of something.
+        measures: each returns the seconds that it took.
     """
     best = [float("inf")] * len(measures)
     began = time.perf_counter()

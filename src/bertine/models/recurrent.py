@@ -1,10 +1,10 @@
-"""A bidirectional LSTM on a CPU, its training faster than PyTorch's (``benchmarks/lstm.py``).
+"""Run LSTMs with fast training on a CPU: a bidirectional one, and ELMo's with projection.
 
-PyTorch's backward pass adds up the gradient of the recurrent weights step after step, each time
-over all of them. Here a step computes what the next one needs, and nothing else: one product of
-weights that are laid out once a batch, and some operations on whole rows; the gradients of weights
-are one product over all steps. The weights are those of an ``nn.LSTM``, and what comes out is what
-it gives.
+PyTorch's backward pass accumulates the gradient of the recurrent weights step after step, each time
+over the whole matrix. Here a step computes only what the next one needs: one product of weights
+that are packed once a batch, and some operations on whole rows; the gradients of weights are one
+product over all steps (``benchmarks/lstm.py``). Weights and outputs of the first are those of an
+``nn.LSTM``.
 
 Shape legend: N words of all sentences, ordered by place as in a ``PackedSequence``; I inputs of a
 word, S units of a direction.
@@ -30,17 +30,17 @@ def run_lstm(lstm: nn.LSTM, packed: PackedSequence) -> PackedSequence:
     """Compute ``lstm(packed)[0]``; in bf16 under autocast.
 
     Args:
-        lstm: bidirectional, with biases and without a projection; on a GPU it runs itself.
+        lstm: bidirectional, with biases and without a projection; on a GPU PyTorch runs it.
         packed: its data [N, I].
 
     Returns:
-        Its data fp32 [N, 2 S]: of both directions of the last layer.
+        Its data fp32 [N, 2 S]: both directions of the last layer.
     """
     if packed.data.device.type != "cpu":
         output: PackedSequence = lstm(packed)[0]
         return output
     x, sizes = packed.data, packed.batch_sizes
-    # In fp32 between the products, which round what they read.
+    # In fp32 between the products, which round their inputs.
     dtype = autocast_dtype("cpu") or x.dtype
     back = _from_behind(sizes)
     with torch.autocast("cpu", enabled=False):
@@ -55,8 +55,8 @@ def run_lstm(lstm: nn.LSTM, packed: PackedSequence) -> PackedSequence:
 
 
 def _from_behind(sizes: Tensor) -> Tensor:
-    """Return int64 [N], of each word the row of that which is as far from its sentence's end as it
-    is from the begin. sizes int64 [steps], words of each step."""
+    """Return int64 [N], for each word the row of the word that is as far from the sentence's end as
+    it is from the start. sizes int64 [steps], words of each step."""
     starts = F.pad(sizes.cumsum(0), (1, 0))
     rows = torch.arange(int(starts[-1]))
     step = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
@@ -66,7 +66,7 @@ def _from_behind(sizes: Tensor) -> Tensor:
 
 
 def _direction(lstm: nn.LSTM, name: str, x: Tensor, sizes: Tensor) -> Tensor:
-    """x [N, I], in the order of reading. Returns fp32 [N, S]."""
+    """Map x [N, I], in the order of reading, to fp32 [N, S]."""
     weights = (getattr(lstm, f"{part}_{name}") for part in ("weight_ih", "weight_hh"))
     of_input, of_state = (weight.to(x.dtype) for weight in weights)
     bias = getattr(lstm, f"bias_ih_{name}") + getattr(lstm, f"bias_hh_{name}")
@@ -74,13 +74,12 @@ def _direction(lstm: nn.LSTM, name: str, x: Tensor, sizes: Tensor) -> Tensor:
 
 
 def recur(gates: Tensor, weight: Tensor, sizes: list[int]) -> Tensor:
-    """Compute the states of an LSTM from step to step.
+    """Compute the states of an LSTM step by step.
 
     Args:
-        gates: [N, 4 S], W x + b of the input, forget, cell and output gate, in the type to compute
-            in.
-        weight: [4 S, S], of the states, in that type.
-        sizes: words of each step, never more than of the one before.
+        gates: [N, 4 S], W x + b of the input, forget, cell and output gate, in the compute type.
+        weight: [4 S, S], for the states, in that type.
+        sizes: words of each step, in falling order.
 
     Returns:
         fp32 [N, S].
@@ -90,7 +89,7 @@ def recur(gates: Tensor, weight: Tensor, sizes: list[int]) -> Tensor:
 
 
 class _Recurrence(torch.autograd.Function):
-    """What :func:`recur` does, and its gradient."""
+    """The computation of :func:`recur`, and its gradient."""
 
     @staticmethod
     def forward(ctx: Any, gates: Tensor, weight: Tensor, sizes: list[int]) -> Tensor:
@@ -103,7 +102,7 @@ class _Recurrence(torch.autograd.Function):
         before = slice(0, 0)
         for here in steps_of(sizes):
             size = here.stop - here.start
-            # What ended at the step before is not continued.
+            # Sequences that ended at the step before do not continue.
             last = slice(before.start, before.start + size)
             act = acts[here]
             if before.stop:
@@ -135,7 +134,7 @@ class _Recurrence(torch.autograd.Function):
         product = product_with(weight.t().contiguous(), sizes[0])
         previous = previous_rows(sizes).to(weight.device)
         first = sizes[0]
-        # What an error of the cell, or of the state, is worth in each gate: of all steps at once.
+        # The derivative of the cell, or of the state, by each gate, for all steps at once.
         enter, keep, new, show = acts.chunk(4, 1)
         shown = cells.tanh()
         worth = torch.empty(rows, 4, units, device=weight.device)
@@ -167,7 +166,7 @@ def steps_of(sizes: Sequence[int]) -> list[slice]:
 
 
 def previous_rows(sizes: Sequence[int]) -> Tensor:
-    """Return int64, of each word from the second step on the row of the word before it."""
+    """Return int64, for each word from the second step on the row of the previous word."""
     starts = list(accumulate(sizes, initial=0))
     parts = [
         torch.arange(start, start + size) for start, size in zip(starts, sizes[1:], strict=False)
@@ -176,13 +175,13 @@ def previous_rows(sizes: Sequence[int]) -> Tensor:
 
 
 def of_word_before(x: Tensor, previous: Tensor, first: int) -> Tensor:
-    """x [N, S] → [N, S], of each word that of the word before it; 0 for the first."""
+    """Map x [N, S] to [N, S]: for each word the row of the previous word; 0 for the first."""
     return F.pad(x.index_select(0, previous), (0, 0, first, 0))
 
 
 def product_with(weight: Tensor, rows: int) -> Callable[[Tensor, Tensor | None], Tensor]:
-    """Return a function of x and other that computes x W' (+ other), with W laid out for about so
-    many rows."""
+    """Return a function of x and other that computes x W' (+ other), with W packed for about `rows`
+    rows."""
     weight = weight.detach()
     if weight.device.type != "cpu" or not has_packed(weight.dtype):
         return lambda x, other: F.linear(x, weight) if other is None else other + x @ weight.t()
@@ -197,18 +196,18 @@ def product_with(weight: Tensor, rows: int) -> Callable[[Tensor, Tensor | None],
     return product
 
 
-# An LSTM with a projection whose cells and states are bounded, as ELMo has it, and whose state
-# goes on from batch to batch. Its training on a CPU is of one operation, as that of
-# :mod:`bertine.models.recurrent`; PyTorch's LSTM has no bounds.
+# Projected LSTM: ELMo's LSTM, with a projection, clipped cells and states, and a state that
+# continues from batch to batch. As above, its training on a CPU is one operation; PyTorch's LSTM
+# has no clipping.
 #
 # Shape legend: N words of all sequences, ordered by place as in a ``PackedSequence``; B
 # sequences, I inputs of a word, S cells, P width of a state.
 
 
 class ProjectedLstm(nn.Module):
-    """One layer and direction of an LSTM with projection (Sak et al. 2014), with bounds as
-    TensorFlow's ``LSTMCell`` has them: cells are cut before they are shown, states after they are
-    projected.
+    """One layer and direction of an LSTM with projection (Sak et al. 2014) and TensorFlow's
+    clipping (``LSTMCell``): cells are clipped before the output gate, states after the
+    projection.
 
     Args:
         input_size: I.
@@ -242,10 +241,10 @@ class ProjectedLstm(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw new weights, as TensorFlow does where nothing is said (uniform, Glorot and Bengio
-        2010); the forget gate begins open."""
+        """Draw new weights by TensorFlow's defaults (uniform, Glorot and Bengio 2010); the forget
+        gate begins open."""
         cells = self.weight_hr.shape[1]
-        # There the two matrices of the gates are one.
+        # In TensorFlow the two matrices of the gates are one.
         bound = (6 / (self.weight_ih.shape[1] + self.weight_hh.shape[1] + 4 * cells)) ** 0.5
         nn.init.uniform_(self.weight_ih, -bound, bound)
         nn.init.uniform_(self.weight_hh, -bound, bound)
@@ -261,12 +260,12 @@ class ProjectedLstm(nn.Module):
         Args:
             x: [N, I], in the order of reading: the first words of all sequences, then the second
                 ones, …, longer sequences first.
-            sizes: sequences of each step, never more than of the one before.
-            state: what the sequences begin with, fp32 [B, P] and [B, S] (states, cells); no
-                gradient goes into it.
+            sizes: sequences of each step, in falling order.
+            state: the initial state of the sequences, fp32 [B, P] and [B, S] (states, cells); it
+                gets no gradient.
 
         Returns:
-            States fp32 [N, P], and what each sequence ends with, as `state`.
+            States fp32 [N, P], and the final state of each sequence, in the form of `state`.
         """
         dtype = autocast_dtype(x.device.type) or x.dtype
         with torch.autocast(x.device.type, enabled=False):
@@ -283,14 +282,14 @@ class ProjectedLstm(nn.Module):
 
 
 class _ProjectedRecurrence(torch.autograd.Function):
-    """What such an LSTM does from step to step.
+    """The steps of a projected LSTM, and their gradient.
 
-    gates: [N, 4 S], in the type to compute in.
+    gates: [N, 4 S], in the compute type.
     of_state, projection: [4 S, P] and [P, S], in that type.
     state, cell: fp32 [B, P] and [B, S].
     sizes: sequences of each step.
     clips: of cells and of states.
-    Returns fp32 [N, P], [B, P], [B, S]: states, and the last ones with their cells.
+    Returns fp32 [N, P], [B, P], [B, S]: states, the final states and the final cells.
     """
 
     @staticmethod
@@ -313,7 +312,7 @@ class _ProjectedRecurrence(torch.autograd.Function):
         last, last_cell = state.clone(), cell.clone()
         for here in steps_of(sizes):
             size = here.stop - here.start
-            # In place: what has ended keeps the state it ended with.
+            # In place: sequences that have ended keep their final state.
             hidden, memory = last[:size], last_cell[:size]
             act = acts[here]
             act += to_gates(hidden.to(dtype), None)
@@ -347,8 +346,8 @@ class _ProjectedRecurrence(torch.autograd.Function):
         state_grad = grad.new_zeros(first, states.shape[1], dtype=torch.float32)
         cell_grad = grad.new_zeros(first, cells.shape[1], dtype=torch.float32)
         steps = steps_of(sizes)
-        # A step at a time, whose numbers stay in the cache, and by PyTorch's own derivatives, which
-        # are one pass each.
+        # One step at a time, whose numbers stay in the cache, with PyTorch's own derivatives, which
+        # take one pass each.
         by_sigmoid, by_tanh = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
         for number in range(len(steps) - 1, -1, -1):
             here = steps[number]

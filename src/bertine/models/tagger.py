@@ -1,6 +1,7 @@
-"""A BiLSTM over the states of a frozen model: the tagger of BERT's paper, section 5.3, which can
-also read them again at its output, as ELMo's has it (Peters et al. 2018), and a classifier of
-texts.
+"""Put a BiLSTM on the states of a frozen model, to tag words or to classify texts.
+
+The tagger is that of BERT's paper, section 5.3; it can also read the states again at its output,
+like ELMo's, and score with a CRF (Peters et al. 2018).
 
 Shape legend: B sentences, W words of the longest, S states of a word (layers that are read), H
 hidden size of the model, U units of both directions, K tags or outputs.
@@ -16,25 +17,25 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from bertine.models.recurrent import run_lstm
 
-# A linear-chain conditional random field over the tags of a sentence (Lafferty et al. 2001; over
-# a BiLSTM Huang et al. 2015, as ELMo's tagger of entities has it): a score for each tag of each
-# word, one for each tag after another, one for each tag at either end.
+# CRF: a linear-chain conditional random field over the tags of a sentence (Lafferty et al. 2001;
+# over a BiLSTM Huang et al. 2015, as in ELMo's tagger of entities): a score for each tag of each
+# word, one for each pair of adjacent tags, one for each tag at either end.
 #
 # Shape legend: B sentences, W words of the longest, K tags.
 
 
 class LinearChainCrf(nn.Module):
-    """The scores of tags after each other.
+    """The scores of adjacent tags.
 
-    Training knows no rules of tags; the answer keeps them (as published: Peters et al. 2018,
+    Training uses no rules of tags, but the answer obeys them (as published: Peters et al. 2018,
     appendix, "ensuring that the output tag sequence is valid").
 
     Args:
-        allowed: bool [K, K], which tag may follow which in an answer (row: the tag before).
-        first: bool [K], which may come first.
+        allowed: bool [K, K], which tag may follow which in an answer (row: the first of the two).
+        first: bool [K], which tag may come first.
 
     Attributes:
-        transitions: [K, K], of the tag before (row) and after.
+        transitions: [K, K], from the first tag (row) to the second.
         begins, ends: [K].
     """
 
@@ -51,7 +52,7 @@ class LinearChainCrf(nn.Module):
         self.register_buffer("first", first, persistent=False)
 
     def log_partition(self, scores: Tensor, lengths: Tensor) -> Tensor:
-        """Compute the logarithm of the sum over all sequences of tags.
+        """Compute the logarithm of the sum of exp(score) over all sequences of tags.
 
         Args:
             scores: fp32 [B, W, K].
@@ -67,7 +68,7 @@ class LinearChainCrf(nn.Module):
         return torch.logsumexp(state + self.ends, 1)
 
     def score(self, scores: Tensor, tags: Tensor, lengths: Tensor) -> Tensor:
-        """Compute the score of one sequence of tags of each sentence.
+        """Compute the score of one tag sequence of each sentence.
 
         Args:
             scores: fp32 [B, W, K].
@@ -90,14 +91,14 @@ class LinearChainCrf(nn.Module):
         )
 
     def losses(self, scores: Tensor, tags: Tensor, lengths: Tensor) -> Tensor:
-        """Compute the negative logarithm of the probability of the tags of each sentence, fp32 [B];
-        arguments as of :meth:`score`."""
+        """Compute the negative log-probability of each sentence's tags, fp32 [B]; the arguments are
+        those of :meth:`score`."""
         return self.log_partition(scores, lengths) - self.score(scores, tags, lengths)
 
     @torch.no_grad()
     def best(self, scores: Tensor, lengths: Tensor) -> list[list[int]]:
-        """Find the most probable allowed tags of each sentence (Viterbi); of equals those with the
-        lower number.
+        """Find the most probable allowed tags of each sentence (Viterbi); ties go to the lower
+        number.
 
         Args:
             scores: fp32 [B, W, K].
@@ -122,8 +123,8 @@ class LinearChainCrf(nn.Module):
 
 
 class LayerMix(nn.Module):
-    """S states of a word → one: their sum, weighted by a learned softmax and a learned factor
-    (Peters et al. 2018, equation 1; the paper says "weighted sum" and no more)."""
+    """The S states of a word → one: their sum, weighted by a learned softmax and a learned factor
+    (Peters et al. 2018, equation 1; BERT's paper only says "weighted sum")."""
 
     def __init__(self, num_states: int) -> None:
         super().__init__()
@@ -131,8 +132,8 @@ class LayerMix(nn.Module):
         self.factor = nn.Parameter(torch.ones(()))
 
     def forward(self, states: Tensor) -> Tensor:
-        """states fp32 [B, W, S, H]. Returns fp32 [B, W, H]."""
-        # bf16 could not tell weights apart that differ by less than a hundredth.
+        """Map states fp32 [B, W, S, H] to fp32 [B, W, H]."""
+        # In bf16, weights that differ by less than a hundredth would be equal.
         with torch.autocast(states.device.type, enabled=False):
             return self.factor * torch.einsum("bwsh,s->bwh", states, self.weights.softmax(0))
 
@@ -143,19 +144,19 @@ class LayerMix(nn.Module):
 
 
 class BiLstmStates(nn.Module):
-    """The states of a bidirectional LSTM of some layers over words.
+    """The states of a bidirectional LSTM with one or more layers over words.
 
     Args:
         hidden_size: H.
         num_states: S.
-        concatenate: join the S states of a word; else their weighted sum.
-        lstm_size: units of each direction; the paper of BERT says 768.
-        lstm_layers: that paper says 2.
-        dropout: on what goes into each layer and comes out of the last.
-        mix_output: join another weighted sum of the S states to what comes out (ELMo's section
-            5.2).
-        mix_input: read their weighted sum; else the first of the S states alone, which are the
-            words by themselves where all layers are read.
+        concatenate: concatenate the S states of a word; else use their weighted sum.
+        lstm_size: units of each direction; BERT's paper says 768.
+        lstm_layers: BERT's paper says 2.
+        dropout: on the input of each layer and on the output of the last.
+        mix_output: concatenate another weighted sum of the S states to the output (section 5.2 of
+            ELMo's paper).
+        mix_input: read the weighted sum of the states; else only the first of the S states, which
+            are the word embeddings where all layers are read.
 
     Attributes:
         size: U + H with `mix_output`, else U.
@@ -214,12 +215,12 @@ class BiLstmStates(nn.Module):
 
     def penalty(self) -> Tensor | None:
         """Compute the sum of the squared weights of the layers, at the input and at the output;
-        None where nothing is summed."""
+        None if no layers are mixed."""
         mixes = [mix for mix in (self.mix, self.output_mix) if mix is not None]
         return torch.stack([mix.penalty() for mix in mixes]).sum() if mixes else None
 
     def layer_weights(self) -> dict[str, list[float]]:
-        """Return the weights of the layers that were learned: softmax, then the factor, by where
+        """Return the learned weights of the layers: softmax, then the factor, by the place where
         they are summed."""
         mixes = {"input": self.mix, "output": self.output_mix}
         return {
@@ -236,8 +237,8 @@ class BiLstmTagger(BiLstmStates):
         hidden_size: H.
         num_states: S.
         num_labels: K.
-        crf: None; or the chain that the logits are scores of, whose most probable tags are then
-            the answer.
+        crf: a chain whose most probable tags are the answer, with the logits as its scores; None:
+            each tag alone.
         options: those of :class:`BiLstmStates`.
     """
 
@@ -270,8 +271,8 @@ class BiLstmTagger(BiLstmStates):
 
 class BiLstmClassifier(BiLstmStates):
     """A BiLSTM over the words of a text, the maximum of each unit over the words, and a linear
-    layer; of pairs u, v, |u - v| and u · v of both texts' vectors (Conneau et al. 2017, as in the
-    baselines of GLUE, Wang et al. 2018).
+    layer; for pairs u, v it reads also |u - v| and u · v of both texts' vectors (Conneau et al.
+    2017, as in the baselines of GLUE, Wang et al. 2018).
 
     Args:
         hidden_size: H.
@@ -298,7 +299,7 @@ class BiLstmClassifier(BiLstmStates):
         """Score every example.
 
         Args:
-            states: fp32 [B, W, S, H], the texts of an example side by side.
+            states: fp32 [B, W, S, H], the texts of an example in adjacent rows.
             lengths: int64 [B] on the CPU, words of each text, each at least 1.
 
         Returns:

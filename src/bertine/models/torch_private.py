@@ -1,11 +1,11 @@
-"""All of PyTorch that is not promised to stay, with what is done where it is not there.
+"""Call the parts of PyTorch that may change, with fallbacks for versions that lack them.
 
-Seen in PyTorch 2.13.0. Each function says which operator it calls, and either falls back on public
-ones or has a probe (``has_...``) that its callers ask before.
+Written for PyTorch 2.13.0. Each function names the operator that it calls, and either falls back on
+public ones or has a probe (``has_...``) that its callers ask first.
 
-oneDNN's products over packed weights are those that PyTorch has for its compiler. While something
-is recorded (:mod:`bertine.fast.layers`), they are called from functions of TorchScript:
-the recorder itself knows nothing of some types of their arguments.
+oneDNN's products over packed weights exist in PyTorch for its compiler. While a call is recorded
+(:mod:`bertine.fast.layers`), they are called from TorchScript functions, because the recorder does
+not know some types of their arguments.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-#: TorchScript's numbers of types.
+#: TorchScript's numbers of the types.
 _NUMBERS = {torch.uint8: 0, torch.float32: 6, torch.bfloat16: 15}
 
 
 @functools.cache
 def has_packed(dtype: torch.dtype) -> bool:
-    """Tell whether :func:`pack`, :func:`linear` and :func:`linear_add` are there for `dtype`. They
-    are not in builds of PyTorch without oneDNN (macOS), and in bf16 not on every CPU (x86: AVX-512
-    or AVX-NE-CONVERT); ``torch.nn.functional.linear`` is taken there."""
+    """Return whether :func:`pack`, :func:`linear` and :func:`linear_add` exist for `dtype`. They
+    do not in builds of PyTorch without oneDNN (macOS), nor in bf16 on every CPU (x86: AVX-512 or
+    AVX-NE-CONVERT is needed); callers then use ``torch.nn.functional.linear``."""
     if not torch.backends.mkldnn.is_available():
         return False
     try:
@@ -40,7 +40,7 @@ def has_packed(dtype: torch.dtype) -> bool:
 
 
 def pack(weight: Tensor, rows: int) -> Tensor:
-    """Lay out `weight` [F, K], contiguous, for products of about so many rows
+    """Lay out `weight` [F, K], contiguous, for products of about `rows` rows
     (``mkldnn._reorder_linear_weight``)."""
     packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
     return packed
@@ -64,16 +64,16 @@ def linear_add(x: Tensor, other: Tensor, weight: Tensor, bias: Tensor) -> Tensor
 
 
 def has_byte_products() -> bool:
-    """Tell whether :func:`pack_bytes`, :func:`byte_linear` and :func:`byte_linear_add` are there
-    and exact; bf16 or fp32 is taken where they are not."""
+    """Return whether :func:`pack_bytes`, :func:`byte_linear` and :func:`byte_linear_add` exist and
+    are exact; callers use bf16 or fp32 otherwise."""
     names = ("qlinear_prepack", "qlinear_pointwise")
     return all(hasattr(torch.ops.onednn, name) for name in names) and _bytes_are_exact()
 
 
 @functools.cache
 def _bytes_are_exact() -> bool:
-    """Multiply the largest bytes: without VNNI, or where ``ONEDNN_MAX_CPU_ISA`` leaves it out,
-    oneDNN adds two products in 16 bits, and cuts what is too large for them."""
+    """Return whether the largest bytes multiply exactly. Without VNNI, or where
+    ``ONEDNN_MAX_CPU_ISA`` excludes it, oneDNN adds two products in 16 bits and saturates."""
     x = torch.full((4, 64), 255, dtype=torch.uint8)
     packed = pack_bytes(torch.full((16, 64), 127, dtype=torch.int8))
     weight = packed, torch.ones(16), torch.zeros(16, dtype=torch.int64)
@@ -99,7 +99,7 @@ def byte_linear(
     """Return the activation of x W' + b (``onednn.qlinear_pointwise``).
 
     Args:
-        x: uint8; stands for the numbers that are its bytes less `zero`.
+        x: uint8; the numbers are its bytes minus `zero`.
         weight: packed bytes, fp32 scales, int64 zero points, of each output.
         bias: fp32.
         to: scale, zero point and type of the result.
@@ -129,11 +129,11 @@ def byte_linear_add(
 @functools.cache
 def _scripted(function: Callable[..., Tensor]) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that torch.jit is no longer developed
+        warnings.simplefilter("ignore")  # the notice that torch.jit is no longer developed
         return torch.jit.script(function)
 
 
-# In TorchScript's language, which has no packing and unpacking of arguments.
+# TorchScript functions: the language has no unpacking of arguments.
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor, act: str, algorithm: str) -> Tensor:
@@ -188,16 +188,15 @@ def _byte_linear_add(
 
 
 def softmax_backward(grad: Tensor, probs: Tensor) -> Tensor:
-    """Return the gradient of what softmax over the last dimension made `probs` of
-    (``torch._softmax_backward_data``); all of one type."""
+    """Return the gradient of the softmax's input, for a softmax over the last dimension that gave
+    `probs` (``torch._softmax_backward_data``); all of one type."""
     if not hasattr(torch, "_softmax_backward_data"):
         return probs * (grad - (grad * probs).sum(-1, keepdim=True))
     return torch._softmax_backward_data(grad, probs, -1, probs.dtype)
 
 
 def gelu_backward(grad: Tensor, x: Tensor) -> Tensor:
-    """Return the gradient of x, of whose GELU `grad` is the gradient
-    (``aten.gelu_backward``)."""
+    """Return the gradient of x from `grad`, the gradient of its GELU (``aten.gelu_backward``)."""
     if not hasattr(torch.ops.aten, "gelu_backward"):
         with torch.enable_grad():
             x = x.detach().requires_grad_()
@@ -214,8 +213,7 @@ def norms(tensors: list[Tensor]) -> list[Tensor]:
 
 
 def has_flash_forward() -> bool:
-    """Tell whether :func:`flash_attention` is there; attention is over padded batches where it is
-    not."""
+    """Return whether :func:`flash_attention` exists; callers attend in padded batches otherwise."""
     return hasattr(torch.ops.aten, "_flash_attention_forward")
 
 
@@ -228,7 +226,7 @@ def flash_attention(
     p: float,
     window: int | None = None,
 ) -> Tensor:
-    """Return the flash attention of sequences that lie one after another, with dropout; see
+    """Return the flash attention of concatenated sequences, with dropout; see
     :func:`bertine.models.layers.varlen_attention` (``aten._flash_attention_forward``)."""
     sides = {} if window is None else {"window_size_left": window, "window_size_right": window}
     out: Tensor = torch.ops.aten._flash_attention_forward(
@@ -238,17 +236,17 @@ def flash_attention(
 
 
 def allow_recompilations(ways: int) -> None:
-    """Let a function be compiled for so many ways to call it, at least
-    (``torch._dynamo.config.recompile_limit``); left as it is where it has another name."""
+    """Allow a function to be compiled for at least `ways` different kinds of calls
+    (``torch._dynamo.config.recompile_limit``); do nothing if PyTorch has no such setting."""
     config = torch._dynamo.config
     if hasattr(config, "recompile_limit"):
         config.recompile_limit = max(config.recompile_limit, ways)
 
 
 def keep_eager() -> None:
-    """Have PyTorch's optimizers, which are never compiled here, not import its compiler: that takes
-    three seconds (``torch._compile._disable_dynamo``); where that is made otherwise, it is
-    imported as before."""
+    """Keep PyTorch's optimizers, which are never compiled here, from importing its compiler, which
+    takes three seconds (``torch._compile._disable_dynamo``); do nothing if PyTorch has no such
+    function."""
     for method in (torch.optim.Optimizer.add_param_group, torch.optim.Optimizer.zero_grad):
         plain = getattr(method, "__wrapped__", None)
         if plain is not None and not hasattr(plain, "__dynamo_disable"):
@@ -256,7 +254,7 @@ def keep_eager() -> None:
 
 
 def adam_step(optimizer: torch.optim.Adam) -> None:
-    """Do a step of Adam; like :func:`keep_eager`."""
+    """Take a step of Adam; like :func:`keep_eager`."""
     step = torch.optim.Adam.step
     with torch.no_grad():
         getattr(step, "__wrapped__", step)(optimizer)
