@@ -1,4 +1,6 @@
-"""A backbone of packed layers: called like :class:`bertine.models.encoder.Encoder`, for answers.
+"""Build backbones for inference: with packed layers, or unchanged where layers cannot be packed.
+
+They are called like :class:`bertine.models.encoder.Encoder`.
 
 Shape legend: B sequences, T tokens of the longest, H hidden size, E width of the embeddings; N
 rows of :class:`bertine.fast.layers.Rows`.
@@ -29,16 +31,16 @@ from bertine.fast.layers import (
 from bertine.models.encoder import Backbone, BackboneOutput
 from bertine.models.heads import Model
 
-# A backbone for answers whose layers cannot be packed: it computes as it is.
+# Plain backbone: for inference with layers that cannot be packed.
 
 
 class PlainBackbone(nn.Module):
-    """`backbone` in evaluation mode, called like a
+    """The module `backbone` in evaluation mode, called like a
     :class:`bertine.fast.backbone.PackedBackbone`.
 
     Args:
-        backbone: on the CPU. Its weights are shared, its mode is not; for bf16 those of linear
-            layers are copied.
+        backbone: on the CPU. Its weights are shared, its mode is not; for bf16, the weights of
+            linear layers are copied.
         dtype: to compute in: torch.float32, or torch.bfloat16 by autocast.
     """
 
@@ -74,7 +76,7 @@ class PlainBackbone(nn.Module):
     def writer(
         self, scores: Callable[[Tensor], Tensor], texts: Sequence[Sequence[int]]
     ) -> tuple[Any, Sequence[Sequence[int]]]:
-        """Make what writes texts; see :class:`bertine.models.encoder.Backbone`."""
+        """Return a writer of texts; see :class:`bertine.models.encoder.Backbone`."""
         if self.dtype != torch.bfloat16:
             return self._backbone.writer(scores, texts)
         with torch.autocast("cpu", torch.bfloat16):
@@ -105,8 +107,8 @@ class _WriterInBf16:
 
 
 def _cast_linears(backbone: nn.Module) -> None:
-    """Give the linear layers of `backbone` weights in bf16 of their own: autocast would make the
-    same ones anew in every batch, which costs a small batch most of its time."""
+    """Replace the weights of the linear layers of `backbone` by copies in bf16: autocast would
+    convert them in every batch, which takes most of the time of a small batch."""
     for part in backbone.modules():
         if isinstance(part, nn.Linear):
             part.weight = nn.Parameter(part.weight.detach().bfloat16(), requires_grad=False)
@@ -116,18 +118,18 @@ def _cast_linears(backbone: nn.Module) -> None:
 
 LayerPart = Literal["before last", "last", "first of last"]
 
-#: Where a full batch has more places than tokens by this, it is computed without its padding too:
-#: putting tokens in their places for attention costs as much as some hundredths of padding.
+#: The ratio of places to tokens from which a full batch is computed without padding too: moving
+#: tokens to their places for attention costs as much as some hundredths of padding.
 _WORTH = 1.08
 
 
 class PackedOutput:
-    """The output of a :class:`PackedBackbone`: :class:`bertine.models.encoder.Encoded`, whose
-    last layer is computed when it is asked for, and for the first tokens alone where nobody wants
-    the others. A twelfth of the work of bert-base is spared so, a sixth of MiniLM's.
+    """The output of a :class:`PackedBackbone`: :class:`bertine.models.encoder.Encoded`, whose last
+    layer is computed on access, and only for the first tokens if nothing else is read. That saves a
+    twelfth of the work of bert-base, a sixth of MiniLM's.
 
     Attributes:
-        hidden_states: as there.
+        hidden_states: see :class:`bertine.models.encoder.Encoded`.
     """
 
     def __init__(
@@ -146,7 +148,7 @@ class PackedOutput:
 
     @property
     def last_hidden_state(self) -> Tensor:
-        """fp32 [B, T, H]; what stands at padding has no meaning."""
+        """fp32 [B, T, H]; states at padding have no meaning."""
         if self._last is None:
             last = self._backbone.compute("last", self._before_last, self._rows)
             self._last = self._rows.padded(last.float())
@@ -162,7 +164,7 @@ class PackedOutput:
 
     @property
     def pooler_output(self) -> Tensor | None:
-        """fp32 [B, H], what the family pools; None without a pooler."""
+        """fp32 [B, H], the family's pooled output; None without a pooler."""
         return self._backbone.pooled(self, self._mask)
 
     def rows(self, places: Tensor) -> Tensor:
@@ -173,9 +175,9 @@ class PackedOutput:
 
 
 class PackedBackbone(nn.Module):
-    """The embeddings and the pooler of a backbone, fp32, and its layers packed: one that is gone
-    through several times once. This class is for layers like BERT's; one for others says how they
-    are packed, what they read beside the states, and what follows the last.
+    """The embeddings and the pooler of a backbone in fp32, and its layers packed; a shared layer is
+    packed once. This class is for layers like BERT's. Subclasses for others define how they are
+    packed, what they read in addition to the states, and the step after the last.
 
     Args:
         backbone: on the CPU. The word embeddings are shared with it, the other weights copied.
@@ -183,14 +185,14 @@ class PackedBackbone(nn.Module):
         ranges: of the layers' activations, for torch.int8.
 
     Attributes:
-        batch_tokens: of a batch that is as large as they are made, with its padding. Such batches
-            come again and again in a few sizes, one for each length, and are worth the kernels that
-            are compiled for attention of that size. Others come in all sizes, and are computed
-            without padding, in round numbers of rows and places. None: all are taken for full.
+        batch_tokens: size of a full batch, padding included. Full batches recur in a few sizes, one
+            for each length, and are worth kernels that are compiled for attention of that size.
+            Others come in all sizes, and are computed without padding, with rounded numbers of rows
+            and places. None: all batches count as full.
     """
 
-    #: Numbers of tokens of a lone sequence from which on it is computed in another way, and from
-    #: which on that is not recorded.
+    #: Lengths of a single sequence at which the way of computing changes, and (below) the length from
+    #: which it is not recorded.
     _different: tuple[int, ...] = (1, FEW_ROWS + 1, BLOCKED_FROM)
     _recorded_below: float = float("inf")
 
@@ -203,7 +205,7 @@ class PackedBackbone(nn.Module):
         super().__init__()
         self.config = backbone.config
         self.dtype = dtype
-        # Of a small model the calls cost more than the padding of a larger group.
+        # In a small model, calls cost more than the padding of a larger group.
         self._together = 4 if self.config.hidden_size >= 512 else 8
         self.batch_tokens: int | None = None
         self._recorded: dict[tuple[LayerPart, int], Recorded] = {}
@@ -212,7 +214,7 @@ class PackedBackbone(nn.Module):
             self._pack(backbone, ranges)
 
     def _pack(self, backbone: Any, ranges: Sequence[LayerRanges] | None) -> None:
-        """Pack the layers and take over the embeddings; in inference mode."""
+        """Pack the layers and copy the embeddings; in inference mode."""
         self.layers: list[Any]
         dtype, act, passes = self.dtype, self.config.hidden_act, self.config.passes
         first: Tensor | None = None
@@ -251,9 +253,9 @@ class PackedBackbone(nn.Module):
         token_type_ids: Tensor | None = None,
         output_hidden_states: bool = False,
     ) -> PackedOutput:
-        """Encode a batch; the arguments are those of :class:`bertine.models.encoder.Encoder`,
-        the real tokens before the padding. Columns of nothing but padding are not computed, so
-        the output may have a smaller T. To be called in ``torch.inference_mode()``."""
+        """Encode a batch; the arguments are those of :class:`bertine.models.encoder.Encoder`, the
+        real tokens before the padding. Columns of only padding are not computed, so the output may
+        have a smaller T. Must be called in ``torch.inference_mode()``."""
         b, t = input_ids.shape
         lengths = None
         if attention_mask is not None:
@@ -290,12 +292,12 @@ class PackedBackbone(nn.Module):
         return FloatLayer(backbone.layers[0], dtype, self.config.hidden_act)
 
     def pooled(self, output: PackedOutput, attention_mask: Tensor | None) -> Tensor | None:
-        """Return what the family pools, fp32 [B, H], of an output and the mask [B, T] of its
+        """Return the family's pooled output, fp32 [B, H], for an output and the mask [B, T] of its
         inputs; None without a pooler."""
         return None if self.pooler is None else torch.tanh(self.pooler(output.first_token))
 
     def compute(self, part: LayerPart, x: Tensor, rows: Rows) -> Tensor:
-        """Return a part of the layers; x [N, H] as the first of them takes it."""
+        """Compute a part of the layers; x [N, H] is the input of the first of them."""
         size = len(x)
         if rows.sequences > 1 or size >= self._recorded_below:
             return self._computed(part, x, rows)
@@ -319,17 +321,16 @@ class PackedBackbone(nn.Module):
         return x
 
     def around(self, part: LayerPart, x: Tensor, rows: Rows) -> Any:
-        """Return what the layers of a part read besides the states x [N, H]."""
+        """Return the input of a part's layers in addition to the states x [N, H]."""
         return rows
 
     def _finished(self, x: Tensor) -> Tensor:
-        """Return what becomes of the states of the last layer, [any, H]."""
+        """Return the final states for the states of the last layer, [any, H]."""
         return x
 
     def _rows(self, sequences: int, length: int, lengths: Tensor | None) -> Rows:
-        """Return rows padded to `length`, or, where that would be much to compute for nothing or
-        needs kernels that nobody else will, rows without padding. lengths int64 [B]; None: all are
-        `length`."""
+        """Return rows padded to `length`, or rows without padding if padding would waste much or
+        needs kernels that nothing else will use. lengths int64 [B]; None: all are `length`."""
         if lengths is None or sequences == 1:
             padded, tokens = PaddedRows(sequences, length), sequences * length
         else:
@@ -371,13 +372,13 @@ class PackedBackbone(nn.Module):
 
 
 def _once(weights: Iterable[Any]) -> list[Any]:
-    """Return each of `weights` once."""
+    """Return `weights` without duplicates."""
     return list({id(weight): weight for weight in weights}.values())
 
 
 class PackedModel(Model):
-    """A model for answers on a CPU: a packed backbone, or one that cannot be, and copies of the
-    heads of `model`, which compute in fp32. Always in evaluation mode.
+    """A model for inference on a CPU: a packed backbone, or a plain one, and copies of the heads of
+    `model`, which compute in fp32. It is always in evaluation mode.
 
     Attributes:
         config, heads: of the model.

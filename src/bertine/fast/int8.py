@@ -1,15 +1,15 @@
-"""BERT layers whose products are of 8-bit integers: VNNI or AMX instructions, through oneDNN.
+"""Build BERT layers with products of 8-bit integers: VNNI or AMX instructions, through oneDNN.
 
 Weights are signed, with a scale for every output. Activations are unsigned, with one scale and
 zero point for each place in the network, measured beforehand on sample inputs: a scale taken from
-the batch would make an answer depend on the texts that happen to stand beside it. What is larger
-than the rest would make the steps of that scale too wide, so
+the batch would make an answer depend on the other texts in it. Outliers would make the steps of
+that scale too wide, so
 
-- channels of a layer norm's output are divided by what makes them alike, and their weights
-  multiplied with it, at no cost (Xiao et al. 2022, "SmoothQuant", equation 4);
-- of the inner states of the feed-forward part the few neurons that reach furthest are computed by
-  themselves in fp32 (as Dettmers et al. 2022, "LLM.int8()", do with channels, but chosen
-  beforehand). In MiniLM one neuron of a layer reaches 24 where the others end at 6.
+- channels of a layer norm's output are divided by factors that make them alike, and their weights
+  multiplied with these, at no cost (Xiao et al. 2022, "SmoothQuant", equation 4);
+- the few inner neurons of the feed-forward part with the largest range are computed separately in
+  fp32 (as Dettmers et al. 2022, "LLM.int8()", do with channels, but chosen beforehand). In MiniLM
+  one neuron of a layer reaches 24 where the others end at 6.
 
 The residual stream is fp32, the attention bf16.
 """
@@ -42,9 +42,9 @@ from bertine.fast.layers import (
 from bertine.models import torch_private
 from bertine.models.layers import ACTIVATIONS, EncoderLayer
 
-#: What sample inputs reach is made wider by this: others will reach a little further.
+#: The factor by which sample ranges are widened, because other inputs reach a little further.
 _MARGIN = 1.1
-#: How much of the difference between channels goes into the weights: SmoothQuant's alpha.
+#: The share of the difference between channels that goes into the weights: SmoothQuant's alpha.
 _ALPHA = 0.65
 #: Neurons of a feed-forward part that are computed in fp32.
 _APART = 8
@@ -57,17 +57,17 @@ class Range:
         self.low, self.high = torch.tensor(math.inf), torch.tensor(-math.inf)
 
     def add(self, x: Tensor) -> None:
-        """Take in the values x [..., F]."""
+        """Add the values x [..., F]."""
         low, high = torch.aminmax(x.detach().reshape(-1, x.shape[-1]).float(), dim=0)
         self.low, self.high = torch.minimum(self.low, low), torch.maximum(self.high, high)
 
     def ends(self, divisor: Tensor | float = 1.0) -> tuple[float, float]:
-        """Return the ends over all channels, each divided by its `divisor`; 0 is between them."""
+        """Return the ends over all channels, each divided by its `divisor`; 0 is within them."""
         low, high = float((self.low / divisor).min()), float((self.high / divisor).max())
         return min(0.0, low) * _MARGIN, max(0.0, high) * _MARGIN
 
     def largest(self) -> Tensor:
-        """Return the largest value of each channel, without its sign."""
+        """Return the largest absolute value of each channel."""
         if not self.low.dim():
             raise ValueError("no sample input has been seen")
         return torch.maximum(self.low.abs(), self.high.abs())
@@ -82,7 +82,7 @@ class Range:
 
 @dataclass
 class LayerRanges:
-    """The ranges of what goes into the four products of a layer."""
+    """The ranges of the inputs of a layer's four products."""
 
     qkv: Range = field(default_factory=Range)
     out: Range = field(default_factory=Range)
@@ -91,7 +91,7 @@ class LayerRanges:
 
 
 class RangeObserver:
-    """A context that notes in `ranges`, one a layer, what goes into the products of `backbone`,
+    """A context that records in `ranges`, one per layer, the inputs of the products of `backbone`,
     whose layers have ``products``."""
 
     def __init__(self, backbone: Any) -> None:
@@ -127,26 +127,26 @@ class ByteGrid:
         return cls(scale, min(255, max(0, round(-low / scale))))
 
     def of_ones(self) -> tuple[float, ByteGrid]:
-        """Return the scale, and the grid of what was divided by it."""
+        """Return the scale, and the grid of numbers that were divided by it."""
         return self.scale, ByteGrid(1.0, self.zero)
 
     def round(self, x: Tensor) -> Tensor:
-        """Round x, fp32 and contiguous, to uint8 of the same shape; what is beyond the ends becomes
-        the end."""
+        """Round x, fp32 and contiguous, to uint8 of the same shape; values beyond the ends are
+        clipped."""
         if not _has_quantize():
             return x.div(self.scale).round_().add_(self.zero).clamp_(0, 255).to(torch.uint8)
         quantized = torch.quantize_per_tensor(x, self.scale, self.zero, torch.quint8)
         if torch.jit.is_tracing():
             return quantized.int_repr()
-        # Its bytes as they are: int_repr() copies them, which takes longer than rounding.
+        # Its bytes directly: int_repr() copies them, which takes longer than rounding.
         storage = quantized.untyped_storage()
         return torch.empty(0, dtype=torch.uint8).set_(storage, 0, x.shape, quantized.stride())
 
 
 @functools.cache
 def _has_quantize() -> bool:
-    """Tell whether PyTorch has its function for rounding in one pass, which a future version is to
-    lose: a fifth of the time of five operations. The first call warns of that."""
+    """Return whether PyTorch has its function for rounding in one pass, which a future version will
+    remove. It takes a fifth of the time of five operations; its first call warns of the removal."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -162,7 +162,7 @@ class Int8Linear:
     Args:
         weight: fp32 [F, K].
         bias: fp32 [F].
-        zero: the byte of 0 in the input, whose numbers are its bytes less this.
+        zero: the byte of 0 in the input, which is subtracted from its bytes.
 
     Attributes:
         bias: fp32 [F].
@@ -178,11 +178,11 @@ class Int8Linear:
         self.bias = bias.detach().float().clone()
 
     def weights(self) -> list[Any]:
-        """Return the weights of the product, as they are packed."""
+        """Return the packed weights of the product."""
         return [self._weight[0]]
 
     def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """x uint8 [N, K] → [N, F] in `dtype`, fp32 or bf16."""
+        """Map x uint8 [N, K] to [N, F] in `dtype`, fp32 or bf16."""
         return self._product(x, (1.0, 0, dtype))
 
     def activated_float(self, x: Tensor, act: str) -> Tensor:
@@ -208,14 +208,14 @@ class Int8Linear:
 class Int8Layer:
     """An encoder layer of 8-bit products.
 
-    Its input is divided by :attr:`divisor`, which the layer norm before it does, and its output by
-    the next layer's, if it is :meth:`before` one.
+    Its input is divided by :attr:`divisor`, in the layer norm before it, and its output by the next
+    layer's, if there is one (:meth:`before`).
 
     Args:
         layer: its weights are rounded and packed.
-        ranges: what sample inputs gave there.
+        ranges: the ranges for sample inputs.
         act: hidden_act of the configuration.
-        split: also keep queries apart from keys and values, for :meth:`first_token`.
+        split: also keep the queries' weights apart from keys' and values', for :meth:`first_token`.
 
     Attributes:
         divisor: fp32 [H].
@@ -232,7 +232,7 @@ class Int8Layer:
         weight, bias = scaled_queries(layer.attention.qkv, layer.attention.heads)
         size = weight.shape[1]
         out, up, down = layer.attention.out, layer.up, layer.down
-        # Numbers come to the products divided by the steps of their grids, so that those are 1.
+        # The inputs of the products are divided by their grids' steps, which are then 1.
         self.divisor = smoothing(ranges.qkv, layer.attention.qkv.weight)
         self._divisor = smoothing(ranges.up, up.weight)
         steps, self._input = ByteGrid.over(*ranges.qkv.ends(self.divisor)).of_ones()
@@ -244,7 +244,7 @@ class Int8Layer:
         weight[2 * size :] /= steps
         bias[2 * size :] /= steps
         weight = weight * self.divisor
-        # The neurons that reach furthest become the last.
+        # The neurons with the largest range become the last.
         order = ranges.down.largest().argsort(stable=True)
         apart = order[max(0, len(order) - _APART) :]
         self._inner = ByteGrid.over(*ranges.down.without(apart).ends())
@@ -270,7 +270,7 @@ class Int8Layer:
         self._act = ACTIVATIONS[act]
 
     def __call__(self, x: Tensor, rows: Rows) -> Tensor:
-        """x fp32 [N, H] → fp32 [N, H]."""
+        """Map x fp32 [N, H] to fp32 [N, H]."""
         qkv = self._qkv(self._input.round(x), torch.bfloat16)
         if isinstance(rows, PaddedRows) and rows.few:
             mixed = attend_few(qkv, rows, self.heads.count, torch.bfloat16)
@@ -278,7 +278,7 @@ class Int8Layer:
         return self._rest(x, self_attention(qkv, rows, self.heads, torch.float32))
 
     def first_token(self, x: Tensor, rows: Rows) -> Tensor:
-        """x fp32 [N, H] → fp32 [at least B, H], what the layer gives for each first token."""
+        """Map x fp32 [N, H] to fp32 [at least B, H], the layer's output for each first token."""
         first, rounded = rows.first(x), self._input.round(x)
         if isinstance(rows, PaddedRows) and rows.few:
             qkv = self._qkv(rounded, torch.bfloat16)
@@ -289,8 +289,8 @@ class Int8Layer:
         return self._rest(first, first_attention(q, kv, rows, self.heads).float())
 
     def before(self, norm: nn.LayerNorm, divisor: Tensor) -> Int8Layer:
-        """Return the layer, with the same packed weights, as it stands before one with that
-        `divisor`, fp32 [H]; `norm` is the output norm of what it was packed from."""
+        """Return the layer, with the same packed weights, for a place before one with that
+        `divisor`, fp32 [H]; `norm` is the output norm of the layer that it was packed from."""
         other = copy.copy(self)
         other._output_norm = norm_of(norm, divisor)
         return other
@@ -303,7 +303,7 @@ class Int8Layer:
         return [weight for product in products for weight in product.weights()]
 
     def _rest(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """Return what follows the attention; x and mixed fp32 [M, H]."""
+        """Compute the rest of the layer after the attention; x and mixed fp32 [M, H]."""
         x = torch.addcmul(self._out.bias, x, self.divisor)
         x = self._attention_norm(self._out.added_to(x, self._mixed.round(mixed)))
         rounded = self._inner_input.round(x)
@@ -317,13 +317,13 @@ class Int8Layer:
 
 
 def _wide(mixed: Tensor, x: Tensor) -> Tensor:
-    """Return `mixed`, of any strides, in fp32 as a contiguous tensor in the shape of `x`."""
+    """Return `mixed`, with any strides, in fp32 as a contiguous tensor in the shape of `x`."""
     return mixed.to(torch.float32, memory_format=torch.contiguous_format).view(x.shape)
 
 
 def smoothing(seen: Range, weight: Tensor) -> Tensor:
-    """Return what each channel is divided by, and its weights multiplied with: fp32 [K], with a
-    geometric mean of 1."""
+    """Return the factors that channels are divided by and their weights multiplied with: fp32 [K],
+    with a geometric mean of 1."""
     ours = seen.largest().clamp_min(1e-5)
     theirs = weight.detach().float().abs().amax(0).clamp_min(1e-5)
     divisor = ours**_ALPHA / theirs ** (1 - _ALPHA)
@@ -333,7 +333,7 @@ def smoothing(seen: Range, weight: Tensor) -> Tensor:
 def int8_layers(
     layers: nn.ModuleList, ranges: list[LayerRanges], act: str, passes: Sequence[int]
 ) -> list[Int8Layer]:
-    """Return the layers of a backbone in 8 bits, in the order of `passes`; the last is `split`."""
+    """Return the 8-bit layers of a backbone, in the order of `passes`; the last is `split`."""
     packed: list[Int8Layer] = []
     for number, (layer, seen) in enumerate(zip(layers, ranges, strict=True)):
         assert isinstance(layer, EncoderLayer)

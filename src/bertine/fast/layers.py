@@ -1,12 +1,11 @@
-"""BERT layers for answering only: weights packed once for the CPU's matrix instructions.
+"""Build BERT layers for inference, with weights packed once for the CPU's matrix instructions.
 
-What training keeps apart is one product here: its bias, GELU or the residual are added while the
-result is still in registers (oneDNN's post-operations, which PyTorch's compiler uses as well).
-:mod:`bertine.fast.int8` has the layers for 8-bit integers.
+Operations that are separate in training are one product here: its bias, GELU or the residual are
+added while the result is still in registers (oneDNN's post-operations, which PyTorch's compiler
+uses as well). :mod:`bertine.fast.int8` has the layers for 8-bit integers.
 
 Shape legend: B sequences, T tokens of the longest, H hidden size, A attention heads, D = H / A;
-N rows: the B * T places of a padded batch, or its tokens alone, and some that fill up
-(:mod:`bertine.fast.layers`).
+N rows: the B * T places of a padded batch, or only its tokens, and some that fill up.
 """
 
 from __future__ import annotations
@@ -25,30 +24,30 @@ from bertine.models import torch_private
 from bertine.models.layers import ACTIVATIONS, EncoderLayer
 from bertine.models.torch_private import has_packed
 
-# Which rows of a matrix are the tokens of which sequence.
+# Rows: which rows of a matrix are the tokens of which sequence.
 #
 # Shape legend: B sequences, T tokens of the longest, H hidden size; N rows.
 
-#: Up to so many rows a layer is computed in as few calls as there can be: each takes some
+#: Up to this many rows a layer is computed in as few calls as possible: each takes some
 #: microseconds before it begins.
 FEW_ROWS = 40
-#: Rows of several sequences, unless they are few, are filled up to a multiple of the first, those
-#: of first tokens alone to one of the second, and without padding, sequences have places in
-#: attention for a multiple of the third. oneDNN compiles a kernel for the very sizes of a product,
-#: which takes milliseconds and a third of a megabyte (for attention two thirds): like this there
-#: are few sizes. It costs next to nothing: in 8 bits 736 rows take as long as 768.
+#: Rows of several sequences, unless they are few, are filled up to a multiple of the first; rows of
+#: first tokens only, to one of the second; and without padding, sequences get places in attention
+#: for a multiple of the third. oneDNN compiles a kernel for each exact size of a product, which
+#: takes milliseconds and a third of a megabyte (for attention two thirds), so few sizes are used.
+#: The cost is negligible: in 8 bits 736 rows take as long as 768.
 _ROWS, _FIRSTS, _TOKENS = 32, 8, 8
 
 
 def _filled(count: int, multiple: int) -> int:
-    """Return the least multiple that is no less than `count`."""
+    """Return the smallest multiple of `multiple` that is at least `count`."""
     return -(-count // multiple) * multiple
 
 
 @dataclass(frozen=True)
 class PaddedRows:
-    """Sequences that have places of one length for attention, one after the other in the rows;
-    where they are several and not few, some rows at the end fill up.
+    """Rows of sequences with places of one length for attention, one sequence after the other; if
+    there are several sequences and not few rows, extra rows at the end fill up.
 
     Attributes:
         sequences: B.
@@ -63,7 +62,7 @@ class PaddedRows:
 
     @classmethod
     def of(cls, lengths: Tensor, length: int) -> PaddedRows:
-        """Make the rows of sequences padded to `length`; lengths int64 [B], each at least 1."""
+        """Lay out rows for sequences padded to `length`; lengths int64 [B], each at least 1."""
         sequences = lengths.shape[0]
         if int(lengths.min()) == length:
             return cls(sequences, length)
@@ -78,18 +77,18 @@ class PaddedRows:
 
     @property
     def few(self) -> bool:
-        """Whether they are so few that calls cost more than what is computed in them."""
+        """Whether there are so few rows that calls cost more than the computation in them."""
         return self.area <= FEW_ROWS
 
     @property
     def count(self) -> int:
-        """Rows: N."""
+        """N, the number of rows."""
         if self.sequences == 1 or self.few:
             return self.area
         return _filled(self.area, _ROWS)
 
     def first(self, x: Tensor) -> Tensor:
-        """x [N, H] → [at least B, H], the rows of first tokens."""
+        """Map x [N, H] to [at least B, H], the rows of first tokens."""
         if self.sequences == 1:
             return x[:1]
         if self.few:
@@ -99,23 +98,23 @@ class PaddedRows:
         return first
 
     def padded(self, x: Tensor) -> Tensor:
-        """x [N, H] → [B, T, H]."""
+        """Map x [N, H] to [B, T, H]."""
         return x[: self.area].view(self.sequences, self.length, -1)
 
 
 @dataclass(frozen=True)
 class UnpaddedRows:
-    """Sequences one after the other, without padding. For attention those of like length have
-    places together.
+    """Rows of sequences one after the other, without padding. For attention, those of similar
+    length share places.
 
     Attributes:
         groups: for attention.
-        members: of each group int64 [B of it], which sequences they are; the last may be there
-            several times, to fill it up.
-        tokens: int64, of each place of all groups the row that belongs there; at padding any.
-        places: int64 [N], of each row its place; some rows at the end fill up and are copies of the
-            first.
-        starts: int64, of each sequence the row of its first token; filled up with the first.
+        members: int64 [B of it] for each group, its sequences; the last may occur several times, to
+            fill the group.
+        tokens: int64, for each place of all groups its row; at padding any row.
+        places: int64 [N], for each row its place; some rows at the end fill up and are copies of
+            the first.
+        starts: int64, for each sequence the row of its first token; filled up with the first.
         lengths: int64 [B].
     """
 
@@ -128,8 +127,8 @@ class UnpaddedRows:
 
     @classmethod
     def of(cls, lengths: Tensor, together: int) -> UnpaddedRows:
-        """Make the rows of sequences with `lengths`, int64 [B], each at least 1, in groups of so
-        many `together`."""
+        """Lay out rows for sequences with `lengths`, int64 [B], each at least 1, in groups of
+        `together`."""
         ends = lengths.cumsum(0)
         starts = ends - lengths
         groups, tokens = [], []
@@ -155,7 +154,7 @@ class UnpaddedRows:
 
     @property
     def count(self) -> int:
-        """Rows."""
+        """N, the number of rows."""
         return len(self.places)
 
     @property
@@ -164,11 +163,11 @@ class UnpaddedRows:
         return len(self.lengths)
 
     def first(self, x: Tensor) -> Tensor:
-        """x [N, H] → [at least B, H], the rows of first tokens."""
+        """Map x [N, H] to [at least B, H], the rows of first tokens."""
         return x.index_select(0, self.starts)
 
     def padded(self, x: Tensor) -> Tensor:
-        """x [N, H] → [B, T, H]; anything at padding."""
+        """Map x [N, H] to [B, T, H], with any values at padding."""
         within = torch.arange(int(self.lengths.max()))
         rows = self.starts[: self.sequences, None] + torch.minimum(
             within, self.lengths[:, None] - 1
@@ -196,7 +195,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """Compute softmax(q k' + bias) v, the softmax in fp32.
 
     For sequences of some tens of tokens two batched products take half the time of PyTorch's
-    ``scaled_dot_product_attention``, which works through them head by head.
+    ``scaled_dot_product_attention``, which processes them head by head.
 
     Args:
         q: [B, A, Q, D], Q queries a sequence, divided by sqrt(D).
@@ -219,7 +218,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
 
 
 class Heads:
-    """How attention within each sequence is computed from the products of the rows.
+    """Attention heads, which compute attention within each sequence from the products of the rows.
 
     Attributes:
         count: A.
@@ -234,7 +233,7 @@ class Heads:
         return parted(x, parts, rows, self.count).contiguous()
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, rows: PaddedRows) -> Tensor:
-        """Compute :func:`attend` of what was laid out. Returns [B, A, Q, D]."""
+        """Compute :func:`attend` of the result of :meth:`parts`: [B, A, Q, D]."""
         return attend(q, k, v, rows.bias)
 
 
@@ -243,14 +242,14 @@ def self_attention(qkv: Tensor, rows: Rows, heads: Heads, dtype: torch.dtype) ->
 
     Args:
         qkv: [N, 3 H], queries (divided by sqrt(D)), keys and values of each row.
-        dtype: of what is returned.
+        dtype: of the result.
 
     Returns:
         [N, H], contiguous.
     """
     if (
         isinstance(rows, PaddedRows) and rows.sequences == 1
-    ):  # by itself: a recording must not know T
+    ):  # as a separate case: a recording must not fix T
         q, k, v = heads.parts(qkv, 3, rows)
         attended = heads.attend(q, k, v, rows).transpose(1, 2)
         attended = attended.to(dtype, memory_format=torch.contiguous_format)
@@ -307,7 +306,7 @@ def first_attention(q: Tensor, kv: Tensor, rows: Rows, heads: Heads) -> Tensor:
 
 def parted(x: Tensor, parts: int, rows: PaddedRows, heads: int) -> Tensor:
     """View [N, parts * H] as [parts, B, A, T, D]."""
-    # T as it is in x: what is recorded of one sequence serves others.
+    # T as it is in x: a recording with one sequence serves others.
     by_token = x.view(rows.sequences, -1, parts, heads, x.shape[1] // (parts * heads))
     return by_token.permute(2, 0, 3, 1, 4)
 
@@ -315,8 +314,8 @@ def parted(x: Tensor, parts: int, rows: PaddedRows, heads: int) -> Tensor:
 def attend_few(
     qkv: Tensor, rows: PaddedRows, heads: int, dtype: torch.dtype, first: bool = False
 ) -> Tensor:
-    """Compute :func:`attend` for few rows, in fp32, as a product in bf16 takes 14 microseconds
-    before it begins and one in fp32 5, but over numbers rounded to `dtype`: a text gets the same
+    """Compute :func:`attend` for few rows in fp32, since a product in bf16 takes 14 microseconds
+    before it begins and one in fp32 5, but on numbers rounded to `dtype`: a text gets the same
     answer alone and among others.
 
     Args:
@@ -324,12 +323,12 @@ def attend_few(
         first: only the first query of each sequence.
 
     Returns:
-        [B, T, A, D], with `first` [B, 1, A, D]; of any strides, in `dtype`.
+        [B, T, A, D], with `first` [B, 1, A, D]; with any strides, in `dtype`.
     """
     b, t = rows.sequences, rows.length
     qkv = qkv.to(dtype).float()
     if b == 1:
-        # Without copies, and T as it is there: what is recorded of one sequence serves others.
+        # Without copies, and with T from x: a recording with one sequence serves others.
         q, k, v = qkv.view(qkv.shape[0], 3 * heads, -1).transpose(0, 1).chunk(3)
     else:
         parted = qkv.view(b, t, 3, heads, -1).permute(2, 0, 3, 1, 4)
@@ -345,8 +344,8 @@ def attend_few(
 
 
 def scaled_queries(qkv: torch.nn.Linear, heads: int) -> tuple[Tensor, Tensor]:
-    """Return the weight fp32 [3 H, H] and the bias fp32 [3 H] of queries, keys and values, such
-    that queries come out divided by sqrt(D): scores need no division then."""
+    """Return the weight fp32 [3 H, H] and the bias fp32 [3 H] of queries, keys and values, with the
+    queries divided by sqrt(D), so that scores need no division."""
     weight = qkv.weight.detach().float().clone()
     bias = weight.new_zeros(len(weight)) if qkv.bias is None else qkv.bias.detach().float().clone()
     size = qkv.in_features
@@ -363,7 +362,7 @@ class FloatLayer:
         layer: its weights are copied and packed.
         dtype: torch.float32 or torch.bfloat16.
         act: hidden_act of the configuration.
-        split: also keep queries apart from keys and values, for :meth:`first_token`.
+        split: also keep the queries' weights apart from keys' and values', for :meth:`first_token`.
     """
 
     def __init__(
@@ -385,12 +384,12 @@ class FloatLayer:
         self._act_name = act
 
     def __call__(self, x: Tensor, rows: Rows) -> Tensor:
-        """x [N, H] → [N, H]."""
+        """Map x [N, H] to [N, H]."""
         qkv = linear(x, self._qkv)
         return self._rest(x, self_attention(qkv, rows, self.heads, self.dtype))
 
     def first_token(self, x: Tensor, rows: Rows) -> Tensor:
-        """x [N, H] → [at least B, H], what the layer gives for the first token of each sequence."""
+        """Map x [N, H] to [at least B, H], the layer's output for each sequence's first token."""
         first = rows.first(x)
         q, kv = linear(first, self._q), linear(x, self._kv)
         return self._rest(first, first_attention(q, kv, rows, self.heads))
@@ -403,15 +402,15 @@ class FloatLayer:
         return [weight for weight, _ in products]
 
     def _rest(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """Return what follows the attention; x, mixed [M, H]."""
+        """Compute the rest of the layer after the attention; x, mixed [M, H]."""
         x = self._attention_norm(linear_add(mixed, x, self._out))
         inner = linear_act(x, self._up, self._act_name)
         return self._output_norm(linear_add(inner, x, self._down))
 
 
-#: A weight as oneDNN wants it, or as it is where oneDNN cannot; and the bias.
+#: A weight packed for oneDNN, or unpacked where oneDNN cannot; and the bias.
 Packed = tuple[Tensor, Tensor]
-#: Rows that a weight's layout is chosen for.
+#: The number of rows that a weight's layout is chosen for.
 _TYPICAL_ROWS = 1024
 
 
@@ -434,7 +433,7 @@ def linear(x: Tensor, packed: Packed) -> Tensor:
 
 
 def linear_act(x: Tensor, packed: Packed, act: str) -> Tensor:
-    """Return the activation, a hidden_act of ``config.json``, of x W' + b, in the same pass where
+    """Return the activation, a hidden_act of ``config.json``, of x W' + b, in the same pass if
     oneDNN has it."""
     weight, bias = packed
     if weight.is_mkldnn and act in FUSED_ACTIVATIONS:
@@ -443,7 +442,7 @@ def linear_act(x: Tensor, packed: Packed, act: str) -> Tensor:
 
 
 def linear_add(x: Tensor, other: Tensor, packed: Packed) -> Tensor:
-    """Return x W' + b + other, in a tensor of its own."""
+    """Return x W' + b + other in a new tensor."""
     weight, bias = packed
     if not weight.is_mkldnn:
         return F.linear(x, weight, bias).add_(other)
@@ -451,8 +450,8 @@ def linear_add(x: Tensor, other: Tensor, packed: Packed) -> Tensor:
 
 
 def norm_of(norm: torch.nn.LayerNorm, divisor: Tensor | None = None) -> Callable[[Tensor], Tensor]:
-    """Return a layer norm with weights of its own, in fp32 within; its result is divided by
-    `divisor` (fp32 [H])."""
+    """Return a copy of a layer norm, in fp32 inside, whose result is divided by `divisor` (fp32
+    [H])."""
     weight = norm.weight.detach().float()
     bias = torch.zeros_like(weight) if norm.bias is None else norm.bias.detach().float()
     weight, bias = (w.clone() if divisor is None else w / divisor for w in (weight, bias))
@@ -467,8 +466,8 @@ def norm_of(norm: torch.nn.LayerNorm, divisor: Tensor | None = None) -> Callable
 
 
 def projection_of(linear: torch.nn.Linear, divisor: Tensor | None = None) -> Callable[..., Tensor]:
-    """Return a linear layer in fp32 with weights of its own; its result is divided by `divisor`
-    (fp32 [H])."""
+    """Return a copy of a linear layer in fp32, whose result is divided by `divisor` (fp32
+    [H])."""
     weight, bias = linear.weight.detach().float(), linear.bias.detach().float()
     if divisor is not None:
         weight, bias = weight / divisor[:, None], bias / divisor
@@ -476,32 +475,32 @@ def projection_of(linear: torch.nn.Linear, divisor: Tensor | None = None) -> Cal
     return lambda x: F.linear(x, weight, bias)
 
 
-# The layers over one sequence, without Python between their operations.
+# Recording: the layers over one sequence, without Python between their operations.
 #
-# A packed layer is some forty calls, each with some microseconds of Python before it: a third of
-# the time of a small model with a short text. Recorded once (``torch.jit.trace``), the same
-# operations are called one after the other by TorchScript's interpreter; what comes out has the
-# same bits. Nothing of this is ever written to a file.
+# A packed layer makes some forty calls, each preceded by some microseconds of Python: a third of
+# the time of a small model with a short text. Once recorded (``torch.jit.trace``), the same
+# operations are called one after the other by TorchScript's interpreter; the results are equal bit
+# for bit. Recordings are never written to a file.
 
-#: Recording changes what the process has once: PyTorch's tracer, Python's filters of warnings.
+#: Recording changes process-wide state: PyTorch's tracer, Python's filters of warnings.
 _recording = threading.Lock()
 
-#: Calls before a recording is made, which takes as long as some tens of them: a process that
-#: answers once is not to wait for it.
+#: Calls before a recording is made. It takes as long as some tens of calls, and a process that
+#: answers once should not wait for it.
 _BEFORE = 8
 
 
 class Recorded:
     """A function that is called as TorchScript from its ninth call on.
 
-    Where it cannot be recorded, or the recording does not give the same, `work` is called as it is.
+    If it cannot be recorded, or the recording gives other results, `work` itself is called.
 
     Args:
-        work: x [T, H] → tensor, in the same way for all T that it is called with. To be called in
-            ``torch.inference_mode()``.
+        work: x [T, H] → tensor, with the same operations for all T that it is called with. Must be
+            called in ``torch.inference_mode()``.
         least: the smallest T.
-        weights: what it uses that TorchScript knows only as an attribute of a module: tensors in
-            the layout of a library's own, and objects that are no tensors.
+        weights: objects that it uses and that TorchScript accepts only as attributes of a module:
+            tensors in a library's own layout, and objects that are not tensors.
     """
 
     def __init__(
@@ -516,7 +515,7 @@ class Recorded:
         if self._script is not None:
             return self._script(x)
         self._calls += 1
-        # Whoever comes while something is being recorded does not wait.
+        # Other threads do not wait while one records.
         if self._calls > _BEFORE and not self._tried and _recording.acquire(blocking=False):
             try:
                 if not self._tried:
@@ -531,15 +530,15 @@ class Recorded:
         other = x[:-1] if len(x) > self._least else torch.cat([x, x[:1]])
         try:
             with warnings.catch_warnings():
-                # That torch.jit is no longer developed, and of branches that depend on shapes.
+                # Warnings that torch.jit is no longer developed, and of branches on shapes.
                 warnings.simplefilter("ignore")
                 holder = _Holder(self._work, self._weights).eval()
                 traced: Any = torch.jit.trace(holder, (x.clone(),), check_trace=False)
                 script: Any = torch.jit.freeze(traced)
-                for sample in (x, x, other):  # the interpreter learns from its first calls
+                for sample in (x, x, other):  # the interpreter optimizes in its first calls
                     if not torch.equal(script(sample.clone()), self._work(sample.clone())):
                         return None
-        except Exception:  # what is wrong with `work` itself, its next call will say
+        except Exception:  # an error in `work` itself will occur again in its next call
             return None
         recorded: Callable[[Tensor], Tensor] = script
         return recorded

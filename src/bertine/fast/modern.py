@@ -1,8 +1,8 @@
-"""Packed layers of a ModernBERT: :class:`bertine.families.modernbert.ModernEncoder` for answers.
+"""Pack the layers of a ModernBERT, :class:`bertine.families.modernbert.ModernEncoder`.
 
-The norm stands before each part, so residuals are what the products' results are added to; queries
-and keys are turned in the pass that lays them out; local layers add a band to the scores or, from
-the length on where that is less, compute block by block.
+The norm comes before each part, so products add their results to the residuals; queries and keys
+are rotated in the pass that lays them out; local layers add a band to the scores or, from the
+length on where that is cheaper, compute block by block.
 
 Shape legend: B sequences, T tokens of the longest, H hidden size, A attention heads, D = H / A,
 I inner size of the feed-forward; N rows of :class:`bertine.fast.layers.Rows`.
@@ -54,25 +54,25 @@ if TYPE_CHECKING:
     from bertine.families.modernbert import ModernBertConfig
 
 
-#: Tables of angles and bands are kept for texts of up to so many tokens, whatever a file says that
-#: a model reads; for longer ones they are made anew.
+#: Tables of angles and bands are kept for texts of up to this many tokens, even if the file allows
+#: longer ones; for longer ones they are computed anew.
 _KEPT = 1024
 
 
 @dataclass(frozen=True)
 class LocalRows(PaddedRows):
-    """Rows whose tokens see those around them alone.
+    """Rows whose tokens attend only to those nearby.
 
     Attributes:
-        bias: fp32 [B or 1, T, T], or of first tokens [B or 1, 1, T]; None where there are blocks.
-        blocks: in which attention is computed.
+        bias: fp32 [B or 1, T, T], or of first tokens [B or 1, 1, T]; None with `blocks`.
+        blocks: the blocks that attention is computed in.
     """
 
     blocks: Blocks | None = None
 
     @classmethod
     def around(cls, rows: PaddedRows, window: int, dtype: torch.dtype) -> PaddedRows:
-        """Return `rows` where tokens see `window` others to either side, for scores in `dtype`."""
+        """Return `rows` with a window of `window` tokens to either side, for scores in `dtype`."""
         if window >= rows.length - 1:
             return rows
         real = None if rows.bias is None else rows.bias[:, 0] == 0
@@ -84,7 +84,7 @@ class LocalRows(PaddedRows):
 
     @classmethod
     def around_first(cls, rows: PaddedRows, window: int) -> PaddedRows:
-        """Return `rows` where first tokens see `window` others."""
+        """Return `rows` with a window of `window` tokens for first tokens."""
         if window >= rows.length - 1:
             return rows
         bias = torch.zeros(1, 1, rows.length) if rows.bias is None else rows.bias.clone()
@@ -93,12 +93,12 @@ class LocalRows(PaddedRows):
 
 
 class TurnedHeads(Heads):
-    """Attention with rotary positions; tokens see what the rows say.
+    """Attention with rotary positions; the rows define which tokens are attended to.
 
     Args:
         count: A.
         size: D.
-        theta: base of the rotations' wavelengths.
+        theta: base of the rotary wavelengths.
         dtype: of the attention.
     """
 
@@ -108,7 +108,7 @@ class TurnedHeads(Heads):
         self._kept: Angles = self._angles(_KEPT)
 
     def parts(self, x: Tensor, parts: int, rows: PaddedRows) -> Tensor:
-        """Lay out [N, parts * H] as [parts, B, A, T, D]; all but the values are turned."""
+        """Lay out [N, parts * H] as [parts, B, A, T, D]; all but the values are rotated."""
         laid = parted(x, parts, rows, self.count)
         length = laid.shape[3]
         tables = self._kept if length <= _KEPT else self._angles(int(length))
@@ -119,7 +119,7 @@ class TurnedHeads(Heads):
         return out
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, rows: PaddedRows) -> Tensor:
-        """See :meth:`bertine.fast.layers.Heads.attend`."""
+        """Compute attention; see :meth:`bertine.fast.layers.Heads.attend`."""
         blocks = rows.blocks if isinstance(rows, LocalRows) else None
         if blocks is None:
             return super().attend(q, k, v, rows)
@@ -135,9 +135,9 @@ class PackedModernLayer:
         layer: its weights are copied and packed.
         config: of the model.
         heads: of the layer's kind.
-        window: of the layer; None: it sees all tokens.
+        window: of the layer; None: it attends to all tokens.
         dtype: torch.float32 or torch.bfloat16.
-        split: also keep queries apart from keys and values, for :meth:`first_token`.
+        split: also keep the queries' weights apart from keys' and values', for :meth:`first_token`.
     """
 
     def __init__(
@@ -173,16 +173,16 @@ class PackedModernLayer:
         self._act = config.hidden_act
 
     def __call__(self, x: Tensor, around: dict[int | None, Rows]) -> Tensor:
-        """x [N, H], by the window of layers what their tokens see → [N, H]."""
+        """Map x [N, H] to [N, H]; `around` holds the rows by the window of layers."""
         rows = around[self.window]
         qkv = linear(self._attention_input(x), self._qkv)
         return self._rest(x, self_attention(qkv, rows, self.heads, self.dtype))
 
     def first_token(self, x: Tensor, around: dict[int | None, Rows]) -> Tensor:
-        """x [N, H] → [at least B, H], what the layer gives for the first token of each sequence."""
+        """Map x [N, H] to [at least B, H], the layer's output for each sequence's first token."""
         rows = around[self.window]
         read = self._attention_input(x)
-        # The first place is turned by nothing.
+        # At the first place the rotation is the identity.
         q, kv = linear(rows.first(read), self._q), linear(read, self._kv)
         return self._rest(rows.first(x), first_attention(q, kv, rows, self.heads))
 
@@ -197,7 +197,7 @@ class PackedModernLayer:
         return x if self._attention_norm is None else self._attention_norm(x)
 
     def _rest(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """Return what follows the attention; x, mixed [M, H]."""
+        """Compute the rest of the layer after the attention; x, mixed [M, H]."""
         x = linear_add(mixed, x, self._out)
         read = self._feed_forward_norm(x)
         gate = linear_act(read, self._gate, self._act)
@@ -207,13 +207,12 @@ class PackedModernLayer:
 class Int8ModernLayer:
     """A layer of 8-bit products; the states that they are added to are fp32.
 
-    What differs from channel to channel goes into the weights: the norms divide what they give by
-    it, the values and the half of the feed-forward that is not activated come divided out of their
-    products.
+    Differences between channels go into the weights: the norms divide their output by them, and the
+    products divide the values and the half of the feed-forward that is not activated.
 
     Args:
         layer: its weights are rounded and packed.
-        ranges: what sample inputs gave there.
+        ranges: the ranges for sample inputs.
         config, heads, window, split: as of :class:`PackedModernLayer`.
     """
 
@@ -230,7 +229,7 @@ class Int8ModernLayer:
         qkv, out, up, down = layer.products
         weight, bias = scaled_queries(qkv, layer.attention.heads)
         size = weight.shape[1]
-        # Numbers come to the products divided by the steps of their grids, so that those are 1.
+        # The inputs of the products are divided by their grids' steps, which are then 1.
         divisor = smoothing(ranges.qkv, qkv.weight)
         steps, self._input = ByteGrid.over(*ranges.qkv.ends(divisor)).of_ones()
         divisor *= steps
@@ -264,13 +263,13 @@ class Int8ModernLayer:
         self._act = config.hidden_act
 
     def __call__(self, x: Tensor, around: dict[int | None, Rows]) -> Tensor:
-        """x fp32 [N, H], by the window of layers what their tokens see → fp32 [N, H]."""
+        """Map x fp32 [N, H] to fp32 [N, H]; `around` holds the rows by the window of layers."""
         rows = around[self.window]
         qkv = self._qkv(self._input.round(self._attention_input(x)), torch.bfloat16)
         return self._rest(x, self_attention(qkv, rows, self.heads, torch.float32))
 
     def first_token(self, x: Tensor, around: dict[int | None, Rows]) -> Tensor:
-        """x fp32 [N, H] → fp32 [at least B, H], what the layer gives for each first token."""
+        """Map x fp32 [N, H] to fp32 [at least B, H], the layer's output for each first token."""
         rows = around[self.window]
         rounded = self._input.round(self._attention_input(x))
         q = self._q(rows.first(rounded), torch.bfloat16)
@@ -285,7 +284,7 @@ class Int8ModernLayer:
         return [weight for product in products for weight in product.weights()]
 
     def _rest(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """Return what follows the attention; x and mixed fp32 [M, H]."""
+        """Compute the rest of the layer after the attention; x and mixed fp32 [M, H]."""
         x = self._out.added_to(x + self._out.bias, self._mixed.round(mixed))
         read = self._inner_input.round(self._feed_forward_norm(x))
         inner = self._gate.activated_float(read, self._act).mul_(self._up(read, torch.float32))
@@ -345,7 +344,7 @@ class PackedModern(PackedBackbone):
         self._recorded_below = min([_KEPT, *map(blocks_from, self._windows)])
         changes = {window + 2 for window in self._windows}
         self._different = tuple(sorted({1, FEW_ROWS + 1, BLOCKED_FROM, *changes}))
-        # What a lone sequence adds to its scores, while it is recorded.
+        # The bias of a single sequence's scores, while it is recorded.
         self._bands = {
             window: band_bias(
                 self._recorded_below, window, None, torch.float32, torch.device("cpu")
@@ -365,7 +364,7 @@ class PackedModern(PackedBackbone):
         return self._final_norm(x)
 
     def around(self, part: LayerPart, x: Tensor, rows: Rows) -> dict[int | None, Rows]:
-        """Return what tokens see, by the window of the layers."""
+        """Return the rows with their attention masks, by the window of the layers."""
         first = part == "first of last"
         around: dict[int | None, Rows] = {None: rows}
         for window in self._windows:
