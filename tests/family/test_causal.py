@@ -235,7 +235,7 @@ def test_texts_without_a_piece_have_vectors_too(published: Path) -> None:
             lambda f: (f / "params_shapes.json").write_text(
                 (f / "params_shapes.json").read_text().replace("[1, 32, 96]", "[1, 32, 97]", 1)
             ),
-            r"shape of h.0.attn.c_attn.weight is \[1, 32, 97\], which is no GPT's",
+            r"shape of h.0.attn.c_attn.weight is \[1, 32, 97\], so it is not a GPT checkpoint",
         ),
         (lambda f: (f / "vocab_40000.bpe").unlink(), r"no vocabulary|no tokenizer"),
         (

@@ -191,8 +191,8 @@ class PackedBackbone(nn.Module):
             and places. None: all batches count as full.
     """
 
-    #: Lengths of a single sequence at which the way of computing changes, and (below) the length from
-    #: which it is not recorded.
+    #: Lengths of a single sequence at which the way of computing changes, and below, the length
+    #: from which it is not recorded.
     _different: tuple[int, ...] = (1, FEW_ROWS + 1, BLOCKED_FROM)
     _recorded_below: float = float("inf")
 

@@ -1,7 +1,11 @@
-"""ELMo's published files: ``options.json`` and weights in HDF5.
+"""Read and write ELMo's files: the published ones, and Bertine's model directory.
 
-What the options say is compared with the shapes in the weights before any of them is read. A tensor
-must lie in the file itself, as numbers without a compression that could make much of little.
+The published files are ``options.json`` and weights in HDF5. The options are compared with the
+shapes in the weights before any weights are read. A tensor must lie in the file itself, as numbers
+without compression, which could expand a small file without limit.
+
+A model directory has ``config.json``, ``model.safetensors`` and, with a softmax, its words in
+``vocab.txt``.
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ from bertine.families.elmo import (
 from bertine.hub.weights import SAFETENSORS, read_weights
 from bertine.models.config_file import CONFIG, MODULES
 
-#: What the published names of the two files end with.
+#: The ends of the published names of the two files.
 OPTIONS, WEIGHTS = "options.json", ".hdf5"
 
 _SHAPE: dict[str, Any] = {
@@ -65,13 +69,13 @@ _SHAPE: dict[str, Any] = {
     },
 }
 
-#: The gates in the order of the file, by their places in ours.
+#: The gates in the order of the file, by their indices in ours.
 _GATES = (0, 2, 1, 3)
 
 
 @dataclass(frozen=True)
 class PublishedFiles:
-    """A folder's two files.
+    """The two published files of a folder.
 
     Attributes:
         options: the JSON.
@@ -83,7 +87,7 @@ class PublishedFiles:
 
 
 def published_files(folder: Path) -> PublishedFiles | None:
-    """Return the two files of an ELMo in `folder`; None where it has none.
+    """Return the two files of an ELMo in `folder`; None if it has none.
 
     Raises:
         BertineError: it has several of a kind.
@@ -94,7 +98,7 @@ def published_files(folder: Path) -> PublishedFiles | None:
         names = sorted(entry.name for entry in folder.iterdir())
     options = [name for name in names if name.endswith(OPTIONS)]
     weights = [name for name in names if name.endswith(WEIGHTS)]
-    if len(weights) > 1:  # vectors may stand beside them
+    if len(weights) > 1:  # there may also be vectors
         weights = [name for name in weights if name.endswith("weights" + WEIGHTS)] or weights
     if not options or not weights:
         return None
@@ -116,7 +120,7 @@ def read_options(path: Path) -> ElmoConfig:
     values = read_json_object(path)
     check_shape(values, _SHAPE, path)
     lstm, characters = values["lstm"], values["char_cnn"]
-    # 261 is what a model has in training, where no place is empty.
+    # 261 is the number in training, where no place is empty.
     if characters["n_characters"] not in (NUM_CHARACTERS - 1, NUM_CHARACTERS):
         raise BertineError(
             f"{path}: char_cnn.n_characters is {characters['n_characters']}, but characters are "
@@ -147,8 +151,8 @@ def read_published(files: PublishedFiles) -> BidirectionalLm:
     """Read a published ELMo.
 
     Raises:
-        BertineError: ``h5py`` is not installed; the options are not of an ELMo; the weights are
-            damaged, or of other sizes than the options say.
+        BertineError: ``h5py`` is not installed; the options are not those of an ELMo; the weights
+            are damaged, or differ in size from the options.
     """
     require_packages("reading ELMo's published weights", ["h5py"])
     config = read_options(files.options)
@@ -199,13 +203,13 @@ def _read_all(path: Path, options: Path, model: BidirectionalLm) -> Iterator[tup
                 yield f"{name}.weight_ih", kernel[:, :size]
                 yield f"{name}.weight_hh", kernel[:, size:]
                 bias = _our_gates(get(f"{group}/B", 4 * cells)).clone()
-                bias[cells : 2 * cells] += 1.0  # the program adds it as it runs
+                bias[cells : 2 * cells] += 1.0  # the program adds it at run time
                 yield f"{name}.bias", bias
                 yield f"{name}.weight_hr", get(f"{group}/W_P_0", cells, size).T
 
 
 def _our_gates(x: Tensor) -> Tensor:
-    """x [4 S, …], its gates in the order of TensorFlow. Returns them in that of PyTorch."""
+    """Reorder the gates of x [4 S, …] from TensorFlow's order to PyTorch's."""
     parts = x.chunk(4)
     return torch.cat([parts[at] for at in _GATES])
 
@@ -214,8 +218,8 @@ def _tensor(file: Any, path: Path, options: Path, name: str, shape: tuple[int, .
     """Read one tensor in fp32.
 
     Raises:
-        BertineError: it is not there, or leads out of the file; is compressed, of another shape or
-            not of numbers; has a number that is none.
+        BertineError: it is missing, or leads out of the file; is compressed, has another shape or
+            is not numeric; has a value that is not finite.
     """
     import h5py
 
@@ -246,11 +250,11 @@ def _tensor(file: Any, path: Path, options: Path, name: str, shape: tuple[int, .
     return torch.from_numpy(values)
 
 
-# ELMo's model directory: ``config.json`` and ``model.safetensors``, and of one with a softmax
-# ``vocab.txt``, its words. There is none of Hugging Face's; the keys are the fields of
+# Model directory: ``config.json`` and ``model.safetensors``, and with a softmax its words in
+# ``vocab.txt``. Hugging Face has no such type; the keys are the fields of
 # :class:`~bertine.families.elmo.ElmoConfig`.
 
-#: The words of the softmax, one a line, and how the model was trained.
+#: The words of the softmax, one per line, and the facts about the training.
 WORDS, ABOUT_TRAINING = "vocab.txt", "bertine.json"
 
 _SOFTMAX = "softmax."
@@ -275,14 +279,14 @@ _DIRECTORY_SHAPE: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class LoadedElmo:
-    """What a folder of an ELMo holds.
+    """The contents of an ELMo's folder.
 
     Attributes:
         model: in fp32 on the CPU, in evaluation mode.
-        softmax: what it was trained with; None: it has none.
+        softmax: the one that it was trained with; None: it has none.
         words: of the softmax.
-        source: what the weights were read from.
-        training: how it was trained, for the reader; {}: not known.
+        source: the file that the weights were read from.
+        training: how it was trained, for readers; {}: unknown.
     """
 
     model: BidirectionalLm
@@ -294,10 +298,11 @@ class LoadedElmo:
 
 def elmo_folder(path: str | Path) -> Path | None:
     """Return the folder of an ELMo that `path` is or names, or that the run's folder `path` holds;
-    None where that is something else, or nothing.
+    None if that is something else, or nothing.
 
     Raises:
-        BertineError: a ``config.json`` that cannot be read, or several published files of a kind.
+        BertineError: a ``config.json`` cannot be read, or there are several published files of a
+            kind.
     """
     folder = locate(path)
     for place in (folder, folder / "model"):
@@ -335,10 +340,10 @@ def save_elmo(
     words: Sequence[str] = (),
     training: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a model directory; an existing `out` is replaced as a whole, or stays as it was.
+    """Write a model directory; an existing `out` is replaced completely, or stays unchanged.
 
     Args:
-        softmax: what the model was trained with, its `words` being written too; None: neither.
+        softmax: the one that the model was trained with, written with its `words`; None: neither.
         training: how it was trained.
     """
     state: dict[str, Tensor] = dict(model.state_dict())
@@ -359,11 +364,11 @@ def save_elmo(
 
 
 def load_elmo(path: Path | str) -> LoadedElmo:
-    """Read an ELMo: our model directory, a run's folder, or the two published files.
+    """Read an ELMo: Bertine's model directory, a run's folder, or the two published files.
 
     Raises:
-        BertineError: it is none; a file is missing or damaged, or does not fit the others; the
-            published ones need ``h5py``.
+        BertineError: it is not an ELMo; a file is missing or damaged, or does not fit the others;
+            the published ones need ``h5py``.
     """
     folder = elmo_folder(path)
     if folder is None:
@@ -401,7 +406,8 @@ def _fill(module: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> Non
     """Put tensors into a module on the meta device.
 
     Raises:
-        BertineError: one is missing, is too many, or has another shape or a number that is none.
+        BertineError: one is missing or surplus, has another shape, or has a value that is not
+            finite.
     """
     expected = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
     for name in sorted(expected.keys() ^ tensors.keys()):
@@ -422,7 +428,8 @@ def _read_words(path: Path, count: int) -> list[str]:
     """Read the words of a softmax.
 
     Raises:
-        BertineError: the file is missing, is not UTF-8, has a word twice or another number.
+        BertineError: the file is missing, is not UTF-8, repeats a word or has another number of
+            words.
     """
     try:
         words = read_bounded(path, _MOST_BYTES).decode("utf-8").split("\n")
@@ -436,7 +443,7 @@ def _read_words(path: Path, count: int) -> list[str]:
     return words
 
 
-# Folders of models whose vectors are those of words or pieces, and that are no encoders.
+# Word models: folders of models that give vectors of words or pieces and are not encoders.
 
 #: The model type of a table with a vector for each piece.
 STATIC = "model2vec"
@@ -444,10 +451,11 @@ STATIC = "model2vec"
 
 def word_model_of(path: str | Path) -> str | None:
     """Return the type of the word model in a folder, one of
-    :data:`bertine.core.names.WORD_MODELS`; None where there is something else, or nothing.
+    :data:`bertine.core.names.WORD_MODELS`; None if there is something else, or nothing.
 
     Raises:
-        BertineError: a ``config.json`` that cannot be read, or several published files of a kind.
+        BertineError: a ``config.json`` cannot be read, or there are several published files of a
+            kind.
     """
     folder = locate(path)
     for place in (folder, folder / "model"):
@@ -460,7 +468,7 @@ def word_model_of(path: str | Path) -> str | None:
 
 
 def static_folder(folder: Path) -> Path | None:
-    """Return the folder of a table of vectors: `folder`, or the one of its model; None: there is
+    """Return the folder of a table of vectors: `folder`, or the one of its model; None if there is
     none.
 
     Raises:
@@ -476,6 +484,6 @@ def static_folder(folder: Path) -> Path | None:
 
 
 def _begins_static(modules: Any) -> bool:
-    """Tell whether the first module of sentence-transformers is a table of vectors."""
+    """Return whether the first module of sentence-transformers is a table of vectors."""
     first = modules[0] if isinstance(modules, list) and modules else None
     return isinstance(first, dict) and str(first.get("type")).endswith(".StaticEmbedding")

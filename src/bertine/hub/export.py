@@ -1,8 +1,8 @@
-"""Write a model as a graph that runs without Bertine: ONNX, or a program of PyTorch's.
+"""Write a model as a graph that runs without Bertine, in ONNX or as a PyTorch program.
 
-What is exported is an :class:`ExportModule`: the same layers and weights, with the attention over
-padded batches written in plain operators, since whether to leave padding out is decided by looking
-at the numbers, which a graph cannot. Batch and length stay open.
+The exported module is an :class:`ExportModule`: the same layers and weights, with attention over
+padded batches in plain operators, since skipping padding depends on values, which a graph cannot
+branch on. Batch size and length stay variable.
 
 Shape legend: B sequences, T tokens of the longest, H hidden size, K labels, D width of a vector.
 """
@@ -26,16 +26,16 @@ from bertine.models.encoder import Encoded, Inputs, TextInputs, each_text_alone
 from bertine.models.heads import Model, texts_apart
 from bertine.models.losses import Pooling
 
-#: The file of an exported folder that says what it holds.
+#: The file of an exported folder that describes its contents.
 ABOUT = "export.json"
-#: Inputs of what is exported, int64 [B, T] each.
+#: Inputs of the graph, int64 [B, T] each.
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-#: ONNX's set of operators: the one that PyTorch's exporter is written in, and that every runtime
-#: since 2023 (onnxruntime 1.14) knows.
+#: ONNX's operator set: the one that PyTorch's exporter is written for, and that every runtime since
+#: 2023 (onnxruntime 1.14) knows.
 OPSET = 18
-#: ONNX's version of its file format that came with this set of operators.
+#: ONNX's version of the file format that was current with this operator set.
 _IR_VERSION = 8
-#: One file holds less than 2 GB of ONNX; what is larger has its weights beside it.
+#: An ONNX file holds less than 2 GB; larger models have their weights in a second file.
 _ONE_FILE = 1_900_000_000
 
 #: The heads that are exported.
@@ -45,12 +45,12 @@ _HEADS = (
 
 
 def task_head(model: Model) -> str | None:
-    """Return the name of a model's head for a task; None: it has none."""
+    """Return the name of a model's head for a task; None if it has none."""
     return next((name for name in _HEADS if name in model.heads), None)
 
 
 def output_names(model: Model, pooling: Pooling | None) -> tuple[str, ...]:
-    """Name what an :class:`ExportModule` returns."""
+    """Return the names of the outputs of an :class:`ExportModule`."""
     if pooling is not None:
         return ("token_vectors",) if pooling.tokens else ("vectors",)
     return ("start_logits", "end_logits") if "spans" in model.heads else ("logits",)
@@ -61,10 +61,10 @@ class ExportModule(Model):
 
     Args:
         model: in fp32 on the CPU, in evaluation mode; its weights are shared.
-        pooling: return the texts' vectors; None: what the model's head gives.
+        pooling: return the texts' vectors; None: the outputs of the model's head.
 
     Raises:
-        BertineError: there is no `pooling` and no head of a task.
+        BertineError: there is neither `pooling` nor a head of a task.
     """
 
     def __init__(self, model: Model, pooling: Pooling | None) -> None:
@@ -89,9 +89,9 @@ class ExportModule(Model):
                 and 0 at padding, on the right.
 
         Returns:
-            Of a task the logits: [B, K] of texts and of multiple choice (K = 1, a sequence a
-            choice), [B, T, K] of tagging, two of [B, T] (start, end) of spans. Else the vectors
-            [B, D], or [B, T, D] of tokens.
+            For a task the logits: [B, K] of texts and of multiple choice (K = 1, a sequence for
+            each choice), [B, T, K] of tagging, two of [B, T] (start, end) of spans. Otherwise the
+            vectors [B, D], or [B, T, D] of tokens.
         """
         batch = TextInputs(input_ids, attention_mask, token_type_ids)
         if self.pooling is not None:
@@ -123,7 +123,7 @@ class ExportModule(Model):
 def exported_program(module: ExportModule, max_length: int) -> torch.export.ExportedProgram:
     """Trace `module` for any batch and any length from 2 to `max_length`.
 
-    Where in whose files a line of code stood is left out of it.
+    The source locations of its code lines are removed.
     """
     shape = (3, min(max_length, 7))
     ids = torch.ones(shape, dtype=torch.int64)
@@ -144,7 +144,7 @@ def exported_program(module: ExportModule, max_length: int) -> torch.export.Expo
 def write_torch(program: torch.export.ExportedProgram, path: Path) -> None:
     """Write a program as PyTorch does (``.pt2``): its graph as JSON, its weights as raw numbers.
 
-    The example inputs, the one pickled thing in such a file, are left out.
+    The example inputs, the only pickled part of such a file, are left out.
     """
     program.example_inputs = None
     with _quiet():
@@ -154,7 +154,7 @@ def write_torch(program: torch.export.ExportedProgram, path: Path) -> None:
 def write_onnx(program: torch.export.ExportedProgram, path: Path, outputs: tuple[str, ...]) -> None:
     """Write a program as ONNX; the axes are called batch and length.
 
-    Weights of more than 1.9 GB stand beside it, in a file of the same name and ``.data``.
+    Weights of more than 1.9 GB go to a second file of the same name with the suffix ``.data``.
     """
     with _quiet():
         graph = torch.onnx.export(
@@ -173,8 +173,8 @@ def write_onnx(program: torch.export.ExportedProgram, path: Path, outputs: tuple
 
 
 def _tidy(path: Path) -> None:
-    """Name the open axes, and leave out what only the exporter cares for: the traces of its source
-    lines, and shapes in between, which contradict those that quantizing infers."""
+    """Name the variable axes, and remove data for the exporter only: traces of its source lines, and
+    intermediate shapes, which contradict those that quantizing infers."""
     import onnx
 
     model = onnx.load(str(path), load_external_data=False)
@@ -190,16 +190,16 @@ def _tidy(path: Path) -> None:
     for part in (model, model.graph, *model.graph.node, *model.graph.input, *model.graph.output):
         del part.metadata_props[:]
         part.doc_string = ""
-    # What newer versions of the file's format brought is not in it, and older runtimes refuse them.
+    # Features of newer file formats are not used, and older runtimes refuse these formats.
     model.ir_version = _IR_VERSION
     onnx.save(model, str(path))
 
 
 def quantize_onnx(source: Path, target: Path) -> None:
-    """Write an ONNX model with the weights of its products in int8, a scale for each output, and
-    activations quantized as they come (onnxruntime's dynamic quantization). The embeddings are
-    int8 too. The head computes in fp32, as in the engines: it is small, and where it reads vectors,
-    their differences and a cosine side by side, one scale for all of them loses the small ones."""
+    """Write an ONNX model with the weights of its products in int8, with a scale for each output,
+    and activations quantized at run time (onnxruntime's dynamic quantization). The embeddings are
+    int8 too. The head computes in fp32, as in the engines: it is small, and where it reads vectors
+    with their differences and a cosine, one scale for all of them loses the small ones."""
     import onnx
 
     nodes = onnx.load(str(source), load_external_data=False).graph.node
@@ -210,12 +210,12 @@ def quantize_onnx(source: Path, target: Path) -> None:
         quantize_dynamic(
             str(source),
             str(target),
-            # A product with a bias is first written as two, the first of which gets that name.
+            # A product with a bias is first split in two; the first one gets that name.
             nodes_to_exclude=[*head, *(f"{name}_MatMul" for name in head)],
             weight_type=QuantType.QInt8,
             per_channel=True,
-            # Seven bits: before VNNI (AVX2) two products of eight are added in sixteen bits, which
-            # they overflow, and the graph is to answer alike on every machine.
+            # Seven bits: before VNNI (AVX2) two products of eight bits are added in sixteen, which
+            # overflows, and the graph should give the same answers on every machine.
             reduce_range=True,
             use_external_data_format=source.with_name(source.name + ".data").exists(),
         )
@@ -223,7 +223,7 @@ def quantize_onnx(source: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the notes that the exporters write for their own makers."""
+    """Silence the exporters' notes for their developers."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -234,23 +234,24 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-# Check that what was exported answers as the model does.
+# Comparison: check that the exported file answers like the model.
 
 #: Inputs of the graph, by name: int64 [B, T] each.
 GraphInputs = Mapping[str, np.ndarray]
-#: Runs what was exported: inputs → its outputs, in their order.
+#: Runs an exported file: inputs → its outputs, in order.
 Runner = Callable[[GraphInputs], Sequence[np.ndarray]]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference of what an exported file gives from what the model in PyTorch gives, fp32.
+    """The difference between the outputs of an exported file and those of the model in PyTorch,
+    fp32.
 
     Attributes:
-        largest: the largest difference of two numbers, padding left out.
-        scale: the largest number of the model's.
+        largest: the largest absolute difference, without padding.
+        scale: the largest absolute number of the model's.
         cosine: the lowest cosine of two rows of numbers (a text's vector or logits, a token's).
-        same: the share of rows whose largest number is at the same place; None where a row is one
+        same: the share of rows whose largest number is at the same index; None if a row is one
             number.
     """
 
@@ -260,7 +261,7 @@ class Difference:
     same: float | None
 
     def text(self, vectors: bool) -> str:
-        """Describe it; of `vectors` with the cosine, of logits with the share of equal answers."""
+        """Describe it: for `vectors` with the cosine, for logits with the share of equal ones."""
         text = f"largest difference {self.largest:.2g} of {self.scale:.2g}"
         if vectors:
             return f"{text}, cosine at least {self.cosine:.6f}"
@@ -273,12 +274,12 @@ def example_inputs(
     special: frozenset[int],
     max_length: int,
 ) -> list[GraphInputs]:
-    """Make batches to compare on: one short text; texts of different lengths with padding; the
-    longest.
+    """Return batches to compare on: one short text; texts of different lengths with padding; the
+    longest possible text.
 
     Args:
-        ends: ids of the special tokens before a text and behind it; between them stand pieces
-            drawn evenly from all.
+        ends: ids of the special tokens before and after a text; between them are pieces drawn
+            uniformly from all.
         special: ids that are not drawn.
         max_length: of a text.
     """
@@ -307,8 +308,8 @@ def example_inputs(
 def expected_outputs(
     model: Model, pooling: Pooling | None, inputs: GraphInputs
 ) -> list[np.ndarray]:
-    """Compute what `model` gives, as it does for prediction, in fp32: see
-    :class:`~bertine.hub.export.ExportModule` for what these are."""
+    """Compute the outputs of `model` as in prediction, in fp32; see
+    :class:`~bertine.hub.export.ExportModule`."""
     ids, mask, types = (torch.from_numpy(inputs[name]) for name in INPUTS)
     batch = TextInputs(ids, mask, types)
     with each_text_alone(model), torch.inference_mode():
@@ -326,7 +327,7 @@ def expected_outputs(
 def compare(
     model: Model, pooling: Pooling | None, batches: Sequence[GraphInputs], run: Runner
 ) -> Difference:
-    """Compare what `run` gives with what `model` gives, over all of `batches`."""
+    """Compare the outputs of `run` with those of `model`, over all of `batches`."""
     cosines: list[np.ndarray] = []
     same: list[np.ndarray] = []
     largest = scale = 0.0
@@ -338,9 +339,9 @@ def compare(
             assert expected.shape == actual.shape, (expected.shape, actual.shape)
             if expected.shape[:2] == mask.shape and expected.ndim == 3:
                 expected, actual = expected[mask], actual[mask]
-            elif expected.shape == mask.shape:  # the scores of every token: a row is a text
+            elif expected.shape == mask.shape:  # one score per token: a row is a text
                 expected, actual = np.where(mask, expected, 0), np.where(mask, actual, 0)
-            # Of NumPy: a number that is none stays, where Python's max would lose it.
+            # NumPy's maximum keeps NaN, which Python's max would lose.
             largest = float(np.maximum(largest, np.abs(expected - actual).max()))
             scale = float(np.maximum(scale, np.abs(expected).max()))
             cosines.append(_cosines(expected, actual))
@@ -361,7 +362,7 @@ def _cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def onnx_runner(path: Path) -> Runner:
-    """Load an ONNX file, to be run on the CPU with onnxruntime."""
+    """Load an ONNX file to run on the CPU with onnxruntime."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -371,7 +372,7 @@ def onnx_runner(path: Path) -> Runner:
 
 
 def torch_runner(path: Path) -> Runner:
-    """Load a ``.pt2``, to be run with PyTorch."""
+    """Load a ``.pt2`` to run with PyTorch."""
     module = torch.export.load(path).module()
 
     def run(inputs: GraphInputs) -> list[np.ndarray]:

@@ -1,8 +1,8 @@
-"""Write the card of a model: the README.md of its directory, with the block that the Hugging Face
-hub reads (its "Model cards": ``library_name``, ``tags``, ``pipeline_tag``, ``model-index``).
+"""Write the card of a model: the README.md of its directory.
 
-All of it follows from what the directory says of the model; nothing is asked for, and nothing of
-the machine's folders is written: a card is made to be given away.
+It begins with the block that the Hugging Face hub reads (its "Model cards": ``library_name``,
+``tags``, ``pipeline_tag``, ``model-index``). Everything follows from the contents of the directory.
+No option is needed, and no folder of the machine is named, because cards are meant to be shared.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _PIPELINES = {
     "choice": "multiple-choice",
     "seq2seq": "text-generation",
 }
-#: The head of a pre-trained model → the hub's name for what it does: of several the first.
+#: The head of a pre-trained model → the hub's name of its task; the first one applies.
 _PRETRAINED = {"mlm": "fill-mask", "lm": "text-generation"}
-#: Settings of a training that a reader wants to see, in this order, and their names in words.
+#: Training settings for readers, in this order, with their names in words.
 _SETTINGS = {
     "objective": "objective",
     "kind": "learned from",
@@ -61,14 +61,14 @@ def model_card(model: Model, task: TaskInfo | None, only_here: str | None = None
     """Describe a model for its README.md.
 
     Args:
-        model: as it is saved.
-        task: what its ``bertine.json`` says; None: the directory has none.
+        model: the saved model.
+        task: the task in its ``bertine.json``; None: the directory has none.
         only_here: why transformers does not open it; None: it does.
 
     Returns:
-        The hub's block, and Markdown: what the model is, four lines of code, scores with 95%
-        intervals where they are known, data and their fingerprints, what was cut off, the recipe,
-        machine and time.
+        The hub's block, and Markdown: a description of the model, four lines of code, scores with
+        95% intervals if they are known, data and their fingerprints, texts that were cut, the
+        recipe, machine and time.
     """
     facts = {} if task is None else task.training
     title = _title(model, task)
@@ -197,7 +197,7 @@ def _scores(task: TaskInfo | None, facts: Mapping[str, Any]) -> Iterator[str]:
         yield "| metric | value | 95% interval |"
         yield "|---|---|---|"
         for name, value in metrics:
-            # Of tags words are right or wrong, and those of a sentence are not independent.
+            # In tagging the units are words, and those of a sentence are not independent.
             by_example = task is not None and task.name != "tagging"
             interval = _interval(name, value, count) if by_example else "–"
             yield f"| {name} | {value:.4f} | {interval} |"
@@ -222,7 +222,7 @@ def _scores(task: TaskInfo | None, facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _interval(name: str, value: float, count: int) -> str:
-    """Return the 95% interval of a metric in words; of those that need the answers, a dash."""
+    """Return the 95% interval of a metric in words; a dash for metrics that need the answers."""
     if name == "accuracy":
         low, high = wilson_interval(round(value * count), count)
     elif name in ("pearson", "spearman") and count > 3 and abs(value) < 1:
@@ -265,7 +265,7 @@ def _recipe(facts: Mapping[str, Any]) -> Iterator[str]:
     if frozen:
         yield "- the head alone was fitted; the encoder is as it was before"
     for key, name in _SETTINGS.items():
-        # Those of a training do not hold for a head that is fitted at once.
+        # Training settings do not apply to a head that is fitted directly.
         value = facts.get(key) if not frozen or key in ("precision", "seed") else None
         if value is not None and not isinstance(value, Mapping):
             yield f"- {name}: {value:g}" if isinstance(value, float) else f"- {name}: {value}"
@@ -290,9 +290,9 @@ def _machine(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _section(title: str, lines: Iterator[str]) -> str:
-    """Return a section, or nothing where it has no lines."""
+    """Return a section, or an empty text if it has no lines."""
     text = "\n".join(lines)
-    # Not "##" in one: that is how word pieces are written, which is a tokenizer's business.
+    # No literal "##" in this line: word pieces are written that way, which only tokenizers handle.
     return f"{'#' * 2} {title}\n\n{text}" if text else ""
 
 
@@ -306,14 +306,14 @@ def _numbers(values: Any) -> Sequence[tuple[str, float]]:
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    """Return `value`, or nothing where it is no mapping: ``training`` of a bertine.json may hold
-    anything."""
+    """Return `value`, or an empty mapping if it is not a mapping: ``training`` in a bertine.json
+    may be anything."""
     return value if isinstance(value, Mapping) else {}
 
 
 def _file(path: Any) -> str:
-    """Return the last part of a path of any system; of the model of a run the run's. What lies
-    above it is the machine's."""
+    """Return the last part of a path of any system, or the run's for the model of a run. The
+    folders above are private to the machine."""
     parts = PureWindowsPath(str(path))
     named = parts.parent.name if parts.name == "model" else ""
     return named or parts.name or str(path)

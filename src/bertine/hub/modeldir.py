@@ -1,9 +1,9 @@
-"""Read and write a model directory: a Hugging Face one, plus one file of our own for the task.
+"""Read and write a model directory: a Hugging Face one, with a file of Bertine's for the task.
 
 ``config.json``, ``model.safetensors``, ``vocab.txt``, ``tokenizer.json`` and
-``tokenizer_config.json`` are as transformers writes them, so it opens what Bertine saves and the
-other way round; ``bertine.json`` says what the model was trained to do. A model whose head
-transformers does not have says so by its type, and is not opened there (:func:`only_here`).
+``tokenizer_config.json`` are as in transformers, so each program opens the other's directories;
+``bertine.json`` describes the task that the model was trained for. A model whose head transformers
+does not have has a type of its own, and transformers does not open it (:func:`only_here`).
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ from bertine.models.family import (
 from bertine.models.heads import PAIR_CLASSIFIER, VECTOR_CLASSIFIER, Model
 from bertine.tokenization.tokenizer import KINDS, Tokenizer, holds_tokenizer
 
-# Write the modules of a directory of sentence-transformers, so that it and
-# :mod:`bertine.models.config_file` compute the same vectors.
+# sentence-transformers: its modules, written so that it and :mod:`bertine.models.config_file`
+# compute the same vectors.
 
 _OLD_KEYS = {
     "cls": "pooling_mode_cls_token",
@@ -80,12 +80,12 @@ _TYPE = "sentence_transformers.models."
 
 
 def write_sentence_modules(folder: Path, modules: SentenceModules, width: int) -> None:
-    """Write what `modules` say into the `folder` of a model directory.
+    """Write the settings of `modules` to the `folder` of a model directory.
 
     The keys are those of version 2, which all later ones read.
 
     Args:
-        folder: of the model directory; the encoder is in it.
+        folder: of the model directory, which holds the encoder.
         modules: pooling, normalizing and the rest; ``transformer`` is not read.
         width: hidden size of the encoder.
     """
@@ -122,22 +122,22 @@ def write_sentence_modules(folder: Path, modules: SentenceModules, width: int) -
 #: Suffixes of archives, and of files that are data.
 _ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
 _TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
-#: Published models have embeddings for up to this share of ids that are no token: vocabularies were
-#: filled up to a round number, or made after the model.
+#: Published models may have embeddings of ids without a token, up to this share: vocabularies were
+#: padded to a round number, or made after the model.
 _SPARE = 0.05
 
 
 @dataclass(repr=False)
 class LoadedModel(Shown):
-    """What a model directory holds, ready to use.
+    """The contents of a model directory, ready to use.
 
     Attributes:
         model: in fp32 on the CPU, in evaluation mode.
         config: its architecture.
         tokenizer: of its vocabulary.
-        task: from ``bertine.json``, or made of config.json's labels for a classifier that
-            transformers saved; None when neither says anything.
-        report: what became of the tensors.
+        task: from ``bertine.json``, or derived from config.json's labels for a classifier that
+            transformers saved; None if neither describes one.
+        report: which tensors were loaded, new or dropped.
     """
 
     model: Model
@@ -147,7 +147,7 @@ class LoadedModel(Shown):
     report: LoadReport
 
     def lines(self) -> list[str]:
-        """Return what was loaded."""
+        """Describe what was loaded."""
         config = self.config
         return [
             f"LoadedModel: {config.title}, {len(config.passes)} layers of "
@@ -165,24 +165,24 @@ def save_model(
     task: TaskInfo | None = None,
     modules: SentenceModules | None = None,
 ) -> None:
-    """Write a model directory; an existing `out` is replaced as a whole, or stays as it was.
+    """Write a model directory; an existing `out` is replaced completely, or stays unchanged.
 
-    Weights are written in fp32, and beside them a card for readers
-    (:mod:`bertine.hub.model_card`). The classifier's classes in config.json are ``task.labels``.
-    With `modules` it is a directory of sentence-transformers as well.
+    Weights are written in fp32, together with a card for readers (:mod:`bertine.hub.model_card`).
+    The classifier's classes in config.json are ``task.labels``. With `modules` it is a directory of
+    sentence-transformers as well.
 
     Raises:
-        BertineError: the tokenizer has more pieces than the model, the labels are not as many
-            as the classifier's outputs, or the folder cannot be written.
+        BertineError: the tokenizer has more pieces than the model, the number of labels differs
+            from that of the classifier's outputs, or the folder cannot be written.
     """
     out = Path(out)
     _check_vocabulary(out, model.config, tokenizer)
     labels = _class_names(out, model, task)
-    # Other programs are to cut texts where the model that was fine-tuned does.
+    # Other programs should cut texts where the fine-tuned model does.
     longest = model.config.longest_input
     longest = longest if task is None else task.input_length(longest)
     names = family_of(model.config.model_type).names
-    # Beside backbone and heads there may be what helped in training alone.
+    # The model may have further parts that only training uses.
     state = {
         name: tensor
         for name, tensor in model.state_dict().items()
@@ -227,7 +227,7 @@ def save_model(
 
 
 def only_here(model: Model) -> str | None:
-    """Return why transformers does not open the directory of a model, and what to do; None: it
+    """Return why transformers does not open the directory of a model, and the remedy; None if it
     does."""
     reason = family_of(model.config.model_type).why_only_here(model.heads)
     if reason and any(head in model.heads for head in (VECTOR_CLASSIFIER, PAIR_CLASSIFIER)):
@@ -236,13 +236,13 @@ def only_here(model: Model) -> str | None:
 
 
 def _problem_type(task: TaskInfo | None) -> str:
-    """Return what transformers calls the task of a classifier."""
+    """Return transformers' name of a classifier's task."""
     kinds = {"regression": "regression", "multi-label": MULTI_LABEL}
     return kinds.get("" if task is None else task.name, "single_label_classification")
 
 
 def _class_names(where: Path, model: Model, task: TaskInfo | None) -> tuple[str, ...]:
-    """Return the names of the classifier's outputs: the task's labels, else LABEL_0, LABEL_1,
+    """Return the names of the classifier's outputs: the task's labels, or else LABEL_0, LABEL_1,
     ..."""
     named = next((head for head in model.heads if model.config.heads[head].named), None)
     if named is None:
@@ -261,13 +261,14 @@ def _class_names(where: Path, model: Model, task: TaskInfo | None) -> tuple[str,
 
 
 def load_config(path: str | Path, *, dropout: float | None = None) -> Config:
-    """Return the architecture of a model directory, from its ``config.json`` alone, or from the
+    """Return the architecture of a model directory, from its ``config.json`` only, or from the
     ``bert_config.json`` and the index of a TensorFlow checkpoint.
 
-    `dropout` takes the place of its rates on hidden states and attention, unless None.
+    `dropout` replaces its rates on hidden states and attention, unless None.
 
     Raises:
-        BertineError: no such folder or file, or one of a model that Bertine does not have.
+        BertineError: the folder or file does not exist, or is that of a model type that Bertine
+            does not have.
     """
     return _with_dropout(read_settings(model_folder(path)), dropout).config
 
@@ -284,26 +285,26 @@ def load_model(
     seed: int = 0,
     dropout: float | None = None,
 ) -> LoadedModel:
-    """Read a model directory that Bertine or transformers wrote, or a folder of Google's with a
-    TensorFlow checkpoint; of several a note says which.
+    """Read a model directory of Bertine's or transformers', or a folder of Google's with a
+    TensorFlow checkpoint; if there are several, a note names the chosen one.
 
     Args:
         path: the folder.
-        heads: the heads that the model is to have, by name. Those that the file holds are
-            loaded; the others are new. A classifier with another number of labels than the
-            file's is new too. None: the heads that the file holds.
-        fresh: names of `heads` to make new even where the file holds them, e.g. the classifier
-            when the labels have changed; or a function that returns them, given the
-            task of the file (None if it names none).
-        seed: of the random weights of what is new.
-        dropout: on hidden states and attention, in place of the model's own rates.
+        heads: the heads that the model should have, by name. Those in the file are loaded; the
+            others are new. A classifier with another number of labels than the file's is new too.
+            None: the heads in the file.
+        fresh: names of `heads` to create new even if the file holds them, e.g. the classifier
+            when the labels have changed; or a function that returns them for the task in the file
+            (None if there is none).
+        seed: of the random weights of new parts.
+        dropout: on hidden states and attention, instead of the model's own rates.
 
     Weights in bf16, fp16 or fp64 are converted to fp32.
 
     Raises:
-        BertineError: a file is missing, broken or cut short; a tensor is missing from a part
-            that the file holds, is of another shape than config.json says, or belongs to no
-            known part; the tokenizer has more pieces than the model.
+        BertineError: a file is missing, broken or cut short; a tensor is missing from a part that
+            the file holds, has another shape than config.json says, or belongs to no known part;
+            the tokenizer has more pieces than the model.
     """
     folder = model_folder(path)
     settings = _with_dropout(read_settings(folder), dropout)
@@ -324,7 +325,7 @@ def load_model(
     check_fits(described_in, config)
     parts = {names.part_of(name) for name in canonical}
     present = {head for head in config.heads if head in parts or names.is_weightless(head)}
-    # Of a head that is not asked for nothing need be known.
+    # Heads that are not asked for need not be known.
     asked = present if heads is None else present & heads.keys()
     outputs = count_outputs(canonical, settings, family, asked)
     task = task_of(folder, settings, asked, outputs)
@@ -359,7 +360,7 @@ def model_folder(path: str | Path) -> Path:
     """Return the model directory that `path` is or names, or that the run's folder `path` holds.
 
     Raises:
-        BertineError: neither, or the run has not finished.
+        BertineError: it is neither, or the run has not finished.
     """
     folder = locate(path)
     if not folder.is_dir():
@@ -410,7 +411,7 @@ def _load_tokenizer(folder: Path, config: Config) -> Tokenizer:
 
 
 def _check_vocabulary(where: Path, config: Config, tokenizer: Tokenizer) -> None:
-    # The other way round is common: vocabularies padded to a round number.
+    # The opposite is common: vocabularies padded to a round number.
     if tokenizer.vocab_size > config.vocab_size:
         raise BertineError(
             f"{where}: the tokenizer has {tokenizer.vocab_size} pieces, but the model's "
@@ -422,7 +423,7 @@ def _check_vocabulary(where: Path, config: Config, tokenizer: Tokenizer) -> None
             f"{where}: a text ends with the id {last} in the tokenizer, but "
             f"eos_token_id in {CONFIG} is {wanted}; they do not belong together"
         )
-    # Positions that count real tokens need to know which are not.
+    # Positions that count real tokens depend on the padding's id.
     if config.first_position and tokenizer.pad_token_id != config.pad_token_id:
         raise BertineError(
             f"{where}: the tokenizer's padding has the id {tokenizer.pad_token_id}, but "
@@ -431,8 +432,8 @@ def _check_vocabulary(where: Path, config: Config, tokenizer: Tokenizer) -> None
 
 
 def _say_of_spare_ids(where: Path, config: Config, tokenizer: Tokenizer) -> None:
-    """Say that a model has embeddings of ids that are no token: a vocabulary that was filled up to
-    a round number, or one of another model."""
+    """Log that a model has embeddings of ids without a token: a vocabulary that was padded to a
+    round number, or that of another model."""
     tokens, embeddings = tokenizer.vocab_size, config.vocab_size
     if tokens < embeddings:
         line = (

@@ -1,10 +1,10 @@
-"""A folder of OpenAI's: ``params_shapes.json`` and ``params_0.npy`` to ``params_9.npy``, the
-weights of the first GPT as openai/finetune-transformer-lm publishes them.
+"""Read the weights of the first GPT as openai/finetune-transformer-lm publishes them.
 
-The arrays together are one row of numbers, cut anywhere; the shapes say what it holds: positions,
-words, and of each layer c_attn, c_proj, ln_1, c_fc, c_proj, ln_2, matrices [1, inputs, outputs],
-each with its bias (``train.py``, where ``model/params_`` is read). The number of attention heads is
-in no file: the program has 12, of 64 numbers each.
+A folder has ``params_shapes.json`` and ``params_0.npy`` to ``params_9.npy``. The arrays together
+are one row of numbers, cut anywhere; the shapes describe its contents: positions, words, and for
+each layer c_attn, c_proj, ln_1, c_fc, c_proj, ln_2, matrices [1, inputs, outputs], each with its
+bias (``train.py``, where ``model/params_`` is read). The number of attention heads is in no file:
+the program has 12, of 64 numbers each.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from bertine.models.config import LARGEST, MOST_LAYERS
 from bertine.models.config_file import CONFIG, ConfigFile
 
 SHAPES = "params_shapes.json"
-#: The numbers of an attention head.
+#: The width of an attention head.
 _HEAD = 64
-#: Files of a folder of this kind; there are 10.
+#: The most files of a folder of this kind; there are 10.
 _MOST_FILES = 10_000
 _NAME = re.compile(r"params_(\d{1,4})\.npy")
 #: The tensors of a layer, in their order.
@@ -45,13 +45,13 @@ _LAYER = tuple(
 
 
 def holds_openai_files(folder: Path) -> bool:
-    """Tell whether the weights of `folder` are OpenAI's files."""
+    """Return whether the weights of `folder` are OpenAI's files."""
     return (folder / SHAPES).is_file()
 
 
 @dataclass(frozen=True)
 class OpenAIFiles:
-    """A folder of OpenAI's, whose shapes are read and checked; its numbers are not yet.
+    """A folder of OpenAI's with checked shapes; its numbers are not read yet.
 
     Attributes:
         folder: the folder.
@@ -66,7 +66,7 @@ class OpenAIFiles:
         """Open a folder.
 
         Raises:
-            BertineError: the shapes are damaged, or those of another network.
+            BertineError: the shapes are damaged, or belong to another network.
         """
         path = folder / SHAPES
         listed = read_json(path)
@@ -85,18 +85,18 @@ class OpenAIFiles:
         for name, shape in zip(names, listed, strict=True):
             if not _is_shape(shape) or _expected(name, shape, width) != shape:
                 raise BertineError(
-                    f"{path}: the shape of {name} is {briefly(shape)}, which is no GPT's; copy it "
-                    "again"
+                    f"{path}: the shape of {name} is {briefly(shape)}, so it is not a GPT "
+                    "checkpoint; copy it again"
                 )
             shapes[name] = tuple(shape[1:] if len(shape) == 3 else shape)
         return cls(folder, shapes)
 
     @property
     def settings(self) -> ConfigFile:
-        """The configuration that the shapes say, with heads of 64 numbers.
+        """The configuration from the shapes, with heads of 64 numbers.
 
         Raises:
-            BertineError: the width is no multiple of that.
+            BertineError: the width is not a multiple of that.
         """
         positions, width = self.shapes["positions_embed.weight"]
         if width % _HEAD:
@@ -115,7 +115,7 @@ class OpenAIFiles:
         return ConfigFile(config, "OpenAIGPTLMHeadModel", ())
 
     def line(self) -> str:
-        """Return what is to be said of the folder, in one line."""
+        """Describe the folder in one line."""
         config = self.settings.config
         return (
             f"{self.folder}: OpenAI's files, {config.num_hidden_layers} layers of "
@@ -124,10 +124,10 @@ class OpenAIFiles:
         )
 
     def files(self) -> list[Path]:
-        """Return the files: the shapes, and the arrays in their order.
+        """Return the files: the shapes, and the arrays in order.
 
         Raises:
-            BertineError: there is no array, or one is missing among them.
+            BertineError: there is no array, or one of them is missing.
         """
         numbers = sorted(
             int(match[1])
@@ -146,8 +146,8 @@ class OpenAIFiles:
         """Read all tensors, by their canonical names.
 
         Raises:
-            BertineError: an array is missing, damaged, or the numbers are not as many as the shapes
-                say.
+            BertineError: an array is missing or damaged, or the count of numbers differs from the
+                shapes.
         """
         arrays = [_read(path) for path in self.files()[1:]]
         wanted = sum(map(math.prod, self.shapes.values()))
@@ -170,7 +170,7 @@ class OpenAIFiles:
 
 
 def _is_shape(shape: Any) -> bool:
-    """Tell whether `shape` is up to three sizes within reason."""
+    """Return whether `shape` is up to three reasonable sizes."""
     return (
         isinstance(shape, list)
         and 1 <= len(shape) <= 3
@@ -179,7 +179,7 @@ def _is_shape(shape: Any) -> bool:
 
 
 def _expected(name: str, shape: list[int], width: Any) -> list[int]:
-    """Return the shape that a tensor has in a network of this width."""
+    """Return the shape of a tensor in a network of this width."""
     if name.endswith("embed.weight"):
         return [shape[0], width]
     module, _, kind = name.rpartition(".")

@@ -1,4 +1,4 @@
-"""What becomes of the tensors of a file in a model: loaded, dropped, missing, or unexpected."""
+"""Read the weights and settings of model folders, check them, and load them into models."""
 
 from __future__ import annotations
 
@@ -29,53 +29,53 @@ from bertine.models.layers import init_weights
 from bertine.models.names import WeightNames
 from bertine.models.precision import seeded
 
-# What a model directory is: transformers' kind of folder, Google's with a TensorFlow checkpoint,
-# or OpenAI's with arrays; and the configuration of each.
+# Model folders: transformers' kind, Google's with a TensorFlow checkpoint, and OpenAI's with
+# arrays; and the configuration of each.
 
-#: The weights that transformers writes, a file or an index of its parts: what stands first is read.
-#: Google's configuration may be beside old ones.
+#: The weights that transformers writes, one file or an index of its parts; the first that exists is
+#: read. Google's configuration may be next to old ones.
 WEIGHTS = (
     *("model.safetensors", "model.safetensors.index.json"),
     *("pytorch_model.bin", "pytorch_model.bin.index.json"),
 )
 
-#: The file of transformers' that says how texts are normalized.
+#: The file of transformers that defines the normalization of texts.
 TOKENIZER_SETTINGS = "tokenizer_config.json"
 
 
 def is_tensorflow(folder: Path) -> bool:
-    """Tell whether the model directory `folder` is one of Google's."""
+    """Return whether the model directory `folder` is one of Google's."""
     if any((folder / name).exists() for name in (CONFIG, *WEIGHTS)) or not folder.is_dir():
         return False
     return tensorflow_config(folder) is not None or any(folder.glob("*.data-*-of-*"))
 
 
 def is_openai(folder: Path) -> bool:
-    """Tell whether the model directory `folder` is one of OpenAI's, without a configuration."""
+    """Return whether the model directory `folder` is one of OpenAI's, without a configuration."""
     return not (folder / CONFIG).exists() and has_openai_weights(folder)
 
 
 def has_openai_weights(folder: Path) -> bool:
-    """Tell whether OpenAI's arrays are the weights of `folder`: files of other kinds go first."""
+    """Return whether OpenAI's arrays are the weights of `folder`: other kinds take precedence."""
     if any((folder / name).exists() for name in WEIGHTS):
         return False
     return holds_openai_files(folder)
 
 
 def is_model_directory(folder: Path) -> bool:
-    """Tell whether `folder` looks like a model directory: whether it says what its model is."""
+    """Return whether `folder` looks like a model directory: whether a file describes its model."""
     return (folder / CONFIG).exists() or is_tensorflow(folder) or is_openai(folder)
 
 
 def is_of_checkpoint(path: Path) -> bool:
-    """Tell whether `path` is what TensorFlow's programs take for a checkpoint: what the names of
-    its files begin with, or one of them."""
+    """Return whether `path` is a checkpoint for TensorFlow's programs: the prefix of its files'
+    names, or one of them."""
     prefix = path.name.removesuffix(INDEX_SUFFIX).partition(".data-")[0]
     return bool(prefix) and path.with_name(prefix + INDEX_SUFFIX).is_file()
 
 
 def settings_file(folder: Path) -> Path:
-    """Return the file of a model directory that says what its model is, for messages."""
+    """Return the file of a model directory that describes its model, for messages."""
     if is_tensorflow(folder):
         return tensorflow_config(folder) or folder / CONFIG
     if is_openai(folder):
@@ -84,7 +84,7 @@ def settings_file(folder: Path) -> Path:
 
 
 def read_settings(folder: Path) -> ConfigFile:
-    """Read what the configuration of a model directory says.
+    """Read the configuration of a model directory.
 
     Raises:
         BertineError: as :func:`bertine.models.family.read_config`,
@@ -99,7 +99,7 @@ def read_settings(folder: Path) -> ConfigFile:
 
 
 def origin_line(folder: Path, *, lowercase: bool) -> str | None:
-    """Return what is to be said of a folder of Google's or OpenAI's, in one line; else None.
+    """Describe a folder of Google's or OpenAI's in one line; return None for other folders.
 
     Args:
         folder: the model directory.
@@ -112,15 +112,15 @@ def origin_line(folder: Path, *, lowercase: bool) -> str | None:
     line = Checkpoint.open(folder).line()
     if not (folder / "vocab.txt").is_file() or (folder / TOKENIZER_SETTINGS).is_file():
         return line
-    # The program itself asks for --do_lower_case, and warns by the published folders' names; the
-    # vocabulary says the same of all five of them and of any other.
+    # The program itself needs --do_lower_case, and checks it by the published folders' names; the
+    # vocabulary answers the same for all five of them and for any other.
     case = "lower-cased, as vocab.txt has no capitals" if lowercase else "cased, as vocab.txt"
     return f"{line}; text {case} (else: do_lower_case in a {TOKENIZER_SETTINGS})"
 
 
-# Read the weights of a model folder, whichever of the usual files they are in.
+# Weights: read from any of the usual files of a model folder.
 #
-# ``model.safetensors`` or the shards that ``model.safetensors.index.json`` lists; the old
+# These are ``model.safetensors`` or the shards in ``model.safetensors.index.json``; the old
 # ``pytorch_model.bin`` or its shards, read with ``weights_only=True`` so that no code in them can
 # run; a TensorFlow checkpoint (:mod:`bertine.hub.tensorflow`) or OpenAI's arrays
 # (:mod:`bertine.hub.openai_files`), whose tensors have canonical names here.
@@ -128,10 +128,10 @@ def origin_line(folder: Path, *, lowercase: bool) -> str | None:
 SAFETENSORS = WEIGHTS[0]
 #: The suffix of files that torch writes.
 _OLD = ".bin"
-#: Suffixes of weights that other programs write or want, to be named where there is nothing else.
+#: Suffixes of other programs' weights, to be named if there is nothing else.
 _FOREIGN = (".h5", ".msgpack", ".safetensors", _OLD, ".pt", ".pth", ".ckpt", ".onnx", ".gguf")
 
-#: torch's short names in a safetensors header -> the names people know.
+#: torch's short names in a safetensors header → the usual names.
 _DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64"}
 
 Value = TypeVar("Value")
@@ -175,7 +175,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _shards(index: Path) -> list[Path]:
-    """Return the files that the index of a model in parts lists."""
+    """Return the files in the index of a model in parts."""
     places = read_json_object(index).get("weight_map")
     names = list(places.values()) if isinstance(places, dict) else []
     # A shard is a file of this folder: a path that leads elsewhere is not followed.
@@ -191,7 +191,7 @@ def _shards(index: Path) -> list[Path]:
 def _read_bin(path: Path) -> dict[str, Tensor]:
     with reading_outside(path):
         with open(path, "rb") as handle:
-            if not handle.read(2).startswith((b"PK", b"\x80")):  # of a zip, of the older kind
+            if not handle.read(2).startswith((b"PK", b"\x80")):  # a zip, or the older format
                 raise ValueError("it does not begin as PyTorch's files do")
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
@@ -210,11 +210,11 @@ def _read_bin(path: Path) -> dict[str, Tensor]:
 def _tensors(
     folder: Path, value_of: Callable[[Any, str], Value], of_tensor: Callable[[Tensor], Value]
 ) -> dict[str, Value]:
-    """Read something of each tensor of `folder`, by the tensor's name in its file.
+    """Read a property of each tensor of `folder`, by the tensor's name in its file.
 
     Args:
-        value_of: (an open safetensors file, name) → what is read.
-        of_tensor: the same of a tensor of the old file, which is read as a whole.
+        value_of: (an open safetensors file, name) → the property.
+        of_tensor: the same for a tensor of the old file, which is read completely.
     """
     values: dict[str, Value] = {}
     for path in weight_files(folder):
@@ -232,8 +232,8 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     They may share memory with the file or with each other: copy before writing to them.
 
     Raises:
-        BertineError: no weights, a file cut short or damaged, or one that holds anything but
-            tensors.
+        BertineError: there are no weights, a file is cut short or damaged, or one holds anything
+            other than tensors.
     """
     if is_tensorflow(folder):
         return Checkpoint.open(folder).tensors()
@@ -243,11 +243,11 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def read_facts(folder: Path) -> dict[str, TensorFacts]:
-    """Read the shapes and dtypes of all tensors of `folder`; of a safetensors file only the header
-    is read, of a TensorFlow checkpoint only the index.
+    """Read the shapes and dtypes of all tensors of `folder`, from the header of a safetensors file
+    or the index of a TensorFlow checkpoint.
 
     Raises:
-        BertineError: as :func:`read_weights`.
+        BertineError: as for :func:`read_weights`.
     """
     if is_tensorflow(folder):
         entries = Checkpoint.open(folder).entries()
@@ -268,16 +268,16 @@ def read_facts(folder: Path) -> dict[str, TensorFacts]:
     )
 
 
-# Compare what ``config.json`` asks for with the weights' file and the memory, before any of it is
-# built: ten million layers would be built for hours, and a matrix that is too large ends in an
-# error of the allocator, or in the end of another process.
+# Checks before building: ``config.json`` against the weights' file and the memory. Ten million
+# layers would take hours to build, and a matrix that is too large ends in an allocator's error, or
+# in the end of another process.
 
 #: Bytes of a parameter in fp32; for training, its gradient and AdamW's two moments as well.
 _FP32, _TRAINED = 4, 16
 
 
 class HasShape(Protocol):
-    """A tensor, or what is known of one."""
+    """A tensor, or a description of one."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -290,17 +290,17 @@ def check_against_weights(
     family: Family,
     described_in: str = CONFIG,
 ) -> None:
-    """Refuse a configuration whose sizes are not those of the weights.
+    """Refuse a configuration whose sizes differ from those of the weights.
 
     Args:
         source: the weights' file, for messages.
         tensors: by their canonical names.
-        config: what config.json says.
+        config: the one in config.json.
         family: of its type.
         described_in: the name of that file, for messages.
 
     Raises:
-        BertineError: there are fewer layers, or groups of them, or a size is another one.
+        BertineError: there are fewer layers, or groups of them, or another size differs.
     """
     names = family.names
     for name, shape in names.sizes(config).items():
@@ -334,10 +334,10 @@ def check_fits(where: str | Path, config: Config, *, trained: bool = False) -> N
     Args:
         where: the file or preset that `config` is from, for the message.
         config: the sizes.
-        trained: whether all of its weights are to be trained, which takes four times as much.
+        trained: whether all of its weights are trained, which takes four times as much.
 
     Raises:
-        BertineError: it is.
+        BertineError: it is larger.
     """
     count = config.num_parameters
     doing = "to be trained " if trained else ""
@@ -349,7 +349,7 @@ def check_fits(where: str | Path, config: Config, *, trained: bool = False) -> N
 
 @dataclass(repr=False)
 class LoadReport(Shown):
-    """A report of what became of the tensors of a file, by their canonical names.
+    """A report on the tensors of a file, by their canonical names.
 
     Attributes:
         config: of the model.
@@ -358,8 +358,8 @@ class LoadReport(Shown):
         new: in the model only: initialized at random.
         dropped: in the file only; they belong to a part that was not asked for.
         adopted: in a new part of the model, with values of another part of the file.
-        unexpected: in the file only, and part of nothing known. Loading refuses such a file.
-        notes: head -> what to add to its name in the lines, e.g. "6 labels".
+        unexpected: in the file only, and in no known part. Loading refuses such a file.
+        notes: head → addition to its name in the lines, e.g. "6 labels".
     """
 
     config: Config
@@ -372,8 +372,7 @@ class LoadReport(Shown):
     notes: dict[str, str] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
-        """Return the one line that loading prints: what was loaded, and what is new or was
-        dropped."""
+        """Return the one line that loading prints: which parts were loaded, new or dropped."""
         parts = [f"loaded {len(self.loaded)} tensors: {self._parts(self.loaded)}"]
         if self.new:
             parts.append(f"new (random): {self._parts(self.new)}")
@@ -384,7 +383,7 @@ class LoadReport(Shown):
         return ["; ".join(parts)]
 
     def _parts(self, names: Collection[str], notes: Mapping[str, str] | None = None) -> str:
-        """List the parts that tensors belong to, each once, in their order: "encoder, pooler"."""
+        """List the parts that tensors belong to, each once, in order: "encoder, pooler"."""
         kinds = self.config.heads
         titles = {"encoder": "encoder", "pooler": "pooler"}
         titles |= {name: kind.title for name, kind in kinds.items()}
@@ -406,22 +405,22 @@ def sort_tensors(
     renew: set[str],
     described_in: str = CONFIG,
 ) -> tuple[dict[str, Tensor], LoadReport]:
-    """Sort the tensors of a file by what becomes of them.
+    """Sort the tensors of a file into loaded, new and dropped ones.
 
     Args:
         source: the file, for messages.
         tensors: in it, by their canonical names.
-        model: on the meta device; its shapes are what is asked for.
+        model: on the meta device; its shapes are the required ones.
         names: of its family.
         renew: heads not to be loaded.
-        described_in: the name of the file that says what the model is, for messages.
+        described_in: the name of the file that describes the model, for messages.
 
     Returns:
         The tensors to load, by the same names, and the report.
 
     Raises:
-        BertineError: a tensor belongs to no known part, is of another shape than the model's, is
-            of whole numbers, or is missing from a part that the file holds.
+        BertineError: a tensor belongs to no known part, differs in shape from the model's, holds
+            integers, or is missing from a part that the file holds.
     """
     config = model.config
     expected = names.to_canonical(model.state_dict(), config)
@@ -436,7 +435,7 @@ def sort_tensors(
         if old is None:
             continue
         report.notes[head] = f"{old.shape[0]} labels" if old.dim() == 2 else "another shape"
-        # Another number of classes over the same hidden size: a head for another task.
+        # Another number of classes with the same hidden size: a head for another task.
         if now is not None and old.dim() == 2 and old.shape[1] == now.shape[1]:
             renew = renew | ({head} if old.shape != now.shape else set())
 
@@ -487,9 +486,9 @@ def sort_tensors(
 
 
 def _is_finite(tensor: Tensor) -> bool:
-    """Tell whether all numbers of a tensor are finite in fp32, as which they are computed with."""
+    """Return whether all numbers of a tensor are finite in fp32, the type of the computation."""
     values = tensor.float()
-    # One pass without a copy; a sum may overflow where no number does.
+    # One pass without a copy; the sum may overflow though no number does.
     return bool(values.sum().isfinite()) or bool(values.isfinite().all())
 
 
@@ -512,9 +511,9 @@ def _unexpected(
 def adopt(
     model: Model, tensors: Mapping[str, Tensor], names: WeightNames, report: LoadReport
 ) -> None:
-    """Give new heads the layers that they begin with and that are another head's in the file
-    (:attr:`bertine.models.names.HeadNames.adopts`), as transformers does where it calls both
-    alike. The report then has them as adopted; of the head the last layer stays new."""
+    """Give new heads the layers that they start with and that belong to another head in the file
+    (:attr:`bertine.models.names.HeadNames.adopts`), as transformers does if both have the same
+    name. The report then lists them as adopted; the last layer of the head stays new."""
     for head, module in model.heads.items():
         of_head = names.heads[head]
         state = module.state_dict()
@@ -532,7 +531,7 @@ def adopt(
 
 
 def fill(model: Model, tensors: Mapping[str, Tensor], names: WeightNames, seed: int) -> None:
-    """Give `model` the loaded tensors (canonical names), and initialize the parts without."""
+    """Fill `model` with the loaded tensors (canonical names), and initialize the parts without."""
     weights = names.from_canonical(tensors, model.config)
     parts: dict[str, nn.Module] = {f"heads.{name}": head for name, head in model.heads.items()}
     if model.backbone.pooler is not None:
@@ -544,7 +543,7 @@ def fill(model: Model, tensors: Mapping[str, Tensor], names: WeightNames, seed: 
             part.to_empty(device="cpu")
         with seeded(seed, "new weights", name):
             init_weights(part, model.config.initializer_range)
-    # A copy: what was read may share memory with the file or with another tensor.
+    # A copy: the tensors may share memory with the file or with each other.
     whole = torch.contiguous_format
     copies = {
         name: tensor.to(torch.float32, copy=True, memory_format=whole)

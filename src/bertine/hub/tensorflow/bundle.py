@@ -1,7 +1,8 @@
-"""Tensor bundles, which is what ``tf.train.Saver`` writes (V2): ``PREFIX.index``, a table of the
-tensors, and ``PREFIX.data-SSSSS-of-NNNNN``, their values one after the other
-(tensorflow/core/util/tensor_bundle, ``tensor_bundle.proto``). Read without TensorFlow, the data
-mapped into memory.
+"""Read tensor bundles, the format of ``tf.train.Saver`` (V2), without TensorFlow.
+
+``PREFIX.index`` is a table of the tensors, and ``PREFIX.data-SSSSS-of-NNNNN`` holds their values
+one after the other (tensorflow/core/util/tensor_bundle, ``tensor_bundle.proto``). The data are
+memory-mapped.
 """
 
 from __future__ import annotations
@@ -20,23 +21,22 @@ from bertine.core.errors import BertineError
 from bertine.core.files import check_regular, os_errors, read_bounded
 from bertine.core.foreign_files import fields, signed, varint
 
-# CRC-32C (Castagnoli; RFC 3720, appendix B.4), in NumPy at the speed of a disk.
+# CRC-32C: the checksum (Castagnoli; RFC 3720, appendix B.4) in NumPy, at the speed of a disk.
 #
-# A CRC is linear over bits: what a word at one place adds to it, the same word adds one row
-# further on after its bits went through a fixed matrix. So the bytes are laid out in rows of
-# words, and row after row is folded into the next, all words of a row at once; the one row that
-# is left has the CRC of the whole. A matrix of 32 x 32 bits is two tables of 65,536 words, one
-# for each half of a word.
+# A CRC is linear over bits: a word contributes the same as the word one row later does after its
+# bits are multiplied by a fixed matrix. So the bytes are arranged in rows of words, and each row is
+# folded into the next, all words of a row at once; the last row has the CRC of the whole. A matrix
+# of 32 x 32 bits is two tables of 65,536 words, one for each half of a word.
 
 Words = npt.NDArray[np.uint32]
 
-#: The polynomial, bits reversed.
+#: The polynomial, with reversed bits.
 _POLYNOMIAL = 0x82F63B78
 #: 32-bit words of a row, the widest first; a power of two each. Wide rows are folded fastest.
 _WIDTHS = (1 << 15, 1 << 10, 1 << 5)
-#: Rows from which on folding them takes less time than byte by byte.
+#: The number of rows from which folding is faster than byte by byte.
 _FEW_ROWS = 4
-#: What TensorFlow and LevelDB add to a CRC that is stored beside the data that it is of.
+#: The constant that TensorFlow and LevelDB add to a CRC that is stored with its data.
 _MASK_DELTA = 0xA282EAD8
 
 
@@ -54,9 +54,9 @@ _TABLE = _byte_table()
 
 @functools.cache
 def _tables(width: int) -> tuple[Words, Words]:
-    """Return what `width` zero words make of the low and of the high half of a state, by the
+    """Return the effect of `width` zero words on the low and the high half of a state, by the
     half's value: uint32 [65536] each."""
-    # The images of the 32 bits: by one zero byte, then squared until the bytes are enough.
+    # The images of the 32 bits: for one zero byte, then squared up to the number of bytes.
     columns = [_TABLE[1 << bit] if bit < 8 else 1 << bit >> 8 for bit in range(32)]
     size = 1
     while size < 4 * width:
@@ -94,7 +94,7 @@ def _folded(words: Words, width: int, start: int) -> Words:
     halves = state.view("<u2").reshape(width, 2)
     moved, above = np.empty_like(state), np.empty_like(state)
     for row in rows[1:]:
-        # Any half is an index of the table: "wrap" spares the check.
+        # Every half is a valid index of the table: "wrap" saves the check.
         low.take(halves[:, 0], out=moved, mode="wrap")
         high.take(halves[:, 1], out=above, mode="wrap")
         np.bitwise_xor(moved, above, out=moved)
@@ -118,27 +118,27 @@ def crc32c(data: bytes | npt.NDArray[np.uint8]) -> int:
 
 
 def masked_crc32c(data: bytes | npt.NDArray[np.uint8]) -> int:
-    """Compute the CRC-32C of `data` as it is stored beside them: turned and moved, so that the CRC
-    of data that hold CRCs says something (LevelDB, ``util/crc32c.h``)."""
+    """Compute the CRC-32C of `data` as stored with the data: rotated and shifted, so that the CRC
+    of data that contain CRCs is meaningful (LevelDB, ``util/crc32c.h``)."""
     value = crc32c(data)
     return ((value >> 15 | value << 17) + _MASK_DELTA) & 0xFFFFFFFF
 
 
-# Snappy, the compression of LevelDB's blocks, decoded (google/snappy,
+# Snappy: a decoder of the compression of LevelDB's blocks (google/snappy,
 # ``format_description.txt``).
 #
-# A stream is the size of what it holds, then literals and copies of what came before; a copy may
-# reach into itself, which repeats it.
+# A stream is the size of its contents, then literals and copies of earlier output; a copy may
+# overlap itself, which repeats it.
 
-#: A copy of three bytes gives at most 64, so a stream grows by no more than this factor.
+#: A copy of three bytes gives at most 64, so a stream grows by at most this factor.
 _MOST_GROWTH = 22
 
 
 def decompress(data: bytes) -> bytes:
-    """Return what the stream `data` holds.
+    """Return the contents of the stream `data`.
 
     Raises:
-        ValueError: it is no stream of snappy's, or is cut short.
+        ValueError: it is not a snappy stream, or is cut short.
     """
     size, at = varint(data, 0)
     if size > _MOST_GROWTH * len(data):
@@ -177,13 +177,13 @@ def decompress(data: bytes) -> bytes:
     return bytes(result)
 
 
-# LevelDB's table, the format of an index (google/leveldb, ``doc/table_format.md``).
+# LevelDB's table: the format of an index (google/leveldb, ``doc/table_format.md``).
 #
-# Keys with values in order, in blocks. A key is written as what differs from the one before;
-# every block has a byte that says whether it is compressed, and a CRC. The last 48 bytes say
-# where the block is that says where the blocks are.
+# Keys with values in order, in blocks. A key is written as its difference from the previous one;
+# every block has a byte for its compression, and a CRC. The last 48 bytes point to the block that
+# points to the other blocks.
 
-#: What the last 8 bytes of a table are, as a number.
+#: The last 8 bytes of a table, as a number.
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER, _TRAILER = 48, 5
 _PLAIN, _SNAPPY = 0, 1
@@ -192,18 +192,18 @@ _MOST_ENTRIES, _LONGEST_KEY = 1 << 16, 1 << 10
 
 
 def is_table(end: bytes) -> bool:
-    """Tell whether a file with the last bytes `end` is a table."""
+    """Return whether a file with the last bytes `end` is a table."""
     return end[-8:] == _MAGIC.to_bytes(8, "little")
 
 
 def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the keys of a table, in their order, with their values.
+    """Yield the keys of a table, in order, with their values.
 
     Every block's CRC is compared. As keys rise and blocks follow each other, no part of a file is
-    read twice, whatever it says.
+    read twice, even if the file is malicious.
 
     Raises:
-        ValueError: `data` is no table, is cut short or damaged.
+        ValueError: `data` is not a table, is cut short or damaged.
     """
     if len(data) < _FOOTER or not is_table(data):
         raise ValueError("it does not end as an index does: it is another file, or cut short")
@@ -227,7 +227,7 @@ def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _handle(data: bytes, at: int) -> tuple[tuple[int, int], int]:
-    """Read where a block is and its size, at `at` of `data`; and where that ends."""
+    """Read the place and the size of a block at `at` of `data`; return also the end of that."""
     start, at = varint(data, at)
     size, at = varint(data, at)
     return (start, size), at
@@ -271,7 +271,7 @@ INDEX_SUFFIX = ".index"
 _MOST_BYTES = 1 << 22
 _MOST_SHARDS, _MOST_DIMENSIONS, _MOST_VALUES = 1000, 8, 1 << 40
 #: Numbers of types (``types.proto``) → name, type in memory. The bits of a bfloat16 are the upper
-#: half of those of a float32.
+#: half of a float32's.
 _DTYPES: dict[int, tuple[str, np.dtype[np.generic]]] = {
     1: ("float32", np.dtype("<f4")),
     2: ("float64", np.dtype("<f8")),
@@ -287,22 +287,22 @@ _DTYPES: dict[int, tuple[str, np.dtype[np.generic]]] = {
     22: ("uint32", np.dtype("<u4")),
     23: ("uint64", np.dtype("<u8")),
 }
-#: What the names of a checkpoint of TensorFlow 2's objects have.
+#: Parts of the names in a checkpoint of TensorFlow 2's objects.
 _OBJECTS = ("_CHECKPOINTABLE_OBJECT_GRAPH", "/.ATTRIBUTES/")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor of a bundle: where it is, and what.
+    """A tensor of a bundle: its type and its place.
 
     Attributes:
-        dtype: its name, as NumPy and PyTorch have it; "type 7" of one that is no numbers.
+        dtype: its name in NumPy and PyTorch; "type 7" for one that is not numeric.
         shape: of the tensor.
         shard: number of the data file.
         offset: of the first byte there.
         size: bytes.
         crc: masked CRC-32C of the bytes.
-        kind: the type in memory; None of one that is no numbers.
+        kind: the type in memory; None if it is not numeric.
     """
 
     dtype: str
@@ -322,8 +322,8 @@ class Bundle:
         entries: by their names.
 
     Raises:
-        BertineError: the index is missing, damaged or cut short; it is of a machine of another
-            endianness, of TensorFlow 2's objects, or has variables in parts.
+        BertineError: the index is missing, damaged or cut short; it has another endianness or
+            TensorFlow 2's objects, or has variables in parts.
     """
 
     def __init__(self, index: Path) -> None:
@@ -345,7 +345,7 @@ class Bundle:
         self._maps: dict[int, npt.NDArray[np.uint8]] = {}
 
     def data_file(self, shard: int) -> Path:
-        """Return the data file of the number `shard`."""
+        """Return the data file with the number `shard`."""
         prefix = self.index.name.removesuffix(INDEX_SUFFIX)
         return self.index.with_name(f"{prefix}.data-{shard:05d}-of-{self.shards:05d}")
 
@@ -354,12 +354,12 @@ class Bundle:
         return [self.index, *(self.data_file(shard) for shard in range(self.shards))]
 
     def array(self, name: str) -> Array:
-        """Return the tensor `name`, after its CRC was compared. It may be a part of the file,
-        mapped; writing to it changes a copy of this process. bfloat16 is widened to float32.
+        """Return the tensor `name` after checking its CRC. It may be a memory-mapped part of the
+        file; writing to it changes a copy of this process. bfloat16 is widened to float32.
 
         Raises:
-            BertineError: the data file is missing, cut short or damaged, or the tensor is of no
-                numbers.
+            BertineError: the data file is missing, cut short or damaged, or the tensor is not
+                numeric.
         """
         entry = self.entries[name]
         file = self.data_file(entry.shard)
@@ -404,7 +404,7 @@ def _read_index(data: bytes) -> tuple[int, dict[str, Entry]]:
 
     Raises:
         ValueError: it is damaged.
-        BertineError: it is a checkpoint of a kind that is not read; the file is not named.
+        BertineError: the kind of checkpoint is not supported; the message names no file.
     """
     shards, entries = None, {}
     for key, value in read_table(data):
@@ -426,7 +426,7 @@ def _read_index(data: bytes) -> tuple[int, dict[str, Entry]]:
         raise ValueError("it has no header")
     place: tuple[int, int] = (0, 0)
     for entry in sorted(entries.values(), key=lambda entry: (entry.shard, entry.offset)):
-        # Nothing is read twice, however many tensors an index claims.
+        # Nothing is read twice, even if an index claims many tensors.
         if (entry.shard, entry.offset) < place:
             raise ValueError("two tensors lie in one place")
         place = (entry.shard, entry.offset + entry.size)

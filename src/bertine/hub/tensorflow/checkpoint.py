@@ -1,5 +1,8 @@
-"""A folder of Google's: ``bert_config.json``, ``bert_model.ckpt.index`` and ``.data-…``, the files
-that google-research/bert, albert and their like publish and write."""
+"""Read a folder with one of Google's TensorFlow checkpoints.
+
+It has ``bert_config.json``, ``bert_model.ckpt.index`` and ``.data-…``, the files that
+google-research/bert, albert and similar projects publish and write.
+"""
 
 from __future__ import annotations
 
@@ -31,17 +34,18 @@ from bertine.models.family import (
     plain_name,
 )
 
-#: The file that says which of several checkpoints is the newest, and its first line.
+#: The file that names the newest of several checkpoints, and its first line.
 _NEWEST, _NEWEST_LINE = "checkpoint", re.compile(rb'model_checkpoint_path: "([^"\n]{1,4096})"')
 _DATA = re.compile(r"(.+)\.data-\d{5}-of-\d{5}")
-#: Files of a folder that are looked at for what they might be.
+#: The most files of a folder that are examined.
 _MOST_FILES = 1000
 
 
 def tensorflow_config(folder: Path) -> Path | None:
-    """Return the configuration of a folder of Google's; None where there is none.
+    """Return the configuration in a folder of Google's; None if there is none.
 
-    It has the published name, or is the only one whose name begins so (``bert_config_large.json``).
+    It has the published name, or is the only file whose name begins like it
+    (``bert_config_large.json``).
     """
     for name in TENSORFLOW_CONFIGS:
         if (folder / name).is_file():
@@ -55,11 +59,11 @@ def tensorflow_config(folder: Path) -> Path | None:
 
 
 def tensorflow_index(folder: Path) -> Path | None:
-    """Return the index of the checkpoint in `folder`, of several of the one that the file
-    ``checkpoint`` names; None where there is none.
+    """Return the index of the checkpoint in `folder`; if there are several, that of the one in the
+    file ``checkpoint``; None if there is none.
 
     Raises:
-        BertineError: there are several, and nothing says which.
+        BertineError: there are several, and no file names the newest.
     """
     indexes = sorted(folder.glob(f"*{INDEX_SUFFIX}"))
     if len(indexes) < 2:
@@ -78,18 +82,18 @@ def tensorflow_index(folder: Path) -> Path | None:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint of Google's, opened: its index is read and checked, its data are not yet.
+    """An opened checkpoint of Google's: its index is read and checked, its data are not yet.
 
     Attributes:
         file: its configuration.
-        config: what that says, with the activation as it is resolved.
+        config: the values in it, with the activation resolved.
         family: of its model type.
-        variables: what that type's are called.
+        variables: the names of that type's variables.
         bundle: the tensors.
         places: of the variables of the model, by their names.
         left_out: the names of the others.
-        gelu: what "gelu" was taken for; None where the configuration says something else.
-        unknown: keys of the configuration that are not known and were not read.
+        gelu: the meaning of "gelu"; None if the configuration has another activation.
+        unknown: unknown keys of the configuration, which were not read.
     """
 
     file: Path
@@ -107,8 +111,8 @@ class Checkpoint:
         """Open the checkpoint in `folder`.
 
         Raises:
-            BertineError: there is none, or one of a kind that is not read; the configuration or
-                the index is damaged; it is of another network.
+            BertineError: there is none, or it is of an unsupported kind; the configuration or the
+                index is damaged; it belongs to another network.
         """
         file = tensorflow_config(folder)
         if file is None:
@@ -131,7 +135,7 @@ class Checkpoint:
 
     @cached_property
     def settings(self) -> ConfigFile:
-        """The configuration as a ``config.json`` would have it."""
+        """The configuration in the form of a ``config.json``."""
         return ConfigFile(self.config, "", (), unknown=self.unknown)
 
     def files(self) -> list[Path]:
@@ -139,8 +143,8 @@ class Checkpoint:
         return self.bundle.files()
 
     def entries(self) -> Iterator[tuple[str, Entry]]:
-        """Yield what is known of the model's tensors without their values: the canonical name, and
-        the entry, with the shape that the tensor has under that name."""
+        """Yield the model's tensors without their values: the canonical name, and the entry with
+        the shape of the tensor under that name."""
         for variable, place in self.places.items():
             entry = self.bundle.entries[variable]
             shape = entry.shape[::-1] if place.transposed else entry.shape
@@ -149,7 +153,7 @@ class Checkpoint:
                 yield name, dataclasses.replace(entry, shape=own)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors by their canonical names. Those that are not transposed share memory
+        """Return the tensors by their canonical names. Tensors that are not transposed share memory
         with the file.
 
         Raises:
@@ -171,7 +175,7 @@ class Checkpoint:
         return result
 
     def line(self) -> str:
-        """Return what was chosen and left out, in one line."""
+        """Describe in one line what was chosen and left out."""
         facts = [f"Google's {self.config.title}, {len(self.places)} tensors"]
         if self.left_out:
             slots = dict.fromkeys(name.rpartition("/")[2] for name in self.left_out)
@@ -183,8 +187,8 @@ class Checkpoint:
 
 
 def _read_config(file: Path) -> tuple[Family, Variables, Config, tuple[str, ...]]:
-    """Read a configuration of Google's, its activation as it stands there; and return the keys that
-    are not known."""
+    """Read a configuration of Google's, with its activation unresolved; return also the unknown
+    keys."""
     values = read_json_object(file)
     types = next(
         types
@@ -208,8 +212,8 @@ def _read_config(file: Path) -> tuple[Family, Variables, Config, tuple[str, ...]
 def _sorted(
     bundle: Bundle, family: Family, variables: Variables
 ) -> tuple[dict[str, VariablePlace], list[str]]:
-    """Sort the tensors of a checkpoint: the places of the model's, and the names of those that are
-    left out.
+    """Sort the tensors of a checkpoint: return the places of the model's, and the names of those
+    that are left out.
 
     Raises:
         BertineError: it has others.
@@ -265,7 +269,7 @@ def _other_family(names: list[str]) -> str:
 
 
 def _no_checkpoint(folder: Path, file: Path) -> BertineError:
-    """Return why a folder with the configuration `file` has no checkpoint that can be read."""
+    """Return the error that a folder with the configuration `file` has no readable checkpoint."""
     files = [path for path, _ in zip(sorted(folder.iterdir()), range(_MOST_FILES), strict=False)]
     for path in files:
         if match := _DATA.fullmatch(path.name):
