@@ -95,15 +95,15 @@ def blimp(
     paradigms: bool = False,
     precision: Precision = "auto",
 ) -> MinimalPairsReport:
-    """Score a pre-trained model on BLiMP: how often it finds the right one of two sentences more
-    probable than the wrong one. Sentences that are equally probable count as wrong.
+    """Score a pre-trained model on BLiMP: how often it gives the right one of two sentences the
+    higher probability. Sentences of equal probability count as wrong.
 
-    Masked models are asked for the pseudo-log-likelihood (Salazar et al. 2020), others for what
-    they were trained to give: :mod:`bertine.inference.minimal_pairs.scoring`.
+    Masked models are scored by the pseudo-log-likelihood (Salazar et al. 2020), others by the
+    probability that they were trained for: :mod:`bertine.inference.minimal_pairs.scoring`.
 
     Args:
         model: a model directory with the head of its pre-training.
-        data: minimal pairs to take in place of BLiMP: JSON lines with ``sentence_good`` and
+        data: minimal pairs in place of BLiMP: JSON lines with ``sentence_good`` and
             ``sentence_bad``, or a folder of such files.
         show_progress: on stderr.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
@@ -115,12 +115,12 @@ def blimp(
             faster here.
 
     Returns:
-        The scores, by paradigm and by phenomenon. Of BLiMP their metrics have the mean over the
-        paradigms of the part that the BabyLM challenge scores too, ``babylm_paradigm_mean``.
+        The scores, by paradigm and by phenomenon. For BLiMP the metrics include
+        ``babylm_paradigm_mean``, the mean over the paradigms of the part in the BabyLM challenge.
 
     Raises:
-        BertineError: no such model, or it gives words no probability; no such data, a pair that
-            lacks a sentence, a sentence that is longer than the model takes; `masked_pieces` is
+        BertineError: no such model, or one without probabilities of words; no such data, a pair
+            that lacks a sentence, a sentence that is too long for the model; `masked_pieces` is
             given for a model whose pieces are not masked.
     """
 
@@ -234,9 +234,9 @@ def convert(
     *,
     hidden_act: ActivationName | None = None,
 ) -> Conversion | VectorConversion:
-    """Write a model as a Hugging Face model directory, which `transformers` opens too: its
-    ``config.json``, ``model.safetensors`` and the files of its tokenizer. Or write vectors of words
-    in another format.
+    """Write a model as a Hugging Face model directory that `transformers` opens, or word vectors in
+    another format. A model directory has ``config.json``, ``model.safetensors`` and the files of
+    its tokenizer.
 
     Args:
         model: a model directory of any kind: Google's ``bert_config.json`` with a TensorFlow
@@ -244,17 +244,17 @@ def convert(
             published options and weights, which become a directory of Bertine's own. Or vectors of
             words: a folder of :func:`~bertine.word2vec`, or a file of the word2vec program's,
             binary (``.bin``) or text (``.txt``, ``.vec``).
-        output: the folder; a model directory that is there is replaced. Of vectors of words a
-            folder, or a file ``.bin``, ``.txt`` or ``.vec``.
-        hidden_act: the activation, in place of the one that the model directory says, or that a
-            checkpoint of Google's was taken to mean by "gelu": "gelu" is with erf, "gelu_new" with
-            tanh. The weights stay the same.
+        output: the folder; an existing model directory is replaced. For vectors of words a folder,
+            or a file ``.bin``, ``.txt`` or ``.vec``.
+        hidden_act: the activation to write, in place of the one in the model directory or the one
+            assumed for "gelu" in a checkpoint of Google's: "gelu" uses erf, "gelu_new" tanh. The
+            weights stay the same.
 
     Returns:
-        What was read, what was written, and what was left behind.
+        What was read, written and left out.
 
     Raises:
-        BertineError: an unknown activation; no such model, or a damaged one; one that
+        BertineError: an unknown activation; no such model, or a damaged one; a model type that
             `transformers` does not have; `output` holds something else, or is the model's own
             folder.
     """
@@ -277,7 +277,7 @@ def distill(
     dimensions: int = 256,
     piece_weights: StaticWeights | None = None,
     sif_coefficient: float = 0.0001,
-    learn: bool = True,
+    fit_tokens: bool = True,
     teacher_texts: int = 20000,
     add_words: int = 0,
     table_precision: StaticPrecision = "fp16",
@@ -295,7 +295,7 @@ def distill(
     attention_weight: float = 0.0,
     hidden_mean_weight: float = 0.0,
     hidden_variance_weight: float = 0.0,
-    maps: MapKind = "tinybert",
+    layer_loss: MapKind = "tinybert",
     progressive_steps: int | None = None,
     steps: int | None = None,
     tokens: int | None = None,
@@ -402,7 +402,7 @@ def distill(
             rank.
         sif_coefficient: a of the weight a / (a + p) of a piece with the probability p (smooth
             inverse frequency).
-        learn: from the teacher's vectors of texts in DATA; else these are only counted.
+        fit_tokens: from the teacher's vectors of texts in DATA; else these are only counted.
         teacher_texts: of DATA, spread evenly, whose vectors the teacher computes to be learned
             from, which takes most of the time.
         add_words: so many of the words that are frequent in DATA and several pieces get a vector of
@@ -427,9 +427,9 @@ def distill(
         attention_weight: of where the heads of each layer look.
         hidden_mean_weight: of the mean of each state (MobileBERT: 5000).
         hidden_variance_weight: of the variance of each state (MobileBERT: 5).
-        maps: how they are compared: squared errors of states and of scores before the softmax; or
-            of normalized states, and the divergence of distributions of attention. MobileBERT's
-            weights are 100 and 1.
+        layer_loss: how they are compared: squared errors of states and of scores before the
+            softmax; or of normalized states, and the divergence of distributions of attention.
+            MobileBERT's weights are 100 and 1.
         progressive_steps: train one layer after the other, the lowest first, for so many steps
             each, on these terms alone; then all of them; None: all layers from the first step on.
         steps: updates of the weights.
@@ -603,17 +603,17 @@ def embed(
     ``.npy``: an array [rows, D], to be opened with ``numpy.load(path, mmap_mode="r")``. Parquet and
     JSON lines: the columns of the input and ``vector``. With the pooling ``tokens`` they have
     ``tokens`` and ``vectors`` instead, and a ``.npy`` has the vectors of all tokens, with the
-    beginnings of the texts (rows + 1 numbers) in ``NAME.offsets.npy``. Beside each stands a small
-    ``OUTPUT.json`` with the model's fingerprint and how the vectors were made
-    (:class:`~bertine.inference.embedding.vector_files.VectorMetadata`), which ``similar`` compares.
+    beginnings of the texts (rows + 1 numbers) in ``NAME.offsets.npy``. Each file comes with a small
+    ``OUTPUT.json`` that has the model's fingerprint and the settings of the vectors
+    (:class:`~bertine.inference.embedding.vector_files.VectorMetadata`); ``similar`` checks it.
 
     Args:
-        model: a model directory, vectors of words (:func:`~bertine.word2vec`), of which a text
-            gets the mean of its words', or a loaded :class:`~bertine.Embedder`, whose
-            own settings then hold.
+        model: a model directory; vectors of words (:func:`~bertine.word2vec`), where a text has the
+            mean of its words' vectors; or a loaded :class:`~bertine.Embedder`, whose own settings
+            then apply.
         input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin; or a table
             in memory, as for `finetune`.
-        output: a .npy, .parquet or .jsonl file, complete or not there at all.
+        output: a .npy, .parquet or .jsonl file, written completely or not at all.
         show_progress: on stderr.
         pooling: what becomes of the tokens' states; tokens: each keeps its own; None: as the model
             directory says, else mean.
@@ -642,8 +642,8 @@ def embed(
         dtype: of the numbers in the file.
 
     Raises:
-        BertineError: no such model; what reading the table raises; a column is missing; another
-            kind of file; numbers that fp16 cannot hold.
+        BertineError: no such model; the table cannot be read; a column is missing; the output is
+            another kind of file; numbers that fp16 cannot hold.
     """
 
 def evaluate(
@@ -669,18 +669,18 @@ def evaluate(
     baselines: bool = False,
 ) -> EvaluationReport:
     """Score a fine-tuned model on a labelled file, or on the validation (else test) file of a
-    folder; or a pre-trained one on a token store of held-out text, an ELMo on text as it is, either
-    on minimal pairs. A model that was trained on a task of GLUE takes its official dev files as
-    they are (a model for MNLI both, and AX's too), one for spans those of SQuAD. A directory of
+    folder; or a pre-trained one on a token store of held-out text, an ELMo on raw text, both on
+    minimal pairs. A model that was trained on a task of GLUE reads its official dev files (a model
+    for MNLI both, and AX's too), one for spans those of SQuAD. A directory of
     sentence-transformers, static vectors or a pre-trained model is scored on pairs of texts: with a
-    score by the order of the cosines (Spearman), without by what a search finds (nDCG@10, recall,
-    MRR@10).
+    score by the order of the cosines (Spearman), without one by the results of a search (nDCG@10,
+    recall, MRR@10).
 
     Args:
         model: a model directory, or a loaded one.
         data: the file or folder, or the store; or a table in memory, as for `finetune`. Minimal
-            pairs are JSON lines as BLiMP has them, with ``sentence_good`` and ``sentence_bad``, or
-            a folder of such files.
+            pairs are JSON lines in the format of BLiMP, with ``sentence_good`` and
+            ``sentence_bad``, or a folder of such files.
         show_progress: on stderr.
         label_column: the label; None: as in training.
         word_column: number of the column of the words in a column file; None: as in training.
@@ -717,7 +717,7 @@ def evaluate(
             it is still there and unchanged.
 
     Returns:
-        The scores. Its notes begin by saying so if the model was trained on these examples.
+        The scores. If the model was trained on these examples, the first note says so.
 
     Raises:
         BertineError: no such model or data, a missing column, a label that the model does not
@@ -744,16 +744,16 @@ def explain(
     device: str | None = None,
     format: PlainFormat | None = None,
 ) -> Explanations:
-    """Say what each word of a text contributes to the model's answer.
+    """Explain how each word of a text contributes to the model's answer.
 
     Contributions are to the log-odds of the answer, of a regression to the score: above 0 a word
     speaks for the answer, below 0 against it. With ``"leave-one-out"`` a word's is what the score
     loses without the word; with ``"integrated-gradients"`` they add up to the difference between
     the scores of the text and of the text with every word masked, to 0.1 or 5% of it.
 
-    Of a tagger the tags of all its entities are explained together (`label`: those of one type), of
-    spans the start and end of the answer, of multiple choice the choice against the others. A text
-    that is longer than the model is explained as far as the model reads it.
+    For a tagger the tags of all its entities are explained together (`label`: those of one type),
+    for spans the start and end of the answer, for multiple choice the choice against the others. A
+    text that is too long for the model is explained as far as the model reads it.
 
     Args:
         model: a fine-tuned model directory, or a loaded one.
@@ -763,8 +763,8 @@ def explain(
         output: a file for JSON lines, or ``-`` for stdout: the columns of the input and the
             ``explanation``. None: the explanations are returned.
         method: ``"leave-one-out"`` or ``"integrated-gradients"``.
-        label: to explain in place of the answer; of a tagger the type of the entities.
-        word: of a tagger: explain the tag of this word alone, at its first place in the text.
+        label: the label to explain in place of the answer; for a tagger the type of the entities.
+        word: for a tagger: explain the tag of this word alone, at its first place in the text.
         show_progress: on stderr.
         text_columns: the text, or the two texts of a pair; None: as in training.
         quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
@@ -780,9 +780,9 @@ def explain(
         format: of the input; None: detected from the name of the file and its first line.
 
     Raises:
-        BertineError: no such model; not either `texts` or `input`; an unknown method, label or
-            word; a text that is none; what reading the file raises; an output that is not JSON
-            lines.
+        BertineError: no such model; neither or both of `texts` and `input`; an unknown method,
+            label or word; an item that is not a text; the file cannot be read; an output that is
+            not JSON lines.
     """
 
 def export(
@@ -807,22 +807,23 @@ def export(
     data_format: LabelledFormat | None = None,
 ) -> ExportReport:
     """Write a model as a graph that runs without Bertine, with its tokenizer, for batches and texts
-    of any size; compare what it gives with what the model gives; and score both on `data`.
+    of any size; compare its outputs with those of the model; and score both on `data`.
 
-    A fine-tuned model gives its logits, any other the vectors of texts, pooled in the graph. The
-    folder holds ``model.onnx`` (and ``model.int8.onnx``) or ``model.pt2``, ``tokenizer.json`` that
-    cuts and pads, ``config.json``, and ``export.json``, which says what goes in and comes out.
+    The graph of a fine-tuned model gives logits, that of any other model the vectors of texts,
+    pooled in the graph. The folder holds ``model.onnx`` (and ``model.int8.onnx``) or ``model.pt2``,
+    ``tokenizer.json`` that cuts and pads, ``config.json``, and ``export.json``, which describes
+    inputs and outputs.
 
     Args:
         model: a model directory of any kind.
         output: the folder; an earlier export there is replaced.
         format: ``"onnx"`` (needs onnx, onnxruntime and onnxscript) or ``"torch"``, a program
             of ``torch.export``.
-        int8: of ONNX, also write one with int8 weights.
+        int8: for ONNX, also write a graph with int8 weights.
         data: labelled examples, a file, folder or table as for :func:`bertine.evaluate`: the
             scores of the model and of each graph on them are in the report and in
             ``export.json``. None: no scores.
-        show_progress: of scoring, on stderr.
+        show_progress: show the progress of scoring on stderr.
         label_column: the label; None: as in training.
         word_column: number of the column of the words in a column file; None: as in training.
         tag_column: number of the column of the tags; None: as in training.
@@ -843,11 +844,11 @@ def export(
             of the file and its first lines.
 
     Raises:
-        BertineError: no such model, an unknown format, int8 of PyTorch's, a package that is not
-            installed; a maximum length beyond the model's positions or without room for text; a
-            folder that holds something else; a graph that answers otherwise; `data` for a graph
-            that gives vectors, or data that cannot be read, or whose labels the model does not
-            know; something said of `data` where there are none.
+        BertineError: no such model, an unknown format, int8 with the format of PyTorch, a package
+            that is not installed; a maximum length beyond the model's positions or without room for
+            text; a folder that holds something else; a graph whose outputs differ from the model's;
+            `data` for a graph that gives vectors, or data that cannot be read, or whose labels the
+            model does not know; options for `data` without `data`.
     """
 
 def feature_based(
@@ -1315,7 +1316,7 @@ def finetune_similarity(
     scale: float = 20.0,
     symmetric: bool = False,
     mine_negatives: int = 0,
-    mine_below: float = 0.95,
+    negative_max_ratio: float = 0.95,
     vector_lengths: Sequence[int] | None = None,
     pooling: TrainedPooling | None = None,
     epochs: int | None = None,
@@ -1383,8 +1384,8 @@ def finetune_similarity(
         symmetric: of ranking: the first text of a pair is also to be the nearest to its match.
         mine_negatives: of pairs: find so many texts for each that look right and are not, with the
             vectors of the model as it is, and train on them as well.
-        mine_below: with `mine_negatives`: skip texts whose cosine is above this share of the
-            match's, since they may be right.
+        negative_max_ratio: with `mine_negatives`: skip texts whose cosine is above this share of
+            the match's, since they may be right.
         vector_lengths: train vectors so that their first numbers, so many, can be used alone; None:
             all numbers. Matryoshka: Kusupati et al. 2022.
         pooling: what becomes of the tokens' states; None: as the model directory says, else mean.
@@ -1461,12 +1462,12 @@ def generate(
     device: str | None = None,
     end_token: str | None = None,
 ) -> GeneratedTexts:
-    """Write what a model says next, for one text or many.
+    """Generate the continuation of, or the answer to, one text or many.
 
-    GPT-1 goes on with the text, BART reads it and writes another. The most probable token each
-    time, unless tokens are drawn (`sample`) or several sequences are followed at once (`beams`).
-    The same text for the same arguments: what is drawn is a function of the seed, the number of
-    the prompt and the place, whatever is computed beside it.
+    GPT-1 continues the text, BART reads it and writes another. Each token is the most probable one,
+    unless tokens are drawn (`sample`) or several sequences are followed at once (`beams`). The same
+    arguments give the same text: a draw is a function of the seed, the number of the prompt and the
+    place, independent of other prompts.
 
     Args:
         model: a model directory, or a model that was loaded from one.
@@ -1474,12 +1475,12 @@ def generate(
         input: prompts as a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin;
             or a table in memory, as for `finetune`.
         output: a file, or ``-`` for stdout: the columns of the input with ``generated`` added (with
-            several `sequences` ``generated_1``, ``generated_2``, …), in the format of the input,
-            or as the name says (.csv, .jsonl, .parquet); of plain text a line for each text, the
-            prompt before what goes on with it. None: the texts are returned.
-        on_text: called with the parts of the texts as soon as they are sure, each prompt before
-            what goes on with it and a line break behind each text; with beams or several sequences
-            a text is sure when it has ended. Not with `output`.
+            several `sequences` ``generated_1``, ``generated_2``, …), in the format of the input, or
+            that of its suffix (.csv, .jsonl, .parquet); for plain text a line for each text, the
+            prompt before its continuation. None: the texts are returned.
+        on_text: called with the parts of the texts as soon as they are final, each prompt before
+            its continuation and a line break after each text; with beams or several sequences a
+            text is final when it has ended. Not with `output`.
         show_progress: on stderr, with a file.
         max_new_tokens: tokens to write at most.
         min_new_tokens: tokens to write before an end token may end the text.
@@ -1508,9 +1509,9 @@ def generate(
             what stood behind documents in pre-training, or the end of a BART's texts.
 
     Raises:
-        BertineError: no such model, or one that writes no texts; not either `texts` or `input`; a
-            prompt without any token; options that exclude each other; what reading the file
-            raises; an output in which the texts cannot be written.
+        BertineError: no such model, or one that generates no texts; neither or both of `texts` and
+            `input`; a prompt without any token; options that exclude each other; a file that cannot
+            be read; an output in which the texts cannot be written.
     """
 
 def index_vectors(
@@ -1529,14 +1530,14 @@ def index_vectors(
 
     Args:
         vectors: a ``.npy`` as :func:`~bertine.embed` writes it.
-        out: the folder of the index, complete or not there at all.
+        out: the folder of the index, written completely or not at all.
         show_progress: on stderr.
         recall: share of the ten nearest rows that a search is to find; higher is slower.
         seed: of the rows that it learns from and is measured with.
 
     Raises:
-        BertineError: `vectors` is no ``.npy`` of vectors, or has fewer than 10,000, or a number
-            that is none; `out` holds something else; faiss is missing.
+        BertineError: `vectors` is not a ``.npy`` of vectors, or has fewer than 10,000, or a NaN or
+            infinite number; `out` holds something else; faiss is missing.
     """
 
 def inspect(
@@ -1571,7 +1572,8 @@ def inspect(
         html: write the same to a page for the browser.
 
     Raises:
-        BertineError: `path` is neither, or is damaged; `html` is given for a model.
+        BertineError: `path` is neither a store nor a model directory, or is damaged; `html` is
+            given for a model.
     """
 
 def learning_curve(
@@ -1579,11 +1581,11 @@ def learning_curve(
     model: Path | str,
     data: Path | str | TableLike,
     out: Path | str,
-    ways: Sequence[str] | str | None = None,
-    draws: int = 3,
-    least: int = 8,
-    most: int | None = None,
-    growth: float = 2.0,
+    methods: Sequence[str] | str | None = None,
+    repeats: int = 3,
+    min_labels: int = 8,
+    max_labels: int | None = None,
+    growth_factor: float = 2.0,
     test_share: float = 0.2,
     most_tested: int = 2000,
     task: FewShotTask = "text",
@@ -1611,12 +1613,12 @@ def learning_curve(
         out: the folder of the curve: ``learning-curve.json``, and ``learning-curve.html`` with the
             plot. Each cell is written as soon as it is trained and evaluated, so that a curve that
             was stopped can be resumed.
-        ways: tf-idf, or the vectors of the model as it is (frozen), with logistic regression;
+        methods: tf-idf, or the vectors of the model as it is (frozen), with logistic regression;
             few-shot; finetune; None: all four.
-        draws: draws of each number of labels.
-        least: labels of each class in the smallest draw.
-        most: labels in all in the largest draw; None: all that there are.
-        growth: times as many labels from one number to the next.
+        repeats: draws of each number of labels.
+        min_labels: labels of each class in the smallest draw.
+        max_labels: labels in all in the largest draw; None: all that there are.
+        growth_factor: times as many labels from one number to the next.
         test_share: share of the examples to judge on, where there is no validation file.
         most_tested: examples to judge on, at most.
         task: one label of each text or pair (text), or any number of them (multi-label).
@@ -1811,7 +1813,7 @@ def paper(
     paper_grid: bool = False,
     rows: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
-    again: Sequence[str] | None = None,
+    rerun: Sequence[str] | None = None,
     held_out: Path | str | None = None,
     processes: int = 1,
     ray: str | None = None,
@@ -1848,7 +1850,7 @@ def paper(
             4 epochs, as many restarts as there are seeds; the scores are those of the best setting.
         rows: names of the rows to run, instead of all; None: all.
         columns: names of the columns to run, instead of all; None: all whose data are there.
-        again: rows, or cells as ROW/COLUMN, to run anew although they are done; None: what is done
+        rerun: rows, or cells as ROW/COLUMN, to run anew although they are done; None: what is done
             stays.
         held_out: token store of other text, where the corpus is a token store too; None: documents
             of the corpus.
@@ -1894,32 +1896,31 @@ def predict(
     """Predict every row of a table, in its order and its format, in bounded memory; or a few
     `texts`, whose answers a terminal shows in readable lines.
 
-    The output is the input with the task's columns (``label``, ``probability``) added; a name
-    that the input has already gets ``predicted_`` before it. Plain text becomes lines of label,
-    tab, probability, tab, text. Of Parquet the answers are JSON lines; an output that is named
-    ``.jsonl`` or ``.parquet`` becomes that, whatever the input is, and one that is named ``.csv``
-    where the input is tsv or plain text. Of spans, a file in SQuAD's format becomes the official
-    object of answers by id; see :func:`~bertine.inference.predict.predict_squad`. What a tagger
-    writes is described at :func:`~bertine.inference.tag_file.tag_file`. Of a table in memory
-    without an output the answered rows are returned.
+    The output is the input with the task's columns (``label``, ``probability``) added; a name that
+    the input has already gets ``predicted_`` before it. Plain text becomes lines of label, tab,
+    probability, tab, text. For Parquet the answers are JSON lines; an output named ``.jsonl`` or
+    ``.parquet`` has that format for any input, and one named ``.csv`` where the input is tsv or
+    plain text. For spans, a file in SQuAD's format becomes the official object of answers by id;
+    see :func:`~bertine.inference.predict.predict_squad`. The output of a tagger is described at
+    :func:`~bertine.inference.tag_file.tag_file`. For a table in memory without an output the
+    answered rows are returned.
 
     Args:
         model: a fine-tuned model directory, or a loaded one.
         input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin; or a table
             in memory, as for `finetune`.
-        output: a file, complete or not there at all; or ``-`` for stdout, of a table in memory for
-            what is returned.
-        texts: to answer in place of a file: one or several. For a model of pairs two strings are
-            one example, for multiple choice all of them: what is given, then the choices.
+        output: a file, written completely or not at all; or ``-`` for stdout, or for a table in
+            memory to return the rows.
+        texts: texts to answer in place of a file: one or several. For a model of pairs two strings
+            are one example, for multiple choice all of them: the given text, then the choices.
         question, context: for spans, in place of a file: one question about one text.
-        all_probabilities: also add ``probability_<label>`` for each label; of spans ``n_best``.
-        explain: add what each word contributes to the answer, as
-            :func:`~bertine.inference.explaining.explain.explain` finds it by leaving words out:
-            below the answer in a terminal, as ``explanation`` in JSON lines. So it is where
-            `nearest_examples` are asked for.
-        resume: go on where an earlier process was stopped
-            (:mod:`~bertine.inference.answer_files`), with the same answers as without a stop.
-            For tables, from a file to a file.
+        all_probabilities: also add ``probability_<label>`` for each label; for spans ``n_best``.
+        explain: add the contribution of each word to the answer, by leaving words out as in
+            :func:`~bertine.inference.explaining.explain.explain`: below the answer in a terminal,
+            as ``explanation`` in JSON lines. The same with `nearest_examples`.
+        resume: continue where an earlier process was stopped
+            (:mod:`~bertine.inference.answer_files`), with the same answers as without a stop. For
+            tables, from a file to a file.
         show_progress: on stderr, unless the answers go to stdout and show it themselves.
         text_columns: the text, or the two texts of a pair; None: as in training.
         quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
@@ -1951,15 +1952,15 @@ def predict(
         word_column: number of the column of the words in a column file; None: as in training.
 
     Returns:
-        Counts of what was written. Of a table in memory without an output the rows with their
-        answers: of a pandas frame the frame with columns added, its index kept; of other tables a
+        The counts of the written rows. For a table in memory without an output the rows with their
+        answers: for a pandas frame the frame with columns added, its index kept; for other tables a
         list of dictionaries.
 
     Raises:
-        BertineError: no such model; neither a file nor texts, or both; what reading the table
-            raises; a column is missing; something is said that does not apply to the task or the
-            file; the output is named as a format that the rows cannot be written in; nothing can
-            be resumed there, or what is left is of another input, model or setting.
+        BertineError: no such model; neither a file nor texts, or both; the table cannot be read; a
+            column is missing; an option does not apply to the task or the file; the output has the
+            suffix of a format in which the rows cannot be written; there is nothing to resume, or
+            the rows left belong to another input, model or setting.
     """
 
 def prepare(
@@ -1983,25 +1984,25 @@ def prepare(
 ) -> PrepareReport:
     """Turn a corpus into a token store (see :mod:`bertine.corpora.store`).
 
-    The same corpus and tokenizer give the same store, bit for bit, however many processes or
-    machines make it. Documents are in the order of the input files.
+    The same corpus and tokenizer give the same store, bit for bit, with any number of processes or
+    machines. Documents are in the order of the input files.
 
-    Each input file (or several small ones together) makes its shards by itself. A preparation
-    that was killed and is run again with the same arguments keeps the files that are done; they
-    lie in ``.NAME.unfinished`` beside `out`, which may be deleted. A file whose path, size or time
-    of change is another, or other arguments, are done anew.
+    Each input file (or several small ones together) makes its shards separately. A preparation
+    that was killed and is run again with the same arguments keeps the finished files; they
+    are in ``.NAME.unfinished`` next to `out`, which may be deleted. A file with another path, size
+    or modification time, or with other arguments, is processed again.
 
-    Memory does not grow with the corpus but for small counts: each process holds some batches of
+    Memory does not grow with the corpus except for small counts: each process holds some batches of
     about a million characters, the largest document (:class:`bertine.tokenization.corpus.Corpus`),
     and 8 bytes for each document of its part; this one 10 bytes for each document of the corpus,
-    some hundred for each input file, and about 45 a document while near-duplicates are looked for.
+    some hundred for each input file, and about 45 a document during the search for near-duplicates.
 
     Args:
         corpus: files and folders (see :class:`bertine.tokenization.corpus.Corpus`).
         tokenizer: a tokenizer folder or ``vocab.txt``; it is copied into the store.
-        out: the store's folder; a store that is there is replaced when the new one is complete.
-        shard_tokens: tokens a shard file, at most (and a record batch more).
-        part_bytes: input files are worked through together up to this size.
+        out: the store's folder; an existing store is replaced when the new one is complete.
+        shard_tokens: most tokens of a shard file (a record batch more is possible).
+        part_bytes: input files are combined into parts up to this size.
         language: of the text, for splitting sentences: en, de, zh, ... (another one: the nearest).
             See :func:`bertine.tokenization.sentences.check_language`.
         segmenter: find the words of Chinese text with jieba, so that masks of whole words hide all
@@ -2024,9 +2025,9 @@ def prepare(
 
     Raises:
         BertineError: the corpus cannot be read or has no text, the tokenizer cannot be loaded,
-            there are no rules for the language, `out` is a folder of something else or being
-            prepared by another process, the disk is full, an option has no such value, or a
-            library for it is not installed.
+            there are no rules for the language, `out` is a folder of something else or is in use by
+            another preparation, the disk is full, an option has an invalid value, or a library
+            for it is not installed.
     """
 
 def pretrain(
@@ -2057,7 +2058,7 @@ def pretrain(
     mask_share: float = 0.0,
     delete_share: float = 0.0,
     rotate_share: float = 0.0,
-    guessed_share: float = 0.16666666666666666,
+    predict_ratio: float = 0.16666666666666666,
     longest_span: int = 5,
     span_context: int = 6,
     permuted_length: int | None = None,
@@ -2156,7 +2157,7 @@ def pretrain(
         delete_share: share of the tokens that are left out without a trace.
         rotate_share: share of the sequences whose texts begin with any of their tokens, what stood
             before it behind the end.
-        guessed_share: share of the tokens that are guessed; the others are known from the
+        predict_ratio: share of the tokens that are guessed; the others are known from the
             beginning. 1/6 is the paper's K of 6.
         longest_span: guess runs of up to so many words, shorter ones more often.
         span_context: tokens that are not guessed around a run, for each word of it.
@@ -2570,7 +2571,7 @@ def serve(
     request_timeout: float = 30.0,
     read_timeout: float = 10.0,
 ) -> ServeReport:
-    """Answer over HTTP until SIGTERM or SIGINT; requests that have begun are answered first.
+    """Serve models over HTTP until SIGTERM or SIGINT; requests in progress are answered first.
 
     Args:
         models: model directories, each with or without a name (``NAME=DIR``); the first answers
@@ -2614,8 +2615,8 @@ def serve(
             read each 16 KB of the answer.
 
     Raises:
-        BertineError: a package is missing, no such model, a name twice, a port that is taken, a key
-            that is empty, a bound that leaves nothing to serve, an allowed host that is no name.
+        BertineError: a package is missing, no such model, a name twice, a port in use, an empty
+            key, a limit that leaves nothing to serve, an allowed host that is not a host name.
     """
 
 def similar(
@@ -2643,32 +2644,32 @@ def similar(
     query_prompt: str | None = None,
     word: str | None = None,
 ) -> Neighbours | NearestWords | BatchSearch:
-    """Find the rows of a file whose texts are most like `query`: the highest cosines. In bounded
-    memory. With vectors of words and no file, find the nearest words.
+    """Find the rows of a file whose texts are most similar to `query`: the highest cosines, in
+    bounded memory. With vectors of words and no file, find the nearest words.
 
     Args:
-        query: a text, or a list of them, which are searched for at once.
+        query: a text, or a list of texts that are searched together.
         input: a table of texts as :func:`~bertine.embed` reads it, or vectors
             (``.npy``, ``.parquet``, ``.jsonl``) that it has written with the same model, pooling
-            and layer, which the JSON file beside them records. Or a table in memory, with or
+            and layer, which their JSON file records. Or a table in memory, with or
             without such vectors: a pandas or polars frame, an Arrow table, a ``datasets.Dataset``,
             a list of dictionaries, a dictionary of columns. None: the words of the vectors
             themselves.
-        model: a model directory, vectors of words (:func:`~bertine.word2vec`), of which a text
-            gets the mean of its words', or a loaded :class:`~bertine.Embedder`, whose
-            own settings then hold.
-        texts: of a ``.npy``, the table that it was made of, in a file or in memory; None: rows
+        model: a model directory; vectors of words (:func:`~bertine.word2vec`), where a text has the
+            mean of its words' vectors; or a loaded :class:`~bertine.Embedder`, whose own settings
+            then apply.
+        texts: for a ``.npy``, the table that it was made from, in a file or in memory; None: rows
             are shown by number.
-        queries: in place of `query` a table of them, in a file or in memory: its column ``query``,
-            ``text``, ``sentence``, or the only one.
-        index: of a ``.npy`` the folder that :func:`~bertine.index_vectors` made of it: the search
+        queries: a table of queries in place of `query`, in a file or in memory: its column
+            ``query``, ``text``, ``sentence``, or the only one.
+        index: for a ``.npy``, its index by :func:`~bertine.index_vectors` (a folder): the search
             reads a part of the vectors, and may miss some of the nearest. None: all are compared.
-        output: a .csv, .tsv, .jsonl or .parquet file, complete or not there at all, or ``-``: a
+        output: a .csv, .tsv, .jsonl or .parquet file, written completely or not at all, or ``-``: a
             row for each query and each of its nearest rows, with ``query_row``, ``query``,
             ``rank``, ``row``, ``score`` and, where there are texts, ``text`` and the other columns
             of their table; those of the queries' table have ``query_`` before their names. None:
             they are returned.
-        top: how many.
+        top: the number of nearest rows.
         show_progress: on stderr.
         pooling: what becomes of the tokens' states; None: as the model directory says, else mean.
         layer: whose states: 0 are the embeddings, -1 the last layer's, -2 those before; None: the
@@ -2696,14 +2697,14 @@ def similar(
             Rows without the word are left out and counted.
 
     Returns:
-        The nearest rows of the query, or the nearest words; of several queries, or where they are
-        written to a file, :class:`~bertine.inference.embedding.similar.BatchSearch`.
+        The nearest rows of the query, or the nearest words; for several queries, or with an output
+        file, :class:`~bertine.inference.embedding.similar.BatchSearch`.
 
     Raises:
-        BertineError: no such model; what reading the tables raises; an array of another width than
-            the model's vectors, or made with another model, pooling or layer; an index of other
-            vectors; a table of other texts than the vectors were made of; how to read texts
-            is said of a ``.npy`` alone; more queries than fit into memory, of texts that have no
+        BertineError: no such model; a table cannot be read; an array of another width than the
+            model's vectors, or made with another model, pooling or layer; an index of other
+            vectors; a table of other texts than the vectors were made from; options for reading
+            texts with a ``.npy`` alone; more queries than fit into memory, where texts have no
             vectors yet.
     """
 
@@ -2804,15 +2805,15 @@ def word2vec(
     """Train a vector for each word of a corpus, with negative sampling, on one thread.
 
     The same corpus, options and seed give the same vectors on the same machine. The corpus is read
-    twice; between, the numbers of its words stand in a temporary file beside `out`, four bytes a
-    word, so memory holds the vectors and not the text. Where a run stands is written each minute to
-    ``.NAME.unfinished`` beside `out`: a run that was stopped or killed goes on with `resume`, bit
-    for bit.
+    twice; in between, the numbers of its words are in a temporary file next to `out`, four bytes a
+    word, so memory holds the vectors and not the text. A checkpoint is written each minute to
+    ``.NAME.unfinished`` next to `out`: with `resume`, a stopped or killed run continues, bit for
+    bit.
 
     Args:
         corpus: files and folders, as for :class:`bertine.tokenization.corpus.Corpus`.
         out: the folder of the vectors (:class:`bertine.WordVectors`), or a file of word2vec's:
-            ``.bin``, ``.txt`` or ``.vec``. Vectors that are there are replaced.
+            ``.bin``, ``.txt`` or ``.vec``. Existing vectors are replaced.
         show_progress: on stderr.
         method: skip-gram: a word is to predict each word around it; cbow: the mean of those around
             is to predict it, which is quicker and has less of rare words.
@@ -2840,7 +2841,7 @@ def word2vec(
         The report; its `lines()` are for people.
 
     Raises:
-        BertineError: something is wrong with the corpus; too few words come often enough; the
-            learning rate is too high; `out` is a folder of something else; with `resume` the run
-            that was stopped had other settings or another text.
+        BertineError: the corpus has an error; too few words are frequent enough; the learning rate
+            is too high; `out` is a folder of something else; with `resume`, the stopped run had
+            other settings or another text.
     """

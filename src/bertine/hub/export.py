@@ -173,8 +173,8 @@ def write_onnx(program: torch.export.ExportedProgram, path: Path, outputs: tuple
 
 
 def _tidy(path: Path) -> None:
-    """Name the variable axes, and remove data for the exporter only: traces of its source lines, and
-    intermediate shapes, which contradict those that quantizing infers."""
+    """Name the variable axes, and remove data for the exporter only: traces of its source lines,
+    and intermediate shapes, which contradict those that quantizing infers."""
     import onnx
 
     model = onnx.load(str(path), load_external_data=False)

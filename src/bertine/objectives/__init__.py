@@ -1,4 +1,4 @@
-"""What pre-training minimizes, by name."""
+"""Look up the objectives of pre-training by name."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def choose(
     input_format: InputFormat | None = None,
     options: ObjectiveOptions | None = None,
 ) -> tuple[Objective, InputFormat]:
-    """Return what a model of `config` is pre-trained with, and what its sequences are made of.
+    """Return the objective of pre-training for a model of `config`, and its sequences' format.
 
     Args:
         name: of the objective; None: the first of the model's family.
-        input_format: None: that of the family's paper, where the objective works on it, or the
+        input_format: None: that of the family's paper, if the objective works on it, or else the
             objective's usual one.
         options: of the objective; None: its defaults.
 
@@ -62,7 +62,7 @@ def check_format(chosen: Objective, input_format: InputFormat) -> None:
     """Refuse a format that an objective does not work on.
 
     Raises:
-        BertineError: it does not.
+        BertineError: the objective does not work on it.
     """
     if input_format in chosen.formats:
         return

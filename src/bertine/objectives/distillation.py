@@ -1,12 +1,4 @@
-"""Losses on what happens inside: a student's layers are to have the states of some of its teacher's
-layers, and to look where those look.
-
-Two ways of comparing are published. TinyBERT (Jiao et al. 2020, section 3.1; huawei-noah/
-Pretrained-Language-Model, ``TinyBERT``): mean squared error of the states, embeddings among them,
-and of the scores of attention before the softmax. MobileBERT (Sun et al. 2020, section 3.4;
-tensorflow/models, ``projects/mobilebert``): mean squared error of normalized states, beside terms
-on their mean and their variance, and the divergence of the distributions of attention. There the
-means go over padding too; here only real tokens count.
+"""Train a student on a teacher: soft targets, hidden states and attention maps.
 
 Shape legend: B sequences, T tokens of the longest, H hidden size of the teacher, A attention heads.
 """
@@ -30,21 +22,21 @@ from bertine.models.heads import Model
 from bertine.models.layers import init_weights
 from bertine.objectives.losses import Loss, LossDefaults, Term
 
-# Soft targets: a teacher's probabilities, at a temperature (Hinton et al. 2015, section 2).
+# Soft targets: a teacher's probabilities at a temperature (Hinton et al. 2015, section 2).
 #
 # The loss is the divergence of the student's distribution from the teacher's, times the square of
-# the temperature, by which gradients do not get smaller where it is higher. It differs from their
-# cross-entropy by the entropy of the teacher, which has no gradient, and is 0 where both agree.
+# the temperature, so that gradients do not shrink at higher temperatures. It equals their
+# cross-entropy minus the teacher's entropy, which has no gradient, and is 0 where both agree.
 #
 # Shape legend: P targets, V classes.
 
 
 class _SumDivergence(torch.autograd.Function):
-    """The sum of the divergences of many rows over many classes; the gradient takes the memory of
-    the student's logits, and the teacher's are made a block of rows at a time."""
+    """The sum of the divergences of many rows over many classes; the gradient reuses the memory of
+    the student's logits, and the teacher's are computed a block of rows at a time."""
 
-    #: Logits of a block: as many rows as have about so many, 64 MB in fp32. A tied decoder is read
-    #: once a block, so smaller ones would cost time.
+    #: Logits of a block of rows, about: 64 MB in fp32. A tied decoder is read once per block, so
+    #: smaller ones would cost time.
     BLOCK = 1 << 24
 
     @staticmethod
@@ -63,7 +55,7 @@ class _SumDivergence(torch.autograd.Function):
             probs = log_theirs.exp()
             total += (probs * (log_theirs - log_ours)).sum() * temperature**2
             logits[rows] = log_ours.exp_().sub_(probs).mul_(temperature)
-        # Not as the input that it is: what autograd is to keep is a tensor of its own.
+        # Detached, not the input itself: autograd is to keep a separate tensor.
         ctx.save_for_backward(logits.detach())
         ctx.mark_non_differentiable(agreed)
         return total, agreed
@@ -80,16 +72,16 @@ class _SumDivergence(torch.autograd.Function):
 def sum_divergence(
     logits: Tensor, wanted: Callable[[slice], Tensor], temperature: float
 ) -> tuple[Tensor, Tensor]:
-    """Sum over P of the divergence of a student from its teacher, over a large vocabulary.
+    """Sum over P the divergence of a student from its teacher, over a large vocabulary.
 
     Args:
-        logits: of the student, float [P, V]; they hold the gradient afterwards.
+        logits: of the student, float [P, V]; overwritten with the gradient.
         wanted: (some of the rows) → the teacher's logits for them [p, V], without gradient.
-        temperature: that the logits of both are divided by.
+        temperature: the divisor of both sides' logits.
 
     Returns:
-        The sum, times the square of the temperature, in nats (fp32 scalar, differentiable), and
-        for how many of the targets both have the same best guess (int64 scalar).
+        The sum, times the square of the temperature, in nats (fp32 scalar, differentiable), and the
+        number of targets with the same best prediction on both sides (int64 scalar).
     """
     total, agreed = _SumDivergence.apply(logits, wanted, temperature)
     return total, agreed
@@ -99,10 +91,10 @@ def divergences(logits: Tensor, log_wanted: Tensor, temperature: float) -> Tenso
     """Return the divergence of each row over few classes, times the square of the temperature.
 
     Args:
-        logits: of the student, [P, V]; -inf for what cannot be.
+        logits: of the student, [P, V]; -inf for impossible classes.
         log_wanted: fp32 [P, V], the logarithms of the teacher's probabilities, at temperature 1
             and up to a constant for each row: logits, or logarithms of probabilities; -inf for
-            what is impossible.
+            impossible classes.
         temperature: see :func:`sum_divergence`.
 
     Returns:
@@ -110,19 +102,19 @@ def divergences(logits: Tensor, log_wanted: Tensor, temperature: float) -> Tenso
     """
     theirs = torch.log_softmax(log_wanted.float() / temperature, -1)
     ours = F.log_softmax(logits.float() / temperature, -1)
-    # Where the teacher's probability is 0 so is its part, whatever the logarithms are.
+    # Classes with the teacher's probability 0 contribute 0, whatever their logarithms.
     possible = theirs > float("-inf")
     gaps = torch.where(possible, theirs.masked_fill(~possible, 0.0) - ours, 0.0)
     return (theirs.exp() * gaps).sum(-1) * temperature**2
 
 
 def binary_divergences(logits: Tensor, wanted: Tensor, temperature: float) -> Tensor:
-    """Return the divergence of each decision between yes and no, times the square of the
-    temperature: fp32, in the shape of both.
+    """Return the divergence of each yes-or-no decision, times the square of the temperature: fp32,
+    in the shape of both.
 
     Args:
         logits: of the student, before the sigmoid.
-        wanted: those of the teacher.
+        wanted: the teacher's logits.
     """
     theirs, ours = wanted.float() / temperature, logits.float() / temperature
     probs = theirs.sigmoid()
@@ -131,19 +123,29 @@ def binary_divergences(logits: Tensor, wanted: Tensor, temperature: float) -> Te
     return (cross - own) * temperature**2
 
 
+# Maps: losses on hidden states and attention, by which a student's layers learn from some of the
+# teacher's layers.
+#
+# There are two published ways. TinyBERT (Jiao et al. 2020, section 3.1; huawei-noah/
+# Pretrained-Language-Model, ``TinyBERT``): the mean squared error of the states, including the
+# embeddings, and of the attention scores before the softmax. MobileBERT (Sun et al. 2020, section
+# 3.4; tensorflow/models, ``projects/mobilebert``): the mean squared error of normalized states,
+# terms on their mean and their variance, and the divergence of the attention distributions. The
+# published means include padding; here only real tokens count.
+
 #: The names of the terms, in the order of logs.
 HIDDEN, MEAN, VARIANCE, ATTENTION = "hidden", "hidden_mean", "hidden_variance", "attention"
-#: The attribute of a student that holds its projections while it is trained; they are not saved.
+#: The attribute of a student with its projections during training; they are not saved.
 PROJECTIONS = "projections"
 
 
 @dataclass(frozen=True)
 class MapLosses:
-    """The terms on hidden maps and attention maps.
+    """The terms on hidden states and attention maps.
 
     Attributes:
         kind: how maps are compared, ``"tinybert"`` or ``"mobilebert"``.
-        layers: for each layer of the student the layer of the teacher that it follows, from 0 on.
+        layers: for each layer of the student the teacher's layer that it learns from, from 0 on.
         weights: of the terms, by name; those of 0 are left out.
     """
 
@@ -153,18 +155,18 @@ class MapLosses:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The terms that there are."""
+        """The names of the terms in use."""
         return tuple(
             name for name in (HIDDEN, MEAN, VARIANCE, ATTENTION) if self.weights.get(name, 0.0) > 0
         )
 
     @property
     def reads_states(self) -> bool:
-        """Whether states are compared, for which the widths must be equal or projected."""
+        """Whether states are compared, which needs equal or projected widths."""
         return any(name != ATTENTION for name in self.names)
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Count tokens; of scores of attention pairs of tokens."""
+        """Count the tokens, and for attention scores the pairs of tokens."""
         lengths = batch.attention_mask.sum(1)
         tokens, pairs = int(lengths.sum()), int((lengths * lengths).sum())
         scores = self.kind == "tinybert"
@@ -183,10 +185,10 @@ class MapLosses:
 
         Args:
             model: the student, with its projections where widths differ.
-            encoded: what it made of `batch`, with the states of all layers.
+            encoded: the student's output for `batch`, with the states of all layers.
             teacher: in evaluation mode.
-            of_teacher: what it made of `batch`, without gradient.
-            only: this layer of the student alone; None: all.
+            of_teacher: its output for `batch`, without gradient.
+            only: the only layer of the student to compare; None: all.
         """
         ours, theirs = encoded.hidden_states, of_teacher.hidden_states
         assert ours is not None
@@ -237,8 +239,8 @@ class MapLosses:
 
     def _of_attention(self, scores: Tensor, wanted: Tensor, mask: Tensor) -> Tensor:
         """Compare the scores of heads [B, A, T, T], the mean over heads, summed over pairs of real
-        tokens or, of distributions, over real tokens. What is outside of the student's window is
-        no part of either distribution."""
+        tokens or, for distributions, over real tokens. Places outside the student's window belong
+        to neither distribution."""
         scores, wanted = scores.float(), wanted.float()
         heads = scores.shape[1]
         if self.kind == "tinybert":
@@ -254,16 +256,17 @@ class MapLosses:
 
 
 def uniform_map(student: int, teacher: int) -> tuple[int, ...]:
-    """Return for each of so many layers of a student the layer of its teacher that ends the same
-    share of the way (TinyBERT, section 4.3: layer 3 m of 12 for layer m of 4)."""
+    """Return for each of `student` layers the teacher's layer at the same relative depth (TinyBERT,
+    section 4.3: layer 3 m of 12 for layer m of 4)."""
     return tuple(max(0, round((number + 1) * teacher / student) - 1) for number in range(student))
 
 
 def check_maps(losses: MapLosses, student: Model, teacher: Model) -> None:
-    """Refuse what cannot be compared.
+    """Refuse models that cannot be compared.
 
     Raises:
-        BertineError: attention is, and the heads are not as many, or a backbone cannot tell.
+        BertineError: attention is compared, and the numbers of heads differ, or a backbone does
+            not give its scores.
     """
     if ATTENTION not in losses.names:
         return
@@ -281,7 +284,7 @@ def check_maps(losses: MapLosses, student: Model, teacher: Model) -> None:
 
 
 def new_projections(names: Sequence[str], student: Config, teacher: Config) -> nn.ModuleDict:
-    """Make linear layers, by name, from the width of a student to that of its teacher, with new
+    """Return linear layers, by name, from the width of a student to that of its teacher, with new
     weights."""
     made = nn.ModuleDict({n: nn.Linear(student.hidden_size, teacher.hidden_size) for n in names})
     init_weights(made, student.initializer_range)
@@ -289,8 +292,8 @@ def new_projections(names: Sequence[str], student: Config, teacher: Config) -> n
 
 
 def project(model: Model, name: str, states: Tensor) -> Tensor:
-    """Bring the states of a student to the width of its teacher by the projection `name`, if it
-    has one."""
+    """Map the states of a student to the width of its teacher by the projection `name`, if there is
+    one."""
     projections = getattr(model, PROJECTIONS, None)
     if projections is None or name not in projections:
         return states
@@ -298,36 +301,37 @@ def project(model: Model, name: str, states: Tensor) -> Tensor:
     return change(states)
 
 
-# A teacher around a language model: DistilBERT's triple loss (Sanh et al. 2019, section 3).
+# DistilBERT's loss: a language model's own loss, soft targets and a cosine (Sanh et al. 2019,
+# section 3, "triple loss").
 #
-# What the paper leaves open is as in its code (transformers, ``research_projects/distillation``,
-# ``distiller.py``): a temperature of 2; soft targets over all real tokens, not the masked ones
-# alone; the cosine of the last states of all real tokens, special ones among them.
+# Details that the paper leaves open follow its code (transformers,
+# ``research_projects/distillation``, ``distiller.py``): a temperature of 2; soft targets over all
+# real tokens, not only the masked ones; the cosine of the last states of all real tokens, including
+# special ones.
 #
 # Shape legend: B sequences, T tokens of the longest, P places, V vocabulary size.
 
-#: The names of the terms beside those of the objective.
+#: The names of the terms in addition to the objective's.
 SOFT, COSINE = "soft", "cosine"
-#: The target that says which stage of progressive distillation a batch is for: int64 [B], the
-#: number of the layer that is trained; -1: all of them.
+#: The target with the stage of progressive distillation of a batch: int64 [B], the number of the
+#: layer that is trained; -1: all of them.
 STAGE = "stage"
 
 
 @dataclass
 class DistilledMlm(LossDefaults):
-    """An objective of masked words, with what a teacher makes of the same batches around it.
+    """An objective of masked words, with terms on a teacher's output for the same batches.
 
-    The teacher computes in evaluation mode, without gradient, in the numbers that the student
-    computes in.
+    The teacher computes in evaluation mode, without gradient, in the student's number type.
 
     Attributes:
         inner: the objective, one that masks tokens.
         teacher: with an MLM head and at least the student's vocabulary, on the student's device.
         soft_weight: of the soft targets; 0: none.
-        mlm_weight: that the terms of `inner` are multiplied with.
+        mlm_weight: the factor of the terms of `inner`.
         cosine_weight: of the cosine of the last states; 0: none.
         temperature: of the soft targets.
-        soft_tokens: which tokens have soft targets: ``"all"`` real ones or the ``"masked"`` ones.
+        soft_tokens: the tokens with soft targets: ``"all"`` real ones or the ``"masked"`` ones.
         maps: the terms on hidden and attention maps; None: none.
         frozen: parts of the student, by the names of their weights, that are never trained.
     """
@@ -343,8 +347,8 @@ class DistilledMlm(LossDefaults):
     frozen: frozenset[str] = field(default_factory=frozenset)
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Count the targets of the objective, the tokens with soft targets, those with states to
-        compare."""
+        """Count the targets of the objective, the tokens with soft targets, and those whose states
+        are compared."""
         counts = dict(self.inner.counts(batch))
         if stage_of(batch) is None:
             if self.soft_weight:
@@ -356,16 +360,16 @@ class DistilledMlm(LossDefaults):
         return counts
 
     def encode(self, model: Model, batch: Batch) -> Encoded:
-        """Run the backbone of `model`; before that, let the stage of the batch, if it has one,
-        decide which layers are trained."""
+        """Run the backbone of `model`, after choosing the layers to train by the batch's stage, if
+        it has one."""
         if STAGE in batch.targets:
             train_stage(model, stage_of(batch), self.frozen)
         return model.encode(batch, all_states=self.maps is not None)
 
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
         """Compute the terms of the objective, and those of the teacher. In the stages of
-        progressive distillation those of single layers alone have a weight; of the objective one
-        sees how it fares."""
+        progressive distillation only those of single layers have a weight; the objective's are
+        computed for the log."""
         stage = stage_of(batch)
         with torch.no_grad():
             of_teacher = self.teacher.encode(batch, all_states=self.maps is not None)
@@ -386,13 +390,13 @@ class DistilledMlm(LossDefaults):
         return terms
 
     def _places(self, batch: Batch) -> Tensor:
-        """Return the tokens with soft targets, int64 [P] among the B * T."""
+        """Return the tokens with soft targets, int64 [P], indices into the B * T."""
         if self.soft_tokens == "masked":
             return batch.targets["mlm_positions"]
         return batch.attention_mask.reshape(-1).nonzero()[:, 0]
 
     def _soft(self, model: Model, encoded: Encoded, of_teacher: Encoded, batch: Batch) -> Term:
-        """Compute the divergence from what the teacher expects at each place."""
+        """Compute the divergence from the teacher's prediction at each place."""
         places = self._places(batch)
         logits = model.read("mlm", encoded, places=places)
         width = logits.shape[1]
@@ -414,13 +418,13 @@ class DistilledMlm(LossDefaults):
 
 @dataclass(frozen=True)
 class StagedBatches:
-    """The batches of progressive distillation: each says which layer it is for
-    (Sun et al. 2020, section 3.4: layer by layer, then all of them).
+    """The batches of progressive distillation, each with its stage (Sun et al. 2020, section 3.4:
+    layer by layer, then all of them).
 
     Attributes:
         plain: the batch of a step.
         steps: of each stage.
-        stages: how many there are, one for each layer of the student; all later steps train all.
+        stages: their number, one for each layer of the student; all later steps train all.
     """
 
     plain: Callable[[int], Batch]
@@ -436,7 +440,7 @@ class StagedBatches:
 
 
 def check_stages(progressive_steps: int, stages: int, steps: int) -> None:
-    """Refuse a run that ends before all of a model is trained.
+    """Refuse a run that ends before the whole model is trained.
 
     Raises:
         BertineError: the stages of single layers take all of its steps.
@@ -450,7 +454,7 @@ def check_stages(progressive_steps: int, stages: int, steps: int) -> None:
 
 
 def stage_of(batch: Batch) -> int | None:
-    """Return the layer that alone is trained; None: all are."""
+    """Return the only layer that is trained; None: all are."""
     if STAGE not in batch.targets:
         return None
     number = int(batch.targets[STAGE][0])
@@ -458,8 +462,8 @@ def stage_of(batch: Batch) -> int | None:
 
 
 def train_stage(model: Model, stage: int | None, frozen: frozenset[str]) -> None:
-    """Let one layer of `model` be trained, the first one with the embeddings before it, and with
-    what is projected; None: all of the model. What is `frozen`, by the names of weights, never is.
+    """Make one layer of `model` trainable, with its projections, and for the first layer the
+    embeddings; None: all of the model. The parts in `frozen`, by the names of weights, never are.
     """
     prefix = "" if stage is None else f"backbone.layers.{model.config.passes[stage]}."
     for name, parameter in model.named_parameters():

@@ -1,8 +1,7 @@
-"""Permutation language modelling: tokens are guessed one after the other in a random order (Yang et
-al. 2019, arXiv 1906.08237, sections 2.2 and 2.3).
+"""Define losses, and the objectives of pre-training: masked, causal, permuted and denoised text.
 
-Shape legend: B sequences, T tokens of the longest, P guessed tokens, Q places that are guessed in a
-sequence at the most, H hidden size.
+Shape legend: B sequences, T tokens of the longest, P predicted tokens, Q places to predict in a
+sequence at most, H hidden size.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ if TYPE_CHECKING:
     from bertine.tokenization.tokenizer import Tokenizer
 
 
-# Describe what a loss is made of, in pre-training and in fine-tuning.
+# Losses: terms, and the interface for pre-training and fine-tuning.
 #
-# A loss can stand around another one: it encodes the batch once, adds the terms of the other
-# (:meth:`Loss.terms_of`) to its own, and weighs them (:attr:`Term.weight`).
+# A loss can wrap another one: it encodes the batch once, adds the terms of the other
+# (:meth:`Loss.terms_of`) to its own, and weights them (:attr:`Term.weight`).
 
 
 @dataclass
@@ -54,12 +53,11 @@ class Term:
 
     Attributes:
         total: fp32 scalar, the sum of the losses of the targets.
-        count: number of targets (plain int, so that asking costs no synchronization).
-        correct: int64 scalar, how many targets were predicted right; None where that has no
-            meaning.
+        count: number of targets (plain int, so that reading it needs no synchronization).
+        correct: int64 scalar, how many targets were predicted right; None if that has no meaning.
         weight: of this term among the others.
-        shares: other numbers of targets, int64 scalars by name: of "replaced" the share of the
-            count stands beside the loss, as ``rtd_replaced``.
+        shares: other numbers of targets, int64 scalars by name: their share of the count is logged
+            with the loss, that of "replaced" as ``rtd_replaced``.
     """
 
     total: Tensor
@@ -70,12 +68,12 @@ class Term:
 
 
 class Loss(Protocol):
-    """Compute what :func:`bertine.training.fit.fit` minimizes; objectives and tasks are of
-    this kind."""
+    """The interface of losses that :func:`bertine.training.fit.fit` minimizes; objectives and tasks
+    implement it."""
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Count the targets of each term in `batch`, without running the model: what the sums of
-        a whole step are divided by."""
+        """Count the targets of each term in `batch`, without running the model; the sums of a whole
+        step are divided by these."""
         ...
 
     def encode(self, model: Model, batch: Batch) -> Encoded:
@@ -83,7 +81,7 @@ class Loss(Protocol):
         ...
 
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
-        """Compute the terms of what :meth:`encode` returned; the names are those of
+        """Compute the terms of the result of :meth:`encode`; the names are those of
         :meth:`counts`."""
         ...
 
@@ -93,14 +91,14 @@ class Loss(Protocol):
 
 
 class Objective(Loss, Protocol):
-    """Be a loss that a model is pre-trained with.
+    """The interface of losses for pre-training.
 
     Attributes:
         name: in :data:`bertine.core.names.OBJECTIVES`.
-        formats: what sequences may be made of, the usual one first
+        formats: the possible formats of sequences, the usual one first
             (:data:`bertine.corpora.formats.FORMATS`).
-        mask_split: of the predicted tokens, the shares that its paper has masked, replaced at
-            random, kept.
+        mask_split: of the predicted tokens, the shares that its paper masks, replaces at random,
+            keeps.
     """
 
     name: ClassVar[str]
@@ -108,33 +106,33 @@ class Objective(Loss, Protocol):
     mask_split: ClassVar[tuple[float, float, float]]
 
     def configured(self, options: ObjectiveOptions) -> Self:
-        """Return the objective with what `options` say of it."""
+        """Return the objective with its part of `options`."""
         ...
 
     def settings(self) -> dict[str, Any]:
-        """Return what the settings of a run say of the objective besides its name."""
+        """Return the settings for a run's record, besides the name."""
         ...
 
     def corruption(self, tokenizer: Tokenizer, settings: InstanceSettings) -> Collator:
-        """Make what turns instances into batches with the targets of this objective."""
+        """Return the collator that turns instances into batches with this objective's targets."""
         ...
 
     def heads(self, config: Config) -> dict[str, nn.Module]:
-        """Make fresh heads by name for a backbone of `config`."""
+        """Return new heads by name for a backbone of `config`."""
         ...
 
 
 class LossDefaults:
-    """Encode a batch as it is, and compute the terms of that; without options."""
+    """Default methods: the batch is encoded unchanged, and there are no options."""
 
     mask_split: ClassVar[tuple[float, float, float]] = (0.8, 0.1, 0.1)
 
     def configured(self, options: ObjectiveOptions) -> Self:
-        """Return the objective, of which the options say nothing."""
+        """Return the objective unchanged, as it has no options."""
         return self
 
     def settings(self) -> dict[str, Any]:
-        """Return nothing: the name says all."""
+        """Return no settings, as there are no options."""
         return {}
 
     def encode(self: Loss, model: Model, batch: Batch) -> Encoded:
@@ -146,17 +144,17 @@ class LossDefaults:
         return self.terms_of(model, self.encode(model, batch), batch)
 
 
-# Masked language modelling without next-sentence prediction (Liu et al. 2019, section 4.2).
+# MLM: masked language modelling without next-sentence prediction (Liu et al. 2019, section 4.2).
 
 
 class Mlm(LossDefaults):
-    """Minimize the mean MLM loss of the masked tokens, which alone go through the MLM head.
+    """The mean MLM loss of the masked tokens, the only ones that pass the MLM head.
 
-    The model has no NSP head. It keeps its pooler, although nothing here trains it: fine-tuning
-    classifies with the pooler's output, as in the paper (section 4.1), and a model directory with
-    a pooler is what every reader of BERT expects. It stays as it was initialized, or, when a
-    model is trained on, as it was loaded. That is where RoBERTa's fine-tuning begins too, with a
-    dense layer that pre-training has not seen.
+    The model has no NSP head. It keeps its pooler, though this loss does not train it: fine-tuning
+    classifies with the pooler's output, as in the paper (section 4.1), and every reader of BERT
+    expects a model directory with a pooler. It keeps its initial weights, or, when a model is
+    trained further, the loaded ones. RoBERTa's fine-tuning begins likewise, with a dense layer that
+    pre-training has not trained.
     """
 
     name: ClassVar[str] = "mlm"
@@ -170,12 +168,12 @@ class Mlm(LossDefaults):
 
     @staticmethod
     def corruption(tokenizer: Tokenizer, settings: InstanceSettings) -> TokenMasking:
-        """Hide tokens."""
+        """Return the collator that masks tokens."""
         return TokenMasking(tokenizer, settings)
 
     @staticmethod
     def heads(config: Config) -> dict[str, nn.Module]:
-        """Make a fresh head for `config`."""
+        """Return a new head for `config`."""
         return new_head(config, "mlm")
 
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -190,18 +188,19 @@ class Mlm(LossDefaults):
         return {"mlm": Term(total, labels.numel(), correct)}
 
 
-# Masked language modelling and next-sentence prediction, as in the paper (section 3.1).
+# MLM and NSP: masked language modelling with next-sentence prediction, as in the paper (section
+# 3.1).
 
 
 class MlmNsp(Mlm):
-    """Minimize the mean MLM loss of the masked tokens plus the mean NSP loss of the pairs."""
+    """The mean MLM loss of the masked tokens plus the mean NSP loss of the pairs."""
 
     name: ClassVar[str] = "mlm-nsp"
     formats: ClassVar[tuple[InputFormat, ...]] = PAIR_FORMATS
 
     @staticmethod
     def heads(config: Config) -> dict[str, nn.Module]:
-        """Make fresh heads for `config`."""
+        """Return new heads for `config`."""
         return new_head(config, "mlm") | new_head(config, "nsp")
 
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -216,18 +215,19 @@ class MlmNsp(Mlm):
         return found | {"nsp": Term(total, batch.num_sequences, correct)}
 
 
-# Masked language modelling and the order of two sentences (Lan et al. 2019, section 3.1).
+# MLM and SOP: masked language modelling with the order of two sentences (Lan et al. 2019, section
+# 3.1).
 
 
 class MlmSop(Mlm):
-    """Minimize the mean MLM loss of the masked tokens plus the mean loss of the pairs' order."""
+    """The mean MLM loss of the masked tokens plus the mean loss of the pairs' order."""
 
     name: ClassVar[str] = "mlm-sop"
     formats: ClassVar[tuple[InputFormat, ...]] = ORDER_FORMATS
 
     @staticmethod
     def heads(config: Config) -> dict[str, nn.Module]:
-        """Make fresh heads for `config`."""
+        """Return new heads for `config`."""
         return new_head(config, "mlm") | new_head(config, "sop")
 
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -242,23 +242,23 @@ class MlmSop(Mlm):
         return terms | {"sop": Term(total, batch.num_sequences, correct)}
 
 
-# Masked language modelling, and which text stands beside which.
+# MLM and neighbours: masked language modelling with the recognition of neighbouring texts.
 #
 # Each text of a batch has its neighbour among the others. A softmax over the cosines of their
-# vectors says which one it is; the vectors are the means of the last states, as ``bertine embed``
-# and a head that is fitted alone read them. Recognizing the neighbouring sentence among those of
-# a batch is from Logeswaran and Lee 2018 (QuickThoughts); neighbouring stretches of text,
-# compared in this way beside masked language modelling with a temperature of 0.05, are from
-# Giorgi et al. 2021 (DeCLUTR). Unlike there, the texts that are compared are those with hidden
-# tokens, which the model encodes anyway, so that the second loss costs hardly anything.
+# vectors predicts which one it is; the vectors are the means of the last states, as ``bertine
+# embed`` and a head that is fitted alone read them. Recognizing the neighbouring sentence among
+# those of a batch is from Logeswaran and Lee 2018 (QuickThoughts); neighbouring spans of text,
+# compared in this way along with masked language modelling at a temperature of 0.05, are from
+# Giorgi et al. 2021 (DeCLUTR). Unlike there, the compared texts are the masked ones, which the
+# model encodes anyway, so that the second loss costs very little.
 
 
 class MlmNeighbours(Mlm):
-    """Minimize the mean MLM loss of the masked tokens plus the weighted mean loss of recognizing
-    the neighbour of each text.
+    """The mean MLM loss of the masked tokens plus the weighted mean loss of recognizing the
+    neighbour of each text.
 
-    A text is compared with those that are computed with it: with all of a batch where that fits
-    into a micro-batch (``max_tokens_per_micro_batch``), else with those of its micro-batch.
+    A text is compared with those that are computed with it: all of a batch if it fits into a
+    micro-batch (``max_tokens_per_micro_batch``), otherwise those of its micro-batch.
 
     Args:
         options: weight and temperature; None: the defaults.
@@ -299,28 +299,28 @@ class MlmNeighbours(Mlm):
         return terms | {"neighbours": term}
 
 
-# Causal language modelling: each token is guessed from those before it (Radford et al. 2018,
-# section 3.1, L1).
+# CLM: causal language modelling, in which each token is predicted from those before it (Radford et
+# al. 2018, section 3.1, L1).
 
 
 class Clm(LossDefaults):
-    """Minimize the mean cross-entropy of all tokens but the first of each sequence, each scored by
-    the state of the token before it."""
+    """The mean cross-entropy of all tokens but the first of each sequence, each scored by the state
+    of the token before it."""
 
     name: ClassVar[str] = "clm"
     formats: ClassVar[tuple[InputFormat, ...]] = ("running-text", "full-sentences", "doc-sentences")
 
     @staticmethod
     def corruption(tokenizer: Tokenizer, settings: InstanceSettings) -> CausalLMCollator:
-        """Hide nothing: the model does not look ahead."""
+        """Return the collator that leaves texts unchanged, as the model sees no later tokens."""
         return CausalLMCollator(tokenizer, settings)
 
     @staticmethod
     def heads(config: Config) -> dict[str, nn.Module]:
-        """Make the head for `config`.
+        """Return the head for `config`.
 
         Raises:
-            BertineError: the model sees the token that it is to guess.
+            BertineError: the model sees the token that it should predict.
         """
         if not config.reads_forward:
             raise BertineError(
@@ -330,31 +330,32 @@ class Clm(LossDefaults):
         return new_head(config, "lm")
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Count the tokens that are guessed."""
+        """Count the predicted tokens."""
         return {"clm": batch.targets["clm_labels"].numel()}
 
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
-        """Compute the cross-entropy of the tokens that follow."""
+        """Compute the cross-entropy of the next tokens."""
         labels = batch.targets["clm_labels"]
         logits = model.read("lm", encoded, places=batch.targets["clm_positions"])
         total, correct = sum_cross_entropy(logits, labels)
         return {"clm": Term(total, labels.numel(), correct)}
 
 
-# A language model beside a task: L3 = L2 + λ L1 (Radford et al. 2018, section 3.2, equation 5).
+# Auxiliary LM: a language model's loss with that of a task: L3 = L2 + λ L1 (Radford et al. 2018,
+# section 3.2, equation 5).
 #
-# Shape legend: B sequences, P places that another token follows, H hidden size, V vocabulary
-# size, N positions.
+# Shape legend: B sequences, P places before another token, H hidden size, V vocabulary size, N
+# positions.
 
-#: What the term is called in logs.
+#: The name of the term in logs.
 NAME = "lm"
 
 
 @dataclass(frozen=True)
 class AuxiliaryLM(LossDefaults):
-    """A task's loss, and that of guessing each token of its inputs from those before it.
+    """A task's loss, and the loss of predicting each token of its inputs from those before it.
 
-    The texts are those that the task reads, special tokens included; the loss is the mean over the
+    The texts are those that the task reads, including special tokens; the loss is the mean over the
     sequences of the mean over their tokens (openai/finetune-transformer-lm, ``train.py: model``).
     The head has no weights: it multiplies with the word embeddings.
 
@@ -362,8 +363,8 @@ class AuxiliaryLM(LossDefaults):
         task: the task.
         weight: λ.
         positions: whether the position embeddings are rows of the softmax too, as in the published
-            code, which holds all embeddings in one table; never a target, they take probability
-            away. transformers has tokens alone.
+            code, which holds all embeddings in one table; they are never a target, but take
+            probability. transformers has only tokens.
     """
 
     task: Loss
@@ -379,7 +380,7 @@ class AuxiliaryLM(LossDefaults):
         return self.task.encode(model, batch)
 
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
-        """Compute the task's terms, and the cross-entropy of the tokens that follow."""
+        """Compute the task's terms, and the cross-entropy of the next tokens."""
         terms = self.task.terms_of(model, encoded, batch)
         real = batch.attention_mask.bool()
         followed = F.pad(real[:, 1:] & real[:, :-1], (0, 1))
@@ -392,7 +393,7 @@ class AuxiliaryLM(LossDefaults):
         return terms | {NAME: Term(total, batch.num_sequences, weight=self.weight)}
 
     def _table(self, model: Model) -> Tensor:
-        """Return what states are multiplied with, [V, H] or [V + N, H]."""
+        """Return the matrix that states are multiplied with, [V, H] or [V + N, H]."""
         words = model.backbone.word_weights
         if not self.positions:
             return words
@@ -401,12 +402,11 @@ class AuxiliaryLM(LossDefaults):
         return torch.cat([words, embeddings.places()])
 
 
-# Write a text after reading another: what pre-training and fine-tuning of an encoder-decoder have
-# in common.
+# Text to text: the common parts of pre-training and fine-tuning an encoder-decoder.
 #
 # A batch has the texts to write among its targets: ``target_ids`` int64 [B, T], padded on the
-# right, and ``target_mask`` bool [B, T], true at their tokens, special ones among them. The
-# decoder reads the start token and all of them but the last, and guesses each one.
+# right, and ``target_mask`` bool [B, T], true at their tokens, including special ones. The decoder
+# reads the start token and all of them but the last, and predicts each one.
 
 
 def count_targets(batch: Batch) -> int:
@@ -428,8 +428,8 @@ def written_term(
     """Compute the cross-entropy of the texts to write.
 
     Args:
-        encoded: what :func:`encode_and_decode` returned.
-        label_smoothing: the share of each target that all words have together (Szegedy et al.
+        encoded: the result of :func:`encode_and_decode`.
+        label_smoothing: the share of each target that is spread over all words (Szegedy et al.
             2015, section 7).
     """
     ids, mask = _targets(batch)
@@ -446,8 +446,8 @@ def written_term(
 
 
 def _targets(batch: Batch) -> tuple[Tensor, Tensor]:
-    """Return the ids to write and their mask. On the host, columns that are padding alone are left
-    out: of a part of a batch the targets are as wide as those of the whole."""
+    """Return the ids to write and their mask. On the host, columns of only padding are left out;
+    the targets of a part of a batch are as wide as those of the whole."""
     ids, mask = batch.targets["target_ids"], batch.targets["target_mask"]
     if mask.device.type == "cpu":
         width = int(mask.sum(1).max())
@@ -456,21 +456,21 @@ def _targets(batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def _start_of(model: Model) -> int:
-    """Return the token that the decoder of `model` begins with."""
+    """Return the start token of the decoder of `model`."""
     start: int = model.config.decoder_start_token_id  # type: ignore[attr-defined]
     return start
 
 
-# Denoising: a text is written out as it was, after a corrupted one was read (Lewis et al. 2019,
-# section 2).
+# Denoising: the original text is written after a corrupted one was read (Lewis et al. 2019, section
+# 2).
 
 
 class Denoising(LossDefaults):
-    """Minimize the mean cross-entropy of all tokens of the original text, each guessed from the
-    corrupted text and the original tokens before it.
+    """The mean cross-entropy of all tokens of the original text, each predicted from the corrupted
+    text and the original tokens before it.
 
     Args:
-        options: what is done to the texts; None: as in the paper (section 3), 30% of the tokens in
+        options: how texts are corrupted; None: as in the paper (section 3), 30% of the tokens in
             spans of 3 on average, and all sentences permuted.
     """
 
@@ -489,12 +489,12 @@ class Denoising(LossDefaults):
         return self.options.values()
 
     def corruption(self, tokenizer: Tokenizer, settings: InstanceSettings) -> DenoisingCollator:
-        """Corrupt texts."""
+        """Return the collator that corrupts texts."""
         return DenoisingCollator(tokenizer, settings, self.options)
 
     @staticmethod
     def heads(config: Config) -> dict[str, nn.Module]:
-        """Make the head for `config`."""
+        """Return the head for `config`."""
         return new_head(config, "lm")
 
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -502,7 +502,7 @@ class Denoising(LossDefaults):
         return {self.name: count_targets(batch)}
 
     def encode(self, model: Model, batch: Batch) -> Encoded:
-        """Read the corrupted texts, and let the decoder read the originals."""
+        """Encode the corrupted texts, and decode the originals."""
         return encode_and_decode(model, batch)
 
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
@@ -510,37 +510,41 @@ class Denoising(LossDefaults):
         return {self.name: written_term(model, encoded, batch)}
 
 
-#: Places in a sequence are rounded up to a multiple of it, so that shapes come again.
+# PLM: permutation language modelling, in which tokens are predicted one after the other in a random
+# order (Yang et al. 2019, arXiv 1906.08237, sections 2.2 and 2.3).
+
+#: The number of places in a sequence is rounded up to a multiple of this, so that shapes recur.
 _PLACES = 8
 
 
 @dataclass
 class EncodedGuesses(XlnetOutput):
-    """The states of the places that are guessed.
+    """The states of the places to predict.
 
     Attributes:
-        last_hidden_state: [B, Q, H]; those of a sequence stand first, in their order.
-        slots: int64 [P], where the guessed tokens (``plm_positions``) are among the B * Q.
+        last_hidden_state: [B, Q, H]; the places of a sequence come first, in order.
+        slots: int64 [P], the indices of the predicted tokens (``plm_positions``) in the B * Q.
     """
 
     slots: Tensor | None = None
 
 
 class Plm(LossDefaults):
-    """Minimize the mean cross-entropy of the tokens that are guessed, each given those that are
-    known before it and its own place.
+    """The mean cross-entropy of the predicted tokens, each given those that are known before it
+    and its own place.
 
-    Every layer computes two streams: the states of the text, of which a token that is guessed sees
-    itself and what is known before it, and those of the places, which do not see themselves. The
-    places look at the text by the same weights (:mod:`bertine.families.xlnet_layers`).
+    Every layer computes two streams: the states of the text, in which a token to predict sees
+    itself and the tokens known before it, and those of the places, which do not see their own
+    token. The places attend to the text by the same weights
+    (:mod:`bertine.families.xlnet_layers`).
 
-    With a memory, both also look at the text before the sequence, whose states are computed first,
-    without a gradient. In the published code they are those of the step before, by the weights of
-    that step, and reach further back through a memory of their own; computed anew they need no
-    state beside the weights, so that a batch stays a function of data, seed and step.
+    With a memory, both also attend to the text before the sequence, whose states are computed
+    first, without a gradient. In the published code they are those of the step before, by that
+    step's weights, and reach further back through their own memory; computed anew they need no
+    state besides the weights, so that a batch remains a function of data, seed and step.
 
     Args:
-        options: what is guessed, and in which order.
+        options: which tokens are predicted, and in which order.
     """
 
     name: ClassVar[str] = "plm"
@@ -563,25 +567,25 @@ class Plm(LossDefaults):
         return self.options.values()
 
     def corruption(self, tokenizer: Tokenizer, settings: InstanceSettings) -> PermutedLMCollator:
-        """Choose tokens and the order in which they are guessed."""
+        """Return the collator that chooses tokens and the order of their prediction."""
         return PermutedLMCollator(tokenizer, settings, self.options)
 
     @staticmethod
     def heads(config: Config) -> dict[str, nn.Module]:
-        """Make the head for `config`."""
+        """Return the head for `config`."""
         return new_head(config, "plm")
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Count the tokens that are guessed."""
+        """Count the predicted tokens."""
         return {"plm": batch.targets["plm_labels"].numel()}
 
     def encode(self, model: Model, batch: Batch) -> EncodedGuesses:
-        """Compute the states of the places that are guessed, beside those of the text."""
+        """Compute the states of the places to predict, along with those of the text."""
         targets = batch.targets
         width = batch.input_ids.shape[1]
         places, slots = by_sequence(targets["plm_positions"], batch.num_sequences, width)
         backwards = targets.get("backwards")
-        # A micro-batch may be narrower than the batch that the order comes from.
+        # A micro-batch may be narrower than the batch that defines the order.
         hidden = hidden_by_order(targets["guessing_order"][:, :width])
         backbone = cast(XlnetBackbone, model.backbone)
         memory, seen = None, targets.get("memory_mask")
@@ -602,7 +606,7 @@ class Plm(LossDefaults):
         return EncodedGuesses(encoded.last_hidden_state, slots=slots)
 
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
-        """Compute the cross-entropy of the tokens that are guessed."""
+        """Compute the cross-entropy of the predicted tokens."""
         assert isinstance(encoded, EncodedGuesses), "encode() of the same objective made it"
         labels = batch.targets["plm_labels"]
         logits = model.read("plm", encoded, places=encoded.slots)
@@ -611,7 +615,7 @@ class Plm(LossDefaults):
 
 
 def by_sequence(positions: Tensor, sequences: int, width: int) -> tuple[Tensor, Tensor]:
-    """Return places in a batch by sequence.
+    """Group places in a batch by sequence.
 
     Args:
         positions: int64 [P], ascending, indices into the flattened [B*T].
@@ -619,8 +623,8 @@ def by_sequence(positions: Tensor, sequences: int, width: int) -> tuple[Tensor, 
         width: T.
 
     Returns:
-        The places in their sequences, int64 [B, Q], filled with 0, and where each of `positions` is
-        among these B * Q, int64 [P].
+        The places in their sequences, int64 [B, Q], filled with 0, and the index of each of
+        `positions` in these B * Q, int64 [P].
     """
     rows = positions // width
     counts = torch.bincount(rows, minlength=sequences)

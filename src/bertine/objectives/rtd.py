@@ -1,5 +1,7 @@
-"""Replaced-token detection (Clark et al. 2020, arXiv 2003.10555, sections 2 and 3; google-research/
-electra, ``run_pretraining.py``).
+"""Train ELECTRA by replaced-token detection, and read and write its generator.
+
+The sources are Clark et al. 2020, arXiv 2003.10555, sections 2 and 3, and google-research/electra,
+``run_pretraining.py``.
 
 Shape legend: B sequences, T tokens of the longest, P hidden tokens, N real tokens, H hidden size.
 """
@@ -43,25 +45,25 @@ if TYPE_CHECKING:
     from bertine.tokenization.tokenizer import Tokenizer
 
 
-# The generator of replaced-token detection, from a model directory and into one.
+# Generator files: the generator is read from a model directory and written to one.
 
-#: Sizes of embeddings, which a generator has in common with its discriminator.
+#: Sizes of embeddings, which a generator shares with its discriminator.
 _SHARED = ("embedding_size", "max_position_embeddings", "type_vocab_size")
 
 
 def read_generator(
     path: Path | str, model: Model, tokenizer: Tokenizer, dropout: float | None = None
 ) -> Generator:
-    """Read the generator in the model directory `path`, to be trained on with `model`, whose
-    embeddings take the place of its own.
+    """Read the generator in the model directory `path`, to be trained further with `model`, whose
+    embeddings replace its own.
 
     Args:
         tokenizer: of the model, as it was loaded.
-        dropout: on hidden states and attention, in place of the generator's own rates.
+        dropout: on hidden states and attention, instead of the generator's own rates.
 
     Raises:
-        BertineError: there is no model, or it is of another type, without an MLM head, of another
-            vocabulary, or of embeddings of other sizes.
+        BertineError: there is no model, or it has another type, vocabulary or size of embeddings,
+            or no MLM head.
     """
     loaded = load_model(path, dropout=dropout)
     for line in loaded.report.lines():
@@ -90,7 +92,7 @@ def read_generator(
 
 
 def write_generator(out: Path, model: Model, tokenizer: Tokenizer, task: TaskInfo) -> None:
-    """Write the generator of `model` as a model directory, which fills masks.
+    """Write the generator of `model` as a model directory, with which masks can be filled.
 
     Raises:
         BertineError: the folder cannot be written.
@@ -102,11 +104,11 @@ def write_generator(out: Path, model: Model, tokenizer: Tokenizer, task: TaskInf
 
 @dataclass
 class EncodedReplacements:
-    """The states of a batch in which tokens were replaced.
+    """The states of a batch with replaced tokens.
 
     Attributes:
         encoded: the states of the model.
-        replaced: bool [N], whether the real tokens (``rtd_positions``) are others than the text's.
+        replaced: bool [N], whether the real tokens (``rtd_positions``) differ from the text's.
         generator: the term of the generator's loss.
     """
 
@@ -135,15 +137,15 @@ class EncodedReplacements:
 
 
 class Rtd(LossDefaults):
-    """Minimize the generator's MLM loss plus 50 times the loss of replaced-token detection: of each
-    token, whether the generator put it there.
+    """The generator's MLM loss plus 50 times the loss of replaced-token detection, which predicts
+    for each token whether the generator put it there.
 
     The generator is one of the model's heads, with layers of its own over the model's embeddings
-    (:class:`bertine.families.electra.Generator`), so the optimizer, checkpoints and
-    clipping cover both; the discriminator is the model that is kept. No gradient goes through the
-    drawing of tokens. A drawn token that is the original counts as original. All real tokens
-    are classified, special ones among them, as in the published code; 15% of the chosen tokens stay
-    as they are for the generator, as there too (in the paper, none).
+    (:class:`bertine.families.electra.Generator`), so the optimizer, checkpoints and clipping cover
+    both; the discriminator is the model that is kept. No gradient passes through the drawing of
+    tokens. A drawn token that equals the original counts as original. All real tokens, including
+    special ones, are classified, as in the published code; for the generator 15% of the chosen
+    tokens stay unchanged, as there (in the paper, none).
 
     Args:
         options: sizes of the generator, weights, temperature.
@@ -161,17 +163,17 @@ class Rtd(LossDefaults):
         return type(self)(options)
 
     def settings(self) -> dict[str, Any]:
-        """Return the options of the objective but for the paths."""
+        """Return the options of the objective without the paths."""
         values = ReplacementOptions.of(self.options).values()
         return {name: value for name, value in values.items() if name != "generator"}
 
     @staticmethod
     def corruption(tokenizer: Tokenizer, settings: InstanceSettings) -> TokenReplacing:
-        """Hide tokens, and say by which numbers others are drawn."""
+        """Return the collator that masks tokens, with the random numbers for drawing others."""
         return TokenReplacing(tokenizer, settings)
 
     def heads(self, config: Config) -> dict[str, nn.Module]:
-        """Make the discriminator's head and a generator for `config`."""
+        """Return the discriminator's head and a generator for `config`."""
         options = self.options
         if not isinstance(config, ElectraConfig):
             raise TypeError(f"objective rtd is for ElectraConfig, not for {type(config).__name__}")
@@ -179,19 +181,19 @@ class Rtd(LossDefaults):
         return new_head(config, "rtd") | new_head(config, "generator", sizes=small)
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Count all real tokens and those that are hidden from the generator."""
+        """Count all real tokens and those that are masked for the generator."""
         labels = {"rtd": "rtd_labels", "generator": "mlm_labels"}
         return {name: batch.targets[key].numel() for name, key in labels.items()}
 
     def encode(self, model: Model, batch: Batch) -> EncodedReplacements:
-        """Draw tokens from the generator, and encode the text with these in the place of the
-        hidden ones."""
+        """Draw tokens from the generator, and encode the text with these instead of the masked
+        ones."""
         generator, targets = generator_of(model), batch.targets
         assert generator is not None, "objective rtd needs a generator"
         places, labels = targets["mlm_positions"], targets["mlm_labels"]
         embeddings = cast(Encoder, model.backbone).embeddings
         logits = generator(embeddings, batch, places)
-        # Before the loss, which may put its gradient where the logits are.
+        # Before the loss, which may overwrite the logits with its gradient.
         drawn = sample(logits, targets["mlm_draws"], self.options.sampling_temperature)
         total, correct = sum_cross_entropy(logits, labels)
         term = Term(total, labels.numel(), correct, self.options.generator_weight)
