@@ -30,7 +30,7 @@ from bertine.core.process import keep_freed_memory
 from bertine.corpora.pretraining_data import PretrainingData
 from bertine.corpora.store import TokenStore
 from bertine.families.bert import BertConfig, mimic_trained_attention
-from bertine.families.modernbert import ModernBertConfig
+from bertine.families.modernbert_layers import ModernBertConfig
 from bertine.inference.heldout import score_batches
 from bertine.models.config import Config
 from bertine.models.heads import Model

@@ -9,6 +9,7 @@ import torch
 from bertine.corpora.batch import Batch
 from bertine.families.presets import PRESETS, preset
 from bertine.models.config import Config
+from bertine.models.family import family_of
 from bertine.models.heads import Model
 from bertine.objectives import choose
 from bertine.objectives.losses import Mlm, MlmNsp, Objective
@@ -41,9 +42,10 @@ class Shape:
     def objective(self) -> Objective:
         """MLM and NSP for BERT, the model's own for what has no masks to fill, MLM for the others
         (of ALBERT and ELECTRA, what the rival's class computes)."""
-        if "mlm" not in self.config.heads:
+        heads = family_of(self.config.model_type).heads
+        if "mlm" not in heads:
             return choose(self.config)[0]
-        return MlmNsp() if "nsp" in self.config.heads else Mlm()
+        return MlmNsp() if "nsp" in heads else Mlm()
 
 
 def make_batch(shape: Shape) -> Batch:

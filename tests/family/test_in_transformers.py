@@ -60,7 +60,7 @@ def fits_alone(home: Home, case: TaskCase) -> bool:
     """Whether Bertine fits the head alone for a task."""
     if takes_mean_layer(load_model(home.pretrained).model.backbone):
         return case.task != "spans"
-    return case.head == "classifier" and VECTOR_CLASSIFIER in home.variant.family.config.heads
+    return case.head == "classifier" and VECTOR_CLASSIFIER in home.variant.family.heads
 
 
 def opened(folder: Path, case: TaskCase) -> Any:
@@ -106,7 +106,7 @@ def test_the_heads_that_transformers_has_are_known(model_type: str) -> None:
     family = family_of(model_type)
     there = {
         name: hasattr(transformers, family.class_prefix + kind.suffix)
-        for name, kind in family.config.heads.items()
+        for name, kind in family.heads.items()
     }
     for name, is_there in there.items():
         assert (family.why_only_here({name}) is None) == is_there, name
@@ -127,7 +127,7 @@ def test_it_computes_the_same_or_does_not_open(
     home: Home, once: Once, task: str, way: str, tmp_path: Path
 ) -> None:
     case, place = TASKS[task], (home.variant.model_type, task, way)
-    if case.head not in home.variant.family.config.heads:
+    if case.head not in home.variant.family.heads:
         pytest.skip("its models have no head for this task")
     if way == "head alone" and not fits_alone(home, case):
         _FOUND[place] = "–"

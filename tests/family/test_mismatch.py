@@ -34,7 +34,7 @@ def _file_names(variant: Variant, *, heads: bool) -> list[str]:
 
 def some_head(variant: Variant) -> str:
     """A head that its models have."""
-    return "spans" if "spans" in variant.family.config.heads else "classifier"
+    return "spans" if "spans" in variant.family.heads else "classifier"
 
 
 @pytest.mark.fast_cases(one=(VARIANTS["bert"],))

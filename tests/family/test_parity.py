@@ -18,7 +18,7 @@ from .variants import VARIANTS, Variant, scramble
 LABELS = 3
 #: transformers has no class for pairs that are encoded apart; the others have a test of their own.
 OWN = ("pair_classifier", "nsp", "sop", "mlm", "generator", "lm", "plm")
-HEADS = list(dict.fromkeys(head for one in VARIANTS.values() for head in one.family.config.heads))
+HEADS = list(dict.fromkeys(head for one in VARIANTS.values() for head in one.family.heads))
 #: What is asked of pairs in pre-training, and what transformers calls the answers.
 PAIR_LABELS = {"nsp": "next_sentence_label", "sop": "sentence_order_label"}
 
@@ -46,7 +46,7 @@ def test_hidden_states_and_pooled_output(variant: Variant, seed: int, left: bool
     ours = model.encode(batch, all_states=True)
     real = batch.attention_mask
     close(ours.last_hidden_state[real], theirs.last_hidden_state[real], "last_hidden_state")
-    if not left and config.needs_pooler(()):
+    if not left and config.has_pooler:
         assert ours.pooler_output is not None
         close(ours.pooler_output, theirs.pooler_output, "pooler_output")
     assert ours.hidden_states is not None
@@ -93,11 +93,11 @@ def test_pretraining_losses_and_all_gradients(variant: Variant, seed: int) -> No
 @pytest.mark.parametrize("head", HEADS)
 def test_heads_and_all_gradients(variant: Variant, head: str, seed: int) -> None:
     config = variant.tiny(seed)
-    if head in OWN or head not in config.heads or not variant.in_transformers(head):
+    if head in OWN or head not in variant.family.heads or not variant.in_transformers(head):
         pytest.skip("no such class in transformers")
     new = new_head(config, head, 1 if head == "choice" else LABELS)
     # transformers' class for masked words and that for spans have no pooler.
-    model = Model(config, new, add_pooler=config.heads[head].reads == "pooled").eval()
+    model = Model(config, new, add_pooler=variant.family.heads[head].reads == "pooled").eval()
     scramble(model, seed)
     batch = random_batch(config, seed, left=config.reads_last)
     other = variant.twin(model, 2 if head == "spans" else LABELS)
@@ -120,7 +120,7 @@ def test_heads_and_all_gradients(variant: Variant, head: str, seed: int) -> None
     logits = model.read(head, model.encode(batch), places=places)
     if head == "mlm":
         expected = expected[real]
-    elif config.heads[head].reads == "tokens":
+    elif variant.family.heads[head].reads == "tokens":
         logits, expected = logits[real], expected[real]
     close(logits, expected, "logits")
     # Any function of the logits has the same gradients; a mean, as losses are, for gradients that
@@ -160,7 +160,7 @@ def test_padding_does_not_touch_real_tokens(variant: Variant, left: bool) -> Non
             batch.input_ids[row : row + 1, real], None, batch.token_type_ids[row : row + 1, real]
         )
         close(alone.last_hidden_state[0], whole.last_hidden_state[row, real], f"row {row}")
-        if not left and config.needs_pooler(()):
+        if not left and config.has_pooler:
             close(alone.pooler_output[0], whole.pooler_output[row], f"pooled row {row}")
 
 

@@ -205,7 +205,7 @@ def test_a_head_alone_is_trained(home: Home, tmp_path: Path) -> None:
 def test_a_head_alone_on_other_layers_reads_the_vector_of_a_text(
     home: Home, tmp_path: Path
 ) -> None:
-    if VECTOR_CLASSIFIER not in home.variant.family.config.heads or has_published_head(home):
+    if VECTOR_CLASSIFIER not in home.variant.family.heads or has_published_head(home):
         pytest.skip("the head is the published one, or there is none")
     data = toys.write_labelled(tmp_path / "data.csv")
     learner = bertine.finetune(
@@ -227,7 +227,7 @@ def test_a_head_alone_on_other_layers_reads_the_vector_of_a_text(
 
 @pytest.mark.fast_cases(home=("roberta",))
 def test_a_head_alone_compares_two_texts(home: Home, tmp_path: Path) -> None:
-    if "pair_classifier" not in home.variant.family.config.heads:
+    if "pair_classifier" not in home.variant.family.heads:
         pytest.skip("its models have no head for pairs of texts")
     data = toys.write_pairs(tmp_path / "data.csv")
     learner = bertine.finetune(

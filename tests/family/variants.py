@@ -47,11 +47,11 @@ class Variant:
     @property
     def hides(self) -> bool:
         """Whether words are hidden from it in pre-training, which it can then fill in."""
-        return "mlm" in self.family.config.heads
+        return "mlm" in self.family.heads
 
     def in_transformers(self, head: str) -> bool:
         """Whether transformers has a class for `head`."""
-        suffix = self.family.config.heads[head].suffix
+        suffix = self.family.heads[head].suffix
         return hasattr(transformers, self.family.class_prefix + suffix)
 
     @property

@@ -11,7 +11,7 @@ import torch
 
 import toys
 from bertine.core.errors import BertineError
-from bertine.families.modernbert import GLOBAL, LOCAL, ModernBertConfig
+from bertine.families.modernbert_layers import GLOBAL, LOCAL, ModernBertConfig
 from bertine.families.presets import preset
 from bertine.hub.modeldir import load_model, save_model
 from bertine.models.family import config_to_huggingface, read_config

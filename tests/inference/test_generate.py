@@ -22,7 +22,7 @@ from bertine.core.taskinfo import TaskInfo
 from bertine.hub.modeldir import load_model, save_model
 from bertine.inference.generate import IncrementalDecoder, one_line
 from bertine.models.family import family_of
-from bertine.models.heads import Model
+from bertine.models.heads import Model, new_head
 from bertine.tokenization.tokenizer import Tokenizer
 from bertine.tokenization.vocab import train_vocab
 
@@ -38,7 +38,7 @@ def written_by(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = Tokenizer.load(home / "vocab")
     config = toys.config_for("clm").replace(vocab_size=tokenizer.vocab_size + 5)
     torch.manual_seed(0)
-    model = Model(config, {"lm": config.heads["lm"].new(config, 0)})
+    model = Model(config, new_head(config, "lm"))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.2)
@@ -219,7 +219,7 @@ def bart(folder: Path) -> tuple[Model, Tokenizer]:
         )
     )
     torch.manual_seed(1)
-    model = Model(config, {"lm": config.heads["lm"].new(config, 0)})
+    model = Model(config, new_head(config, "lm"))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.3)
@@ -291,7 +291,7 @@ def test_transformers_writes_the_same_without_being_told(
 def test_transformers_goes_on_the_same_without_being_told(written_by: Path, tmp_path: Path) -> None:
     loaded = load_model(written_by)
     config = loaded.config.replace(max_position_embeddings=64)
-    model = Model(config, {"lm": config.heads["lm"].new(config, 0)})
+    model = Model(config, new_head(config, "lm"))
     save_model(tmp_path / "gpt", model, loaded.tokenizer)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "gpt").eval()
     encode = transformers.AutoTokenizer.from_pretrained(tmp_path / "gpt")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 import toys
 from bertine.core.errors import BertineError
+from bertine.families import bert
 from bertine.families.bert import BertConfig, mimic_trained_attention
 from bertine.hub.export import INPUTS, ExportModule, exported_program
 from bertine.inference.compute import Engine, run_features
@@ -70,23 +70,12 @@ class MeanBackbone(Backbone):
         return weights
 
 
-@dataclass(frozen=True)
-class MeanConfig(BertConfig):
-    """Sizes of such a backbone."""
-
-    def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """None."""
-        return False
-
-    def new_backbone(self, pooler: bool) -> Backbone:
-        """Build one."""
-        return MeanBackbone(self)
-
-
 @pytest.fixture
-def model() -> Model:
+def model(monkeypatch: pytest.MonkeyPatch) -> Model:
+    family = replace(bert.FAMILY, new_backbone=lambda config, _: MeanBackbone(config))
+    monkeypatch.setattr(bert, "FAMILY", family)
     torch.manual_seed(0)
-    return Model(MeanConfig(**toys.config().to_dict()), {})
+    return Model(toys.config(), {}, add_pooler=False)
 
 
 def features() -> list[Features]:

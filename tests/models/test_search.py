@@ -17,7 +17,7 @@ from bertine.core.errors import BertineError
 from bertine.core.rng import generator
 from bertine.models.encoder import TextInputs
 from bertine.models.generation import NextTokens, SearchSettings, search
-from bertine.models.heads import Model
+from bertine.models.heads import Model, new_head
 from bertine.options.inference import DecodingOptions
 from family.variants import VARIANTS, scramble
 
@@ -35,7 +35,7 @@ def _one_thread() -> Iterator[None]:
 @cache
 def model_of(seed: int) -> Model:
     config = GPT.tiny(seed).replace(max_position_embeddings=48)
-    model = Model(config, config.heads and {"lm": config.heads["lm"].new(config, 0)}).eval()
+    model = Model(config, new_head(config, "lm")).eval()
     scramble(model, seed)
     return model
 

@@ -15,7 +15,7 @@ import toys
 from bertine.corpora.batch import Batch, split
 from bertine.hub.modeldir import save_model
 from bertine.models.family import family_of
-from bertine.models.heads import Model
+from bertine.models.heads import Model, new_head
 from bertine.models.losses import sum_cross_entropy
 from bertine.objectives.losses import AuxiliaryLM, Loss, LossDefaults, Term
 from bertine.tasks.classification import TextClassification
@@ -151,7 +151,7 @@ def gpt(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = bertine.Tokenizer.load(home / "vocab")
     config = toys.config_for("clm").replace(vocab_size=tokenizer.vocab_size)
     torch.manual_seed(0)
-    save_model(home / "model", Model(config, {"lm": config.heads["lm"].new(config, 0)}), tokenizer)
+    save_model(home / "model", Model(config, new_head(config, "lm")), tokenizer)
     return home / "model"
 
 

@@ -18,7 +18,7 @@ import toys
 from bertine import BertineError
 from bertine.cli import main
 from bertine.corpora.batch import Batch
-from bertine.families.modernbert import ModernBertConfig
+from bertine.families.modernbert_layers import ModernBertConfig
 from bertine.families.presets import preset
 from bertine.models.heads import Model
 from bertine.reports.run_files import read_log

@@ -7,7 +7,7 @@ two sentences instead of the next one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -19,8 +19,8 @@ from bertine.models.config import MOST_LAYERS, Config
 from bertine.models.config_file import ConfigKeys
 from bertine.models.dropout import StreamDropout
 from bertine.models.encoder import Encoder
-from bertine.models.family import EMBEDDING_TABLES, TASK_TENSORS, Family, Variables
-from bertine.models.heads import HEADS, HeadKind
+from bertine.models.family import EMBEDDING_TABLES, TASK_TENSORS, Family, HeadKind, Variables
+from bertine.models.heads import HEADS
 from bertine.models.layers import init_weights
 from bertine.models.names import HeadNames, WeightNames
 
@@ -71,18 +71,6 @@ class AlbertConfig(Config):
 
     model_type: ClassVar[str] = "albert"
     title: ClassVar[str] = "ALBERT"
-    heads: ClassVar[Mapping[str, HeadKind]] = {
-        # There to compare the two exercises (table 5); transformers does not have it.
-        "nsp": replace(HEADS["nsp"], published=False),
-        "mlm": HEADS["mlm"],
-        # transformers has it only together with the MLM head.
-        "sop": HeadKind(
-            *("pooled", lambda config, _: SopHead(config), "SOP head"),
-            suffix="ForSentenceOrderPrediction",
-            published=False,
-        ),
-        **{name: kind for name, kind in HEADS.items() if name not in ("nsp", "mlm")},
-    }
 
     vocab_size: int = 30000
     hidden_act: str = "gelu_new"
@@ -176,15 +164,6 @@ class AlbertConfig(Config):
         tied = math.prod(self.layer_counts.values()) - self.inner_group_num
         return super().num_parameters - tied * parts[self.shared_across_groups]
 
-    def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """Return whether a model with these heads gets a pooler: a bare encoder and heads that read
-        it do; published models that fill masks, tag or find spans do not."""
-        names = set(heads)
-        return not names or any(self.heads[name].reads == "pooled" for name in names)
-
-    def new_backbone(self, pooler: bool) -> Encoder:
-        return Encoder(self, pooler)
-
 
 def _sizes(num_hidden_layers: int, hidden_size: int, heads: int) -> AlbertConfig:
     return AlbertConfig(
@@ -252,6 +231,21 @@ ALBERT_VARIABLES = Variables(
 
 FAMILY = Family(
     config=AlbertConfig,
+    heads={
+        # There to compare the two exercises (table 5); transformers does not have it.
+        "nsp": replace(HEADS["nsp"], published=False),
+        "mlm": HEADS["mlm"],
+        # transformers has it beside the MLM head alone.
+        "sop": HeadKind(
+            *("pooled", lambda config, _: SopHead(config), "SOP head"),
+            suffix="ForSentenceOrderPrediction",
+            published=False,
+        ),
+        **{name: kind for name, kind in HEADS.items() if name not in ("nsp", "mlm")},
+    },
+    # A bare encoder and models whose heads read it have a pooler; published models that fill masks,
+    # tag or find spans have none.
+    new_backbone=Encoder,
     class_prefix="Albert",
     names=WeightNames(
         prefix="albert.",

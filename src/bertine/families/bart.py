@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object
 from bertine.core.taskinfo import TaskInfo
-from bertine.families.bart_layers import BartBackbone
+from bertine.families.bart_layers import BartBackbone, BartConfig
 from bertine.families.bert import PLAIN_ENCODER, TASK_HEADS
 from bertine.families.roberta import DenseClassificationHead
-from bertine.models.config import MOST_LAYERS, Config
+from bertine.models.config import Config
 from bertine.models.config_file import ConfigKeys
-from bertine.models.family import Family
-from bertine.models.heads import HEADS, PAIR_CLASSIFIER, VECTOR_CLASSIFIER, HeadKind
+from bertine.models.family import Family, HeadKind
+from bertine.models.heads import HEADS, PAIR_CLASSIFIER, VECTOR_CLASSIFIER
 from bertine.models.names import HeadNames, LayerRows, LayerStack, WeightNames
 from bertine.options.inference import DecodingOptions
 
@@ -52,165 +51,6 @@ class Seq2SeqLmHead(nn.Module):
         """Map hidden [P, H] and decoder_weight [V, H] to logits [P, V]."""
         logits = F.linear(hidden, decoder_weight)
         return logits + self.final_logits_bias.to(logits.dtype)
-
-
-@dataclass(frozen=True)
-class BartConfig(Config):
-    """Sizes and rates of a BART (section 2.1 of the paper; defaults are bart-large).
-
-    The encoder has BERT's layers; the decoder has the same with attention to the encoder's last
-    states in the middle; both share one matrix of word embeddings. A task on whole inputs reads
-    the decoder's state at the last end of a text (section 3.1). The fields without a prefix are the
-    encoder's.
-
-    Attributes:
-        activation_dropout: after the activation of each feed-forward.
-        decoder_layers, decoder_attention_heads, decoder_ffn_dim: of the decoder.
-        bos_token_id, eos_token_id: the first and the last token of a text.
-        decoder_start_token_id: what the decoder reads before the first token of a text.
-        forced_bos_token_id: the first token of every written text; None: the model chooses.
-        forced_eos_token_id: the last token of a written text of the greatest length; None: the
-            model chooses.
-
-    Raises:
-        BertineError: besides what every config refuses, decoder heads that do not divide the
-            width, or the id of a special token that is not in the vocabulary.
-    """
-
-    model_type: ClassVar[str] = "bart"
-    title: ClassVar[str] = "BART"
-    heads: ClassVar[Mapping[str, HeadKind]] = {
-        "lm": HeadKind(
-            "rows",
-            lambda config, _: Seq2SeqLmHead(config),
-            "LM head",
-            "ForConditionalGeneration",
-            tied=True,
-        ),
-        "spans": HEADS["spans"],
-        "token_classifier": replace(HEADS["token_classifier"], published=False),
-        "choice": replace(HEADS["choice"], published=False),
-        # The backbone pools the state at the last end of a text.
-        "classifier": replace(HEADS["classifier"], new=DenseClassificationHead),
-        **{name: HEADS[name] for name in (VECTOR_CLASSIFIER, PAIR_CLASSIFIER)},
-    }
-    token_types: ClassVar[bool] = False
-    encodes_and_decodes: ClassVar[bool] = True
-    writes_with: ClassVar[str] = "lm"
-
-    vocab_size: int = 50265
-    hidden_size: int = 1024
-    num_attention_heads: int = 16
-    intermediate_size: int = 4096
-    classifier_dropout: float | None = 0.0
-    max_position_embeddings: int = 1024
-    type_vocab_size: int = 0
-    layer_norm_eps: float = 1e-5
-    pad_token_id: int = 1
-    activation_dropout: float = 0.0
-    decoder_layers: int = 12
-    decoder_attention_heads: int = 16
-    decoder_ffn_dim: int = 4096
-    bos_token_id: int = 0
-    eos_token_id: int = 2
-    decoder_start_token_id: int = 2
-    forced_bos_token_id: int | None = None
-    forced_eos_token_id: int | None = 2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_sizes("decoder_layers", "decoder_attention_heads", "decoder_ffn_dim")
-        if self.decoder_layers > MOST_LAYERS:
-            raise BertineError(
-                f"decoder_layers is {self.decoder_layers:,}, but at most {MOST_LAYERS:,} can be "
-                "built"
-            )
-        if self.hidden_size % self.decoder_attention_heads:
-            raise BertineError(
-                f"hidden_size {self.hidden_size} is not a multiple of decoder_attention_heads "
-                f"{self.decoder_attention_heads}"
-            )
-        if not 0.0 <= self.activation_dropout < 1.0:
-            raise BertineError(
-                f"activation_dropout is {self.activation_dropout}, but must be in [0, 1)"
-            )
-        for name in (
-            *("bos_token_id", "eos_token_id", "decoder_start_token_id"),
-            *("forced_bos_token_id", "forced_eos_token_id"),
-        ):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < self.vocab_size:
-                raise BertineError(
-                    f"{name} is {value}, but must be in [0, vocab_size), which is {self.vocab_size}"
-                )
-
-    @property
-    def num_segments(self) -> int:
-        """Two: separators mark the two texts of a pair."""
-        return 2
-
-    @property
-    def passes(self) -> range:
-        """The layers of the encoder, then those of the decoder."""
-        return range(self.num_hidden_layers + self.decoder_layers)
-
-    @property
-    def decoder_passes(self) -> int:
-        return self.decoder_layers
-
-    @property
-    def num_parameters(self) -> int:
-        """The number of weights, by formula; the table of positions has two extra rows (fairseq,
-        ``LearnedPositionalEmbedding``)."""
-        width = self.hidden_size
-        attention, norm = 4 * (width * width + width), 2 * width
-        tables = (self.vocab_size + 2 * (self.max_position_embeddings + 2)) * width + 2 * norm
-        encoder = attention + _feed_forward(width, self.intermediate_size) + 2 * norm
-        decoder = 2 * attention + _feed_forward(width, self.decoder_ffn_dim) + 3 * norm
-        return tables + self.num_hidden_layers * encoder + self.decoder_layers * decoder
-
-    @property
-    def last_token_id(self) -> int:
-        return self.eos_token_id
-
-    @property
-    def forced_tokens(self) -> tuple[int | None, int | None]:
-        return self.forced_bos_token_id, self.forced_eos_token_id
-
-    def of_decoder(self) -> Self:
-        """Return the config of an encoder of the decoder's size."""
-        return self.replace(
-            num_attention_heads=self.decoder_attention_heads,
-            intermediate_size=self.decoder_ffn_dim,
-        )
-
-    def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """Return False: pooling has no weights."""
-        return False
-
-    def new_backbone(self, pooler: bool) -> BartBackbone:
-        return BartBackbone(self)
-
-    def with_dropout(self, p: float | None) -> Self:
-        changed = super().with_dropout(p)
-        return changed if p is None else changed.replace(activation_dropout=p)
-
-    def for_vocabulary(self, size: int, *, pad: int, first: int | None, last: int | None) -> Self:
-        if last is None:  # a vocabulary whose texts end with nothing keeps the usual ids
-            return self.replace(vocab_size=size, pad_token_id=pad)
-        return self.replace(
-            vocab_size=size,
-            pad_token_id=pad,
-            bos_token_id=last if first is None else first,
-            eos_token_id=last,
-            decoder_start_token_id=last,
-            forced_bos_token_id=None if self.forced_bos_token_id is None else first,
-            forced_eos_token_id=None if self.forced_eos_token_id is None else last,
-        )
-
-
-def _feed_forward(width: int, inner: int) -> int:
-    return 2 * width * inner + inner + width
 
 
 def _sizes(layers: int, hidden_size: int, vocab_size: int = 50265) -> BartConfig:
@@ -344,6 +184,22 @@ def _flat(path: Path, values: dict[str, Any]) -> dict[str, Any]:
 
 FAMILY = Family(
     config=BartConfig,
+    heads={
+        "lm": HeadKind(
+            "rows",
+            lambda config, _: Seq2SeqLmHead(config),
+            "LM head",
+            "ForConditionalGeneration",
+            tied=True,
+        ),
+        "spans": HEADS["spans"],
+        "token_classifier": replace(HEADS["token_classifier"], published=False),
+        "choice": replace(HEADS["choice"], published=False),
+        # The backbone pools the state at the last end of a text.
+        "classifier": replace(HEADS["classifier"], new=DenseClassificationHead),
+        **{name: HEADS[name] for name in (VECTOR_CLASSIFIER, PAIR_CLASSIFIER)},
+    },
+    new_backbone=lambda config, _: BartBackbone(config),
     class_prefix="Bart",
     names=WeightNames(
         prefix="model.",

@@ -6,7 +6,7 @@ Shape legend: H hidden size, D size of a head, P positions.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,7 +18,7 @@ from bertine.models.config import Config
 from bertine.models.config_file import ConfigKeys
 from bertine.models.encoder import Backbone, Encoder
 from bertine.models.family import EMBEDDING_TABLES, TASK_TENSORS, Family, Gelu, Variables
-from bertine.models.heads import HEADS, WITHOUT_POOLER, HeadKind
+from bertine.models.heads import HEADS, WITHOUT_POOLER
 from bertine.models.layers import EncoderLayer
 from bertine.models.names import HeadNames, Pairs, WeightNames
 
@@ -32,17 +32,6 @@ class BertConfig(Config):
 
     model_type: ClassVar[str] = "bert"
     title: ClassVar[str] = "BERT"
-    heads: ClassVar[Mapping[str, HeadKind]] = HEADS
-
-    def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """Return whether a model with these heads gets a pooler: not if all of them read only
-        tokens or vectors. A model that is pre-trained without next sentences has one too,
-        since fine-tuning reads it and every reader of BERT expects it."""
-        names = set(heads)
-        return not names or not names <= WITHOUT_POOLER
-
-    def new_backbone(self, pooler: bool) -> Encoder:
-        return Encoder(self, pooler)
 
 
 def _sizes(num_hidden_layers: int, hidden_size: int) -> BertConfig:
@@ -302,6 +291,8 @@ def encoder_names(prefix: str, heads: Mapping[str, HeadNames], copies: Pairs) ->
 
 FAMILY = Family(
     config=BertConfig,
+    heads=HEADS,
+    new_backbone=Encoder,
     class_prefix="Bert",
     names=encoder_names(
         "bert.",
@@ -324,6 +315,9 @@ FAMILY = Family(
     objectives=("mlm-nsp", "mlm", "mlm-neighbours"),
     input_format="segment-pair",
     presets=PRESETS,
+    # A model that is pre-trained without next sentences keeps the pooler, since fine-tuning reads
+    # it and every reader of BERT expects it.
+    without_pooler=WITHOUT_POOLER,
     pretraining=frozenset({"mlm", "nsp"}),
     variables=BERT_VARIABLES,
 )

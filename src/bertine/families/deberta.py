@@ -16,7 +16,7 @@ published models of version 3 do not have, are not implemented.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -32,7 +32,7 @@ from bertine.models.dropout import StreamDropout
 from bertine.models.embeddings import WordEmbeddings, new_table
 from bertine.models.encoder import RowBackbone
 from bertine.models.family import Family
-from bertine.models.heads import HEADS, HeadKind
+from bertine.models.heads import HEADS
 from bertine.models.layers import (
     ACTIVATIONS,
     EncoderLayer,
@@ -320,11 +320,6 @@ class DebertaConfig(Config):
 
     model_type: ClassVar[str] = "deberta-v2"
     title: ClassVar[str] = "DeBERTa"
-    heads: ClassVar[Mapping[str, HeadKind]] = {
-        **{name: kind for name, kind in HEADS.items() if name != "nsp"},
-        "classifier": replace(HEADS["classifier"], reads="first", new=ContextClassificationHead),
-        "choice": replace(HEADS["choice"], reads="first", new=ContextClassificationHead),
-    }
     token_types: ClassVar[bool] = False
 
     vocab_size: int = 128100
@@ -375,18 +370,16 @@ class DebertaConfig(Config):
         return 2
 
     @property
+    def has_pooler(self) -> bool:
+        """False: there is none."""
+        return False
+
+    @property
     def num_parameters(self) -> int:
         width, inner = self.hidden_size, self.intermediate_size
         rows = self.vocab_size + 2 + 2 * self.span + 2
         layer = 4 * (width * width + width) + 2 * width * inner + inner + width + 4 * width
         return rows * width + self.num_hidden_layers * layer
-
-    def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """Return False: there is none."""
-        return False
-
-    def new_backbone(self, pooler: bool) -> DebertaEncoder:
-        return DebertaEncoder(self)
 
 
 def _sizes(num_hidden_layers: int, hidden_size: int) -> DebertaConfig:
@@ -424,6 +417,12 @@ _QKV = ("attention.self.query_proj", "attention.self.key_proj", "attention.self.
 
 FAMILY = Family(
     config=DebertaConfig,
+    heads={
+        **{name: kind for name, kind in HEADS.items() if name != "nsp"},
+        "classifier": replace(HEADS["classifier"], reads="first", new=ContextClassificationHead),
+        "choice": replace(HEADS["choice"], reads="first", new=ContextClassificationHead),
+    },
+    new_backbone=lambda config, _: DebertaEncoder(config),
     class_prefix="DebertaV2",
     names=WeightNames(
         prefix="deberta.",

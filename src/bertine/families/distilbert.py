@@ -6,7 +6,7 @@ pooler (section 3), and a classifier with a dense layer of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -19,7 +19,7 @@ from bertine.models.config_file import ConfigKeys
 from bertine.models.dropout import StreamDropout
 from bertine.models.encoder import Encoder
 from bertine.models.family import Family
-from bertine.models.heads import HEADS, HeadKind, SpanHead
+from bertine.models.heads import HEADS, SpanHead
 from bertine.models.layers import init_weights
 from bertine.models.names import HeadNames, WeightNames
 
@@ -63,12 +63,6 @@ class DistilBertConfig(Config):
 
     model_type: ClassVar[str] = "distilbert"
     title: ClassVar[str] = "DistilBERT"
-    heads: ClassVar[Mapping[str, HeadKind]] = {
-        **{name: kind for name, kind in HEADS.items() if name != "nsp"},
-        "classifier": replace(HEADS["classifier"], reads="first", new=ReluClassificationHead),
-        "choice": replace(HEADS["choice"], reads="first", new=ReluClassificationHead),
-        "spans": replace(HEADS["spans"], new=lambda config, _: DropoutSpanHead(config)),
-    }
     token_types: ClassVar[bool] = False
 
     num_hidden_layers: int = 6
@@ -81,12 +75,10 @@ class DistilBertConfig(Config):
         """Two: separators mark the two texts of a pair."""
         return 2
 
-    def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """Return False: there is none."""
+    @property
+    def has_pooler(self) -> bool:
+        """False: there is none."""
         return False
-
-    def new_backbone(self, pooler: bool) -> Encoder:
-        return Encoder(self, pooler)
 
 
 #: Preset → architecture (section 3 of the paper, the published file).
@@ -99,6 +91,13 @@ _CLASSIFIER = (("dense", "pre_classifier"), ("out", "classifier"))
 
 FAMILY = Family(
     config=DistilBertConfig,
+    heads={
+        **{name: kind for name, kind in HEADS.items() if name != "nsp"},
+        "classifier": replace(HEADS["classifier"], reads="first", new=ReluClassificationHead),
+        "choice": replace(HEADS["choice"], reads="first", new=ReluClassificationHead),
+        "spans": replace(HEADS["spans"], new=lambda config, _: DropoutSpanHead(config)),
+    },
+    new_backbone=Encoder,
     class_prefix="DistilBert",
     names=WeightNames(
         prefix="distilbert.",

@@ -10,7 +10,7 @@ embeddings, G width of the generator.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
@@ -25,8 +25,8 @@ from bertine.models.config_file import ConfigKeys
 from bertine.models.dropout import StreamDropout
 from bertine.models.embeddings import Embeddings
 from bertine.models.encoder import Encoder, Inputs, layout_of
-from bertine.models.family import Family
-from bertine.models.heads import HEADS, HeadKind, MlmHead, Model
+from bertine.models.family import Family, HeadKind
+from bertine.models.heads import HEADS, MlmHead, Model
 from bertine.models.layers import EncoderLayer, activation, init_weights
 from bertine.models.names import HeadNames
 
@@ -269,21 +269,6 @@ class ElectraConfig(Config):
 
     model_type: ClassVar[str] = "electra"
     title: ClassVar[str] = "ELECTRA"
-    heads: ClassVar[Mapping[str, HeadKind]] = {
-        "rtd": HeadKind(
-            "tokens",
-            lambda config, _: ReplacedTokenHead(config),
-            "replaced-token head",
-            "ForPreTraining",
-            partner="generator",
-        ),
-        **{name: kind for name, kind in HEADS.items() if name != "nsp"},
-        # Its activation does not follow `hidden_act`.
-        "mlm": replace(HEADS["mlm"], new=lambda config, _: MlmHead(config, "gelu")),
-        "classifier": replace(HEADS["classifier"], reads="first", new=GeluClassificationHead),
-        "choice": replace(HEADS["choice"], reads="first", new=SummaryHead),
-        "generator": HeadKind("inputs", _new_generator, "generator", "ForMaskedLM", tied=True),
-    }
 
     hidden_size: int = 256
     num_attention_heads: int = 4
@@ -310,12 +295,10 @@ class ElectraConfig(Config):
         """The width of the embeddings."""
         return self.embedding_size
 
-    def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """Return False: there is none."""
+    @property
+    def has_pooler(self) -> bool:
+        """False: there is none."""
         return False
-
-    def new_backbone(self, pooler: bool) -> Encoder:
-        return Encoder(self, pooler)
 
     def generator(self, size: float = 0.25, layers: float = 1.0) -> ElectraConfig:
         """Return the sizes of a generator for this discriminator (``get_generator_config`` of the
@@ -382,6 +365,22 @@ _NAMES = encoder_names(
 
 FAMILY = Family(
     config=ElectraConfig,
+    heads={
+        "rtd": HeadKind(
+            "tokens",
+            lambda config, _: ReplacedTokenHead(config),
+            "replaced-token head",
+            "ForPreTraining",
+            partner="generator",
+        ),
+        **{name: kind for name, kind in HEADS.items() if name != "nsp"},
+        # Its activation does not follow `hidden_act`.
+        "mlm": replace(HEADS["mlm"], new=lambda config, _: MlmHead(config, "gelu")),
+        "classifier": replace(HEADS["classifier"], reads="first", new=GeluClassificationHead),
+        "choice": replace(HEADS["choice"], reads="first", new=SummaryHead),
+        "generator": HeadKind("inputs", _new_generator, "generator", "ForMaskedLM", tied=True),
+    },
+    new_backbone=Encoder,
     class_prefix="Electra",
     names=replace(
         _NAMES,

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from bertine.families.deberta import DebertaEncoder
-from bertine.families.modernbert import LINEAR, POOLINGS, ModernBertConfig, ModernHead
+from bertine.families.modernbert import ModernHead
+from bertine.families.modernbert_layers import LINEAR, POOLINGS, ModernBertConfig
 from bertine.models.config import Config
 from bertine.models.encoder import Backbone, Encoder
 from bertine.models.heads import Model

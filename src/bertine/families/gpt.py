@@ -12,7 +12,7 @@ tokens, in the order in which they are read.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -35,8 +35,8 @@ from bertine.models.encoder import (
     layout_of,
     same_rows,
 )
-from bertine.models.family import Family
-from bertine.models.heads import HEADS, ClassificationHead, HeadKind
+from bertine.models.family import Family, HeadKind
+from bertine.models.heads import HEADS, ClassificationHead
 from bertine.models.layers import EncoderLayer, RowLayout, attend, init_weights, set_initial_std
 from bertine.models.names import HeadNames, LayerRows, LayerStack, WeightNames
 from bertine.models.precision import autocast_dtype
@@ -419,13 +419,6 @@ class OpenAIGPTConfig(Config):
 
     model_type: ClassVar[str] = "openai-gpt"
     title: ClassVar[str] = "GPT-1"
-    heads: ClassVar[Mapping[str, HeadKind]] = {
-        "lm": HeadKind("rows", lambda *_: LmHead(), "LM head", "LMHeadModel", tied=True),
-        # The backbone pools the last token.
-        "classifier": replace(HEADS["classifier"], new=LinearHead),
-        "spans": replace(HEADS["spans"], published=False),
-        "choice": replace(HEADS["choice"], new=ClassificationHead, suffix="DoubleHeadsModel"),
-    }
     token_types: ClassVar[bool] = False
     reads_forward: ClassVar[bool] = True
     writes_with: ClassVar[str] = "lm"
@@ -461,16 +454,14 @@ class OpenAIGPTConfig(Config):
         return 2
 
     @property
+    def has_pooler(self) -> bool:
+        """False: what is pooled has no weights."""
+        return False
+
+    @property
     def num_parameters(self) -> int:
         # There is no norm at the embeddings.
         return super().num_parameters - 2 * self.hidden_size
-
-    def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """Return False: pooling has no weights."""
-        return False
-
-    def new_backbone(self, pooler: bool) -> CausalBackbone:
-        return CausalBackbone(self)
 
     def with_dropout(self, p: float | None) -> Self:
         changed = super().with_dropout(p)
@@ -560,9 +551,6 @@ class LstmConfig(OpenAIGPTConfig):
         rows = self.vocab_size + self.max_position_embeddings
         return rows * width + layers * _recurrent(width, self.lstm_size, 1) + above
 
-    def new_backbone(self, pooler: bool) -> RecurrentBackbone:
-        return RecurrentBackbone(self)
-
     def with_layer_on_top(self) -> Self:
         """Return the config of a model with one more bidirectional layer."""
         return self.replace(bilstm_layers=self.bilstm_layers + 1)
@@ -612,6 +600,14 @@ def _nested(config: Config) -> Mapping[str, Any]:
 
 FAMILY = Family(
     config=OpenAIGPTConfig,
+    heads={
+        "lm": HeadKind("rows", lambda *_: LmHead(), "LM head", "LMHeadModel", tied=True),
+        # The backbone pools the last token.
+        "classifier": replace(HEADS["classifier"], new=LinearHead),
+        "spans": replace(HEADS["spans"], published=False),
+        "choice": replace(HEADS["choice"], new=ClassificationHead, suffix="DoubleHeadsModel"),
+    },
+    new_backbone=lambda config, _: CausalBackbone(config),
     class_prefix="OpenAIGPT",
     names=WeightNames(
         prefix="transformer.",
@@ -702,6 +698,8 @@ _NAMES: WeightNames = replace(
 
 LSTM_FAMILY = Family(
     config=LstmConfig,
+    heads=FAMILY.heads,
+    new_backbone=lambda config, _: RecurrentBackbone(config),
     class_prefix="GPTLstm",
     names=_NAMES,
     keys=replace(FAMILY.keys, ours=frozenset({"lstm_size", "bilstm_layers"})),

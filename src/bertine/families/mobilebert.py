@@ -16,7 +16,7 @@ Differences from BERT, in the paper (Sun et al. 2020, arXiv 2004.02984) and in t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -32,7 +32,7 @@ from bertine.models.dropout import StreamDropout, dropout_add
 from bertine.models.embeddings import RowEmbeddings, new_table
 from bertine.models.encoder import RowBackbone
 from bertine.models.family import EMBEDDING_TABLES, TASK_TENSORS, Family, Variables
-from bertine.models.heads import HEADS, WITHOUT_POOLER, HeadKind, MlmHead
+from bertine.models.heads import HEADS, WITHOUT_POOLER, MlmHead
 from bertine.models.layers import (
     RowLayout,
     activated_linear,
@@ -419,10 +419,6 @@ class MobileBertConfig(Config):
 
     model_type: ClassVar[str] = "mobilebert"
     title: ClassVar[str] = "MobileBERT"
-    heads: ClassVar[Mapping[str, HeadKind]] = {
-        **HEADS,
-        "mlm": replace(HEADS["mlm"], new=lambda config, _: WideMlmHead(config)),
-    }
 
     hidden_size: int = 512
     num_hidden_layers: int = 24
@@ -490,6 +486,11 @@ class MobileBertConfig(Config):
         return self.attention_width if self.use_bottleneck_attention else self.hidden_size
 
     @property
+    def has_pooler(self) -> bool:
+        """Whether the pooled output is made by dense and tanh."""
+        return self.classifier_activation
+
+    @property
     def num_parameters(self) -> int:
         width, inner, feed = self.hidden_size, self.attention_width, self.intermediate_size
         rows = self.max_position_embeddings + self.type_vocab_size
@@ -502,18 +503,8 @@ class MobileBertConfig(Config):
             entering = (width + 3) * inner
             layer += entering * (2 if self.key_query_shared_bottleneck else 1)
             layer += (inner + 3) * width
-        pooler = width * width + width if self.needs_pooler(()) else 0
+        pooler = width * width + width if self.has_pooler else 0
         return embeddings + self.num_hidden_layers * layer + pooler
-
-    def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """Return whether a model with these heads gets a pooler: as for BERT, but never where the
-        pooled output is the first token's state."""
-        names = set(heads)
-        reads = not names or not names <= WITHOUT_POOLER
-        return self.classifier_activation and reads
-
-    def new_backbone(self, pooler: bool) -> MobileBert:
-        return MobileBert(self, pooler)
 
 
 _MOBILE = MobileBertConfig(classifier_activation=False)
@@ -646,6 +637,11 @@ def _layer(config: MobileBertConfig) -> LayerRows:
 
 FAMILY = Family(
     config=MobileBertConfig,
+    heads={
+        **HEADS,
+        "mlm": replace(HEADS["mlm"], new=lambda config, _: WideMlmHead(config)),
+    },
+    new_backbone=MobileBert,
     class_prefix="MobileBert",
     names=WeightNames(
         prefix="mobilebert.",
@@ -683,6 +679,7 @@ FAMILY = Family(
     objectives=("mlm-nsp", "mlm", "mlm-neighbours"),
     input_format="segment-pair",
     presets=PRESETS,
+    without_pooler=WITHOUT_POOLER,
     pretraining=frozenset({"mlm", "nsp"}),
     variables=MOBILEBERT_VARIABLES,
 )

@@ -1,16 +1,13 @@
-"""Define ModernBERT: its heads, its encoder, its config, its published sizes and small ones.
-
-ModernBERT (Warner et al. 2024, arXiv 2412.13663, section 2.1) has rotary positions, layers with
-global and with local attention in turn, gated feed-forwards, the norm before each part, and no
-biases.
-"""
+"""ModernBERT (Warner et al. 2024, arXiv 2412.13663): rotary positions, layers that look at all
+tokens and layers that look around them in turn, gated feed-forwards, the norm before each part, no
+biases (section 2.1); its published sizes, and small ones of our own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,24 +16,30 @@ from torch import Tensor, nn
 from bertine.core.console import briefly
 from bertine.core.errors import BertineError
 from bertine.families.bert import PLAIN_ENCODER, SIZES, TASK_HEADS
-from bertine.families.modernbert_layers import ModernLayer, Surroundings, angles, band, norm
-from bertine.models.config import Config
+from bertine.families.modernbert_layers import (
+    GLOBAL,
+    LINEAR,
+    LOCAL,
+    ModernBertConfig,
+    ModernLayer,
+    Surroundings,
+    angles,
+    band,
+    norm,
+)
 from bertine.models.config_file import ConfigKeys
 from bertine.models.dropout import StreamDropout
 from bertine.models.embeddings import WordEmbeddings
 from bertine.models.encoder import Backbone, BackboneOutput, PackedRows, layout_of
 from bertine.models.family import Family
-from bertine.models.heads import HEADS, PAIR_CLASSIFIER, VECTOR_CLASSIFIER, HeadKind
-from bertine.models.layers import ACTIVATIONS, RowLayout, activation, init_weights, set_initial_std
+from bertine.models.heads import HEADS, PAIR_CLASSIFIER, VECTOR_CLASSIFIER
+from bertine.models.layers import RowLayout, activation, init_weights, set_initial_std
 from bertine.models.names import HeadNames, WeightNames
 
 # Heads: each has a dense layer, an activation and a norm before the last layer (transformers,
 # ``ModernBertPredictionHead``).
 #
 # Shape legend: P masked positions, H hidden size, V vocabulary size, K labels.
-
-#: The activation of heads without one, under its name in transformers.
-LINEAR = "linear"
 
 
 def _same(x: Tensor) -> Tensor:
@@ -222,171 +225,6 @@ def mean_of_tokens(states: Tensor, mask: Tensor | None) -> Tensor:
     return (states * weights).sum(1) / weights.sum(1).clamp(min=1.0)
 
 
-#: The two kinds of attention, as in ``layer_types`` of config.json.
-GLOBAL, LOCAL = "full_attention", "sliding_attention"
-POOLINGS = ("cls", "mean")
-
-
-@dataclass(frozen=True)
-class ModernBertConfig(Config):
-    """Sizes and rates of a ModernBERT (table 4 of the paper; defaults are ModernBERT-base).
-
-    There is no table of positions: ``max_position_embeddings`` is the longest input that the model
-    is meant for. ``hidden_dropout_prob`` is the rate inside the feed-forwards,
-    ``attention_probs_dropout_prob`` that of attention and of its output.
-
-    Attributes:
-        embedding_dropout: after the embeddings.
-        attention_bias, mlp_bias, norm_bias: whether the products and norms of the layers have
-            biases; `norm_bias` is for the heads' norms too.
-        decoder_bias, classifier_bias: whether the decoder of the MLM head and the dense layer of
-            the heads have biases.
-        classifier_pooling: what classifiers of texts and of choices read: the state of the first
-            token ("cls"), or the mean over real tokens ("mean").
-        classifier_activation: of the heads.
-        local_attention: how many other tokens a local layer attends to, half of them to either
-            side.
-        global_attn_every_n_layers: layers 0, n, 2n, … attend to all tokens.
-        layer_types: for each layer :data:`GLOBAL` or :data:`LOCAL`, at least as many as there are
-            layers; None: as `global_attn_every_n_layers` says.
-        global_rope_theta, local_rope_theta: the base of the rotary wavelengths.
-
-    Raises:
-        BertineError: besides what every config refuses, heads of an odd size, which cannot be
-            rotated, or an unknown pooling, activation or layer type.
-    """
-
-    model_type: ClassVar[str] = "modernbert"
-    title: ClassVar[str] = "ModernBERT"
-    heads: ClassVar[Mapping[str, HeadKind]] = {
-        **{name: kind for name, kind in HEADS.items() if name != "nsp"},
-        "mlm": replace(HEADS["mlm"], new=lambda config, _: ModernMlmHead(config)),
-        # The backbone pools as `classifier_pooling` says.
-        "classifier": replace(HEADS["classifier"], new=ModernHead),
-        "spans": replace(HEADS["spans"], new=lambda config, _: ModernHead(config, 2)),
-        "token_classifier": replace(HEADS["token_classifier"], new=ModernHead),
-        "choice": replace(HEADS["choice"], new=ModernHead),
-    }
-    token_types: ClassVar[bool] = False
-
-    vocab_size: int = 50368
-    num_hidden_layers: int = 22
-    intermediate_size: int = 1152
-    hidden_dropout_prob: float = 0.0
-    attention_probs_dropout_prob: float = 0.0
-    classifier_dropout: float = 0.0
-    max_position_embeddings: int = 8192
-    type_vocab_size: int = 0
-    layer_norm_eps: float = 1e-5
-    pad_token_id: int = 50283
-    embedding_dropout: float = 0.0
-    attention_bias: bool = False
-    mlp_bias: bool = False
-    norm_bias: bool = False
-    decoder_bias: bool = True
-    classifier_bias: bool = False
-    classifier_pooling: str = "cls"
-    classifier_activation: str = "gelu"
-    local_attention: int = 128
-    global_attn_every_n_layers: int = 3
-    layer_types: tuple[str, ...] | None = None
-    global_rope_theta: float = 160_000.0
-    local_rope_theta: float = 10_000.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.head_size % 2:
-            raise BertineError(
-                f"hidden_size {self.hidden_size} over num_attention_heads "
-                f"{self.num_attention_heads} is {self.head_size}, but rotary positions need an "
-                "even number"
-            )
-        if not 0.0 <= self.embedding_dropout < 1.0:
-            raise BertineError(
-                f"embedding_dropout is {self.embedding_dropout}, but must be in [0, 1)"
-            )
-        if self.classifier_pooling not in POOLINGS:
-            raise BertineError(
-                f"classifier_pooling is {self.classifier_pooling!r}, but must be "
-                f"{' or '.join(POOLINGS)}"
-            )
-        if self.classifier_activation not in (*ACTIVATIONS, LINEAR):
-            raise BertineError(
-                f"classifier_activation {self.classifier_activation!r} is not supported; only "
-                f"{', '.join(ACTIVATIONS)} and {LINEAR} are"
-            )
-        for name, least in (("local_attention", 2), ("global_attn_every_n_layers", 1)):
-            if not least <= getattr(self, name) <= 10**7:
-                raise BertineError(f"{name} is {getattr(self, name)}, but must be at least {least}")
-        for name in ("global_rope_theta", "local_rope_theta"):
-            if not 1.0 <= getattr(self, name) < float("inf"):
-                raise BertineError(f"{name} is {getattr(self, name)}, but must be at least 1")
-        types = self.layer_types
-        if types is None:
-            return
-        wrong = next((kind for kind in types if kind not in (GLOBAL, LOCAL)), None)
-        if wrong is not None:
-            raise BertineError(f"layer_types has {wrong[:80]!r}, but knows {GLOBAL} and {LOCAL}")
-        if len(types) < self.num_hidden_layers:
-            raise BertineError(
-                f"layer_types has {len(types)} layers, but num_hidden_layers is "
-                f"{self.num_hidden_layers}"
-            )
-
-    @property
-    def num_segments(self) -> int:
-        """Two: separators mark the two texts of a pair."""
-        return 2
-
-    @property
-    def windows(self) -> tuple[int | None, ...]:
-        """How many tokens to either side each layer attends to; None: all."""
-        return tuple(None if kind == GLOBAL else self.local_attention // 2 for kind in self.kinds)
-
-    @property
-    def rope_thetas(self) -> dict[int | None, float]:
-        """The base of the rotary wavelengths, by the window of the layers."""
-        return {
-            window: self.global_rope_theta if window is None else self.local_rope_theta
-            for window in self.windows
-        }
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The kind of attention of each layer, :data:`GLOBAL` or :data:`LOCAL`."""
-        count = self.num_hidden_layers
-        if self.layer_types is not None:
-            return self.layer_types[:count]
-        every = self.global_attn_every_n_layers
-        return tuple(LOCAL if number % every else GLOBAL for number in range(count))
-
-    @property
-    def output_std(self) -> float:
-        """The standard deviation of new weights that write to the residual stream; it falls with
-        the number of layers (transformers, ``_init_weights``)."""
-        return float(self.initializer_range / (2.0 * self.num_hidden_layers) ** 0.5)
-
-    @property
-    def num_parameters(self) -> int:
-        width, inner, layers = self.hidden_size, self.intermediate_size, self.num_hidden_layers
-        norm = width * (1 + self.norm_bias)
-        layer = 4 * width * width + 4 * width * self.attention_bias
-        layer += 3 * width * inner + (2 * inner + width) * self.mlp_bias
-        # The norm behind the embeddings takes the place of that before the first attention.
-        return self.vocab_size * width + layers * (layer + 2 * norm) + norm
-
-    def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """Return False: pooling has no weights."""
-        return False
-
-    def new_backbone(self, pooler: bool) -> ModernEncoder:
-        return ModernEncoder(self)
-
-    def with_dropout(self, p: float | None) -> Self:
-        changed = super().with_dropout(p)
-        return changed if p is None else changed.replace(embedding_dropout=p)
-
-
 def _small(num_hidden_layers: int, hidden_size: int, intermediate_size: int) -> ModernBertConfig:
     return ModernBertConfig(
         vocab_size=30522,
@@ -509,6 +347,16 @@ def _nest(config: ModernBertConfig) -> Mapping[str, Any]:
 
 FAMILY = Family(
     config=ModernBertConfig,
+    heads={
+        **{name: kind for name, kind in HEADS.items() if name != "nsp"},
+        "mlm": replace(HEADS["mlm"], new=lambda config, _: ModernMlmHead(config)),
+        # The backbone pools as `classifier_pooling` says.
+        "classifier": replace(HEADS["classifier"], new=ModernHead),
+        "spans": replace(HEADS["spans"], new=lambda config, _: ModernHead(config, 2)),
+        "token_classifier": replace(HEADS["token_classifier"], new=ModernHead),
+        "choice": replace(HEADS["choice"], new=ModernHead),
+    },
+    new_backbone=lambda config, _: ModernEncoder(config),
     class_prefix="ModernBert",
     names=WeightNames(
         prefix="model.",

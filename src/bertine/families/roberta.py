@@ -6,7 +6,7 @@ count from the padding's on, and a classifier that has a dense layer of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
@@ -20,7 +20,7 @@ from bertine.models.config_file import ConfigKeys
 from bertine.models.dropout import StreamDropout
 from bertine.models.encoder import Encoder
 from bertine.models.family import Family
-from bertine.models.heads import HEADS, HeadKind, MlmHead
+from bertine.models.heads import HEADS, MlmHead
 from bertine.models.layers import init_weights
 from bertine.models.names import HeadNames
 
@@ -53,12 +53,6 @@ class RobertaConfig(Config):
 
     model_type: ClassVar[str] = "roberta"
     title: ClassVar[str] = "RoBERTa"
-    heads: ClassVar[Mapping[str, HeadKind]] = {
-        **{name: kind for name, kind in HEADS.items() if name != "nsp"},
-        # Its activation does not follow `hidden_act`.
-        "mlm": replace(HEADS["mlm"], new=lambda config, _: MlmHead(config, "gelu")),
-        "classifier": replace(HEADS["classifier"], reads="first", new=DenseClassificationHead),
-    }
 
     vocab_size: int = 50265
     pad_token_id: int = 1
@@ -71,15 +65,6 @@ class RobertaConfig(Config):
     def num_segments(self) -> int:
         """Two: separators, not token types, mark the two texts of a pair."""
         return 2
-
-    def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """Return whether a model with these heads gets a pooler: a bare encoder and multiple choice
-        do; published models that fill masks, classify or tag do not."""
-        names = set(heads)
-        return not names or any(self.heads[name].reads == "pooled" for name in names)
-
-    def new_backbone(self, pooler: bool) -> Encoder:
-        return Encoder(self, pooler)
 
 
 @dataclass(frozen=True)
@@ -171,6 +156,15 @@ def _family(
     """
     return Family(
         config=config,
+        heads={
+            **{name: kind for name, kind in HEADS.items() if name != "nsp"},
+            # Its activation does not follow `hidden_act`.
+            "mlm": replace(HEADS["mlm"], new=lambda config, _: MlmHead(config, "gelu")),
+            "classifier": replace(HEADS["classifier"], reads="first", new=DenseClassificationHead),
+        },
+        # A bare encoder and multiple choice have a pooler; published models that fill masks,
+        # classify or tag have none.
+        new_backbone=Encoder,
         class_prefix=class_prefix,
         names=_NAMES,
         keys=ConfigKeys(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from bertine.core.console import briefly
 from bertine.core.errors import BertineError
 from bertine.families.bert import PLAIN_ENCODER, TASK_HEADS
-from bertine.families.xlnet_layers import SEGMENTS, XlnetBackbone
-from bertine.models.config import LARGEST, Config
+from bertine.families.xlnet_layers import XlnetBackbone, XlnetConfig
+from bertine.models.config import Config
 from bertine.models.config_file import ConfigKeys
 from bertine.models.dropout import StreamDropout
-from bertine.models.family import Family, Variables
-from bertine.models.heads import HEADS, HeadKind
+from bertine.models.family import Family, HeadKind, Variables
+from bertine.models.heads import HEADS
 from bertine.models.layers import init_weights
 from bertine.models.names import HeadNames, WeightNames
 
@@ -66,96 +66,6 @@ class LastTokenHead(nn.Module):
     def forward(self, last: Tensor) -> Tensor:
         """Map last [B, H] to logits [B, K]."""
         return self.out(self.dropout(torch.tanh(self.dense(last))))
-
-
-# XlnetConfig: BERT's layers with relative positions, relative segments and a memory, trained to
-# predict words in any order (Yang et al. 2019, arXiv 1906.08237; memory and positions are
-# Transformer-XL's, Dai et al. 2019, arXiv 1901.02860).
-#
-# Differences from BERT, in the paper and in the published code (zihangdai/xlnet, ``modeling.py``):
-#
-# - The embeddings have no positions, no token types and no norm, and the products of the attention
-#   have no biases (``xlnet_layers.py``).
-# - A sequence is ``A <sep> B <sep> <cls>``: the last token represents the whole. Classifiers have a
-#   dense layer with tanh of their own, and there is no pooler.
-# - There is dropout also within the feed-forward and after the last layer.
-# - Pre-training has a second stream of states, for the places to predict (``xlnet_layers.py``).
-
-
-@dataclass(frozen=True)
-class XlnetConfig(Config):
-    """Sizes and rates of an XLNet; the defaults are those of xlnet-base-cased.
-
-    Attributes:
-        clamp_len: offsets between tokens beyond it count as this one; below 1: all are distinct.
-
-    ``max_position_embeddings`` is the longest input here, as in pre-training; there are no
-    position embeddings, so any number is possible. Its ``hidden_act`` is the form with tanh, which
-    the published code calls "gelu".
-
-    Raises:
-        BertineError: as for :class:`bertine.models.config.Config`, and for an odd width.
-    """
-
-    model_type: ClassVar[str] = "xlnet"
-    title: ClassVar[str] = "XLNet"
-    heads: ClassVar[Mapping[str, HeadKind]] = {
-        "plm": HeadKind(
-            "rows",
-            lambda config, _: PermutationLmHead(config),
-            "permutation LM head",
-            "LMHeadModel",
-            tied=True,
-        ),
-        # The backbone pools the last token.
-        "classifier": replace(HEADS["classifier"], new=LastTokenHead),
-        "spans": replace(HEADS["spans"], suffix="ForQuestionAnsweringSimple"),
-        "token_classifier": HEADS["token_classifier"],
-        "choice": replace(HEADS["choice"], new=LastTokenHead),
-    }
-    token_types: ClassVar[bool] = False
-    reads_last: ClassVar[bool] = True
-
-    vocab_size: int = 32000
-    hidden_act: str = "gelu_new"
-    classifier_dropout: float = 0.1
-    type_vocab_size: int = 0
-    pad_token_id: int = 5
-    clamp_len: int = -1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.hidden_size % 2:
-            raise BertineError(
-                f"hidden_size is {self.hidden_size}, but must be even: half of it are the sines of "
-                "positions, and half the cosines"
-            )
-        if self.clamp_len > LARGEST:
-            raise BertineError(f"clamp_len is {self.clamp_len}, but must be at most {LARGEST:,}")
-
-    @property
-    def num_segments(self) -> int:
-        """Two: the attention depends on whether two tokens belong to one text."""
-        return 2
-
-    @property
-    def num_segment_ids(self) -> int:
-        """Three: the last token belongs to neither text."""
-        return SEGMENTS
-
-    @property
-    def num_parameters(self) -> int:
-        width, inner = self.hidden_size, self.intermediate_size
-        attention = 5 * width * width + 5 * width
-        layer = attention + 2 * width * inner + inner + width + 4 * width
-        return (self.vocab_size + 1) * width + self.num_hidden_layers * layer
-
-    def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """Return False: pooling has no weights."""
-        return False
-
-    def new_backbone(self, pooler: bool) -> XlnetBackbone:
-        return XlnetBackbone(self)
 
 
 def _own(num_hidden_layers: int, hidden_size: int) -> XlnetConfig:
@@ -257,6 +167,21 @@ def _nested(config: Any) -> Mapping[str, Any]:
 
 FAMILY = Family(
     config=XlnetConfig,
+    heads={
+        "plm": HeadKind(
+            "rows",
+            lambda config, _: PermutationLmHead(config),
+            "permutation LM head",
+            "LMHeadModel",
+            tied=True,
+        ),
+        # The backbone pools the last token.
+        "classifier": replace(HEADS["classifier"], new=LastTokenHead),
+        "spans": replace(HEADS["spans"], suffix="ForQuestionAnsweringSimple"),
+        "token_classifier": HEADS["token_classifier"],
+        "choice": replace(HEADS["choice"], new=LastTokenHead),
+    },
+    new_backbone=lambda config, _: XlnetBackbone(config),
     class_prefix="XLNet",
     names=WeightNames(
         prefix="transformer.",

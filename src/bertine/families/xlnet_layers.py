@@ -9,18 +9,91 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from bertine.core.errors import BertineError
+from bertine.models.config import LARGEST, Config
 from bertine.models.dropout import StreamDropout, dropout_add
 from bertine.models.embeddings import WordEmbeddings
 from bertine.models.encoder import BackboneOutput, PackedRows, RowBackbone, last_tokens, layout_of
 from bertine.models.layers import RowLayout, activation, init_weights, softmax, truncated_normal_
 
-if TYPE_CHECKING:
-    from bertine.families.xlnet import XlnetConfig
+# XLNet (Yang et al. 2019, arXiv 1906.08237): BERT's layers with relative positions, relative
+# segments and a memory (those of Transformer-XL, Dai et al. 2019, arXiv 1901.02860), trained to
+# guess words in any order.
+#
+# What differs from BERT, in the paper and in the published code (zihangdai/xlnet,
+# ``modeling.py``):
+#
+# - Neither positions nor token types among the embeddings, no norm behind them, and no biases in
+#   the products of the attention.
+# - A sequence is ``A <sep> B <sep> <cls>``: what stands for the whole is its last token.
+#   Classifiers have a dense layer with tanh of their own, and there is no pooler.
+# - Dropout within the feed-forward and behind the last layer too.
+# - Pre-training has a second stream of states, for the places that are guessed.
+
+
+@dataclass(frozen=True)
+class XlnetConfig(Config):
+    """Sizes and rates of an XLNet; the defaults are those of xlnet-base-cased.
+
+    Attributes:
+        clamp_len: offsets between tokens beyond it count as this one; below 1: all are told apart.
+
+    ``max_position_embeddings`` is the longest input here, as in pre-training; there are no
+    embeddings of positions, and any number may stand in its place. Its ``hidden_act`` is the form
+    with tanh, which the published code calls "gelu".
+
+    Raises:
+        BertineError: as of :class:`bertine.models.config.Config`, and an odd width.
+    """
+
+    model_type: ClassVar[str] = "xlnet"
+    title: ClassVar[str] = "XLNet"
+    token_types: ClassVar[bool] = False
+    reads_last: ClassVar[bool] = True
+
+    vocab_size: int = 32000
+    hidden_act: str = "gelu_new"
+    classifier_dropout: float = 0.1
+    type_vocab_size: int = 0
+    pad_token_id: int = 5
+    clamp_len: int = -1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.hidden_size % 2:
+            raise BertineError(
+                f"hidden_size is {self.hidden_size}, but must be even: half of it are the sines of "
+                "positions, and half the cosines"
+            )
+        if self.clamp_len > LARGEST:
+            raise BertineError(f"clamp_len is {self.clamp_len}, but must be at most {LARGEST:,}")
+
+    @property
+    def num_segments(self) -> int:
+        """Two: the attention asks whether two tokens are of one text."""
+        return 2
+
+    @property
+    def num_segment_ids(self) -> int:
+        """Three: the last token is of neither text."""
+        return SEGMENTS
+
+    @property
+    def has_pooler(self) -> bool:
+        """False: what is pooled has no weights."""
+        return False
+
+    @property
+    def num_parameters(self) -> int:
+        width, inner = self.hidden_size, self.intermediate_size
+        attention = 5 * width * width + 5 * width
+        layer = attention + 2 * width * inner + inner + width + 4 * width
+        return (self.vocab_size + 1) * width + self.num_hidden_layers * layer
 
 
 # Relative positions: encoded as waves, and scores by offset mapped to pairs.

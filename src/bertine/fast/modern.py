@@ -14,7 +14,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from bertine.families.modernbert import ModernEncoder, mean_of_tokens
 from bertine.families.modernbert_layers import (
     Angles,
     Blocks,
+    ModernBertConfig,
     ModernLayer,
     band_bias,
     block_attention,
@@ -50,12 +51,8 @@ from bertine.fast.layers import (
     self_attention,
 )
 
-if TYPE_CHECKING:
-    from bertine.families.modernbert import ModernBertConfig
-
-
-#: Tables of angles and bands are kept for texts of up to this many tokens, even if the file allows
-#: longer ones; for longer ones they are computed anew.
+#: Tables of angles and bands are kept for texts of up to so many tokens, whatever a file says that
+#: a model reads; for longer ones they are made anew.
 _KEPT = 1024
 
 

@@ -97,7 +97,7 @@ class ExportModule(Model):
         if self.pooling is not None:
             encoded = self.encode(batch, all_states=self.pooling.needs_all_layers)
             return (self.pooling(encoded, attention_mask),)
-        if self.config.heads[self.head_name].reads == "texts":
+        if self.family.heads[self.head_name].reads == "texts":
             batch = texts_apart(batch)
         logits = self.read(self.head_name, self.encode(batch), texts=batch)
         if self.head_name == "spans":
@@ -318,7 +318,7 @@ def expected_outputs(
             return [pooling(model.encode(batch, all_states=every), mask).numpy()]
         name = task_head(model)
         assert name is not None
-        if model.config.heads[name].reads == "texts":
+        if model.family.heads[name].reads == "texts":
             batch = texts_apart(batch)
         logits = model.read(name, model.encode(batch), texts=batch)
         return [part.numpy() for part in logits.unbind(-1)] if name == "spans" else [logits.numpy()]

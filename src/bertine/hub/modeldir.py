@@ -59,10 +59,10 @@ from bertine.models.family import (
     config_to_huggingface,
     count_outputs,
     family_of,
-    heads_of,
     task_of,
 )
-from bertine.models.heads import PAIR_CLASSIFIER, VECTOR_CLASSIFIER, Model
+from bertine.models.heads import PAIR_CLASSIFIER, VECTOR_CLASSIFIER, Model, new_head
+from bertine.models.losses import Pooling
 from bertine.tokenization.tokenizer import KINDS, Tokenizer, holds_tokenizer
 
 # sentence-transformers: its modules, written so that it and :mod:`bertine.models.config_file`
@@ -122,8 +122,10 @@ def write_sentence_modules(folder: Path, modules: SentenceModules, width: int) -
 #: Suffixes of archives, and of files that are data.
 _ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
 _TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
-#: Published models may have embeddings of ids without a token, up to this share: vocabularies were
-#: padded to a round number, or made after the model.
+#: What a head reads that is a vector of a text → the setting of the task that says which.
+_POOLINGS = {"text": "text_pooling", "texts": "pair_pooling"}
+#: Published models have embeddings for up to this share of ids that are no token: vocabularies were
+#: filled up to a round number, or made after the model.
 _SPARE = 0.05
 
 
@@ -181,8 +183,8 @@ def save_model(
     # Other programs should cut texts where the fine-tuned model does.
     longest = model.config.longest_input
     longest = longest if task is None else task.input_length(longest)
-    names = family_of(model.config.model_type).names
-    # The model may have further parts that only training uses.
+    names = model.family.names
+    # Beside backbone and heads there may be what helped in training alone.
     state = {
         name: tensor
         for name, tensor in model.state_dict().items()
@@ -229,7 +231,7 @@ def save_model(
 def only_here(model: Model) -> str | None:
     """Return why transformers does not open the directory of a model, and the remedy; None if it
     does."""
-    reason = family_of(model.config.model_type).why_only_here(model.heads)
+    reason = model.family.why_only_here(model.heads)
     if reason and any(head in model.heads for head in (VECTOR_CLASSIFIER, PAIR_CLASSIFIER)):
         reason += f" (fine-tuned with {option('frozen', False)} it opens there)"
     return reason
@@ -244,10 +246,10 @@ def _problem_type(task: TaskInfo | None) -> str:
 def _class_names(where: Path, model: Model, task: TaskInfo | None) -> tuple[str, ...]:
     """Return the names of the classifier's outputs: the task's labels, or else LABEL_0, LABEL_1,
     ..."""
-    named = next((head for head in model.heads if model.config.heads[head].named), None)
+    named = next((head for head in model.heads if model.family.heads[head].named), None)
     if named is None:
         return ()
-    names = family_of(model.config.model_type).names
+    names = model.family.names
     tensors = names.to_canonical(model.state_dict(), model.config)
     outputs = tensors[f"{names.heads[named].output()}.weight"].shape[0]
     if task is None or not task.labels:
@@ -324,21 +326,21 @@ def load_model(
     check_against_weights(source, canonical, config, family, described_in.name)
     check_fits(described_in, config)
     parts = {names.part_of(name) for name in canonical}
-    present = {head for head in config.heads if head in parts or names.is_weightless(head)}
-    # Heads that are not asked for need not be known.
+    present = {head for head in family.heads if head in parts or names.is_weightless(head)}
+    # Of a head that is not asked for nothing need be known.
     asked = present if heads is None else present & heads.keys()
     outputs = count_outputs(canonical, settings, family, asked)
     task = task_of(folder, settings, asked, outputs)
     renewed = set(fresh(task) if callable(fresh) else fresh)
     if heads is None:
-        heads = heads_of(source, settings, present, task, outputs)
+        heads = _heads_of(source, settings, present, task, outputs)
         renewed = set()
     unknown = renewed - set(heads)
     if unknown:
         raise ValueError(f"fresh names no head of this model: {', '.join(sorted(unknown))}")
 
-    pooler = any(config.heads[head].reads == "pooled" for head in heads)
-    if "pooler" in parts and config.needs_pooler(heads):
+    pooler = any(family.heads[head].reads == "pooled" for head in heads)
+    if "pooler" in parts and family.needs_pooler(config, heads):
         pooler = True
     with torch.device("meta"):
         model = Model(config, heads, add_pooler=pooler)
@@ -354,6 +356,45 @@ def load_model(
         )
     _say_of_spare_ids(folder, config, tokenizer)
     return LoadedModel(model.eval(), settings.config, tokenizer, task, report)
+
+
+def _heads_of(
+    source: Path,
+    settings: ConfigFile,
+    present: Collection[str],
+    task: TaskInfo | None,
+    outputs: int,
+) -> dict[str, nn.Module]:
+    """Make heads without values (on the meta device) for what the file holds."""
+    heads: dict[str, nn.Module] = {}
+    config = settings.config
+    if outputs and settings.labels and len(settings.labels) != outputs:
+        raise BertineError(
+            f"{source}: the classifier has {outputs} outputs, but id2label in {CONFIG} has "
+            f"{len(settings.labels)} labels"
+        )
+    with torch.device("meta"):
+        for head, kind in family_of(config.model_type).heads.items():
+            if head not in present:
+                continue
+            options: dict[str, Any] = {}
+            if setting := _POOLINGS.get(kind.reads):
+                pooling = "" if task is None else task.setting(setting, "")
+                if not pooling:
+                    raise BertineError(
+                        f"{source}: the {kind.title} needs the {setting} of a {TASK}; copy that "
+                        "file too"
+                    )
+                assert task is not None
+                options["pooling"] = Pooling.named(pooling)
+                if head == PAIR_CLASSIFIER:
+                    options["shared_pieces"] = bool(task.setting("shared_pieces", False))
+            try:
+                count = outputs if kind.named else 1
+                heads |= new_head(config, head, count, **options)
+            except BertineError as error:
+                raise BertineError(f"{source.parent / TASK}: {error}") from error
+    return heads
 
 
 def model_folder(path: str | Path) -> Path:

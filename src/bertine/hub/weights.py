@@ -303,7 +303,7 @@ def check_against_weights(
         BertineError: there are fewer layers, or groups of them, or another size differs.
     """
     names = family.names
-    for name, shape in names.sizes(config).items():
+    for name, shape in family.tensor_sizes(config).items():
         if name in tensors and tuple(tensors[name].shape) != shape:
             raise BertineError(
                 f"{source}: tensor {name} has shape {list(tensors[name].shape)}, but "
@@ -383,8 +383,8 @@ class LoadReport(Shown):
         return ["; ".join(parts)]
 
     def _parts(self, names: Collection[str], notes: Mapping[str, str] | None = None) -> str:
-        """List the parts that tensors belong to, each once, in order: "encoder, pooler"."""
-        kinds = self.config.heads
+        """List the parts that tensors belong to, each once, in their order: "encoder, pooler"."""
+        kinds = family_of(self.config.model_type).heads
         titles = {"encoder": "encoder", "pooler": "pooler"}
         titles |= {name: kind.title for name, kind in kinds.items()}
         titles |= {title: title for title in self.names.dropped.values()}
@@ -427,7 +427,7 @@ def sort_tensors(
     part_of = names.part_of
     wanted = {part_of(name) for name in expected}
     report = LoadReport(config, names)
-    for head, kind in config.heads.items():
+    for head, kind in model.family.heads.items():
         if not kind.named or head not in names.heads:
             continue
         output = f"{names.heads[head].output()}.weight"

@@ -93,7 +93,7 @@ def fill_mask(model: LoadedModel | Path | str, text: str, *, top_k: int = 5) -> 
     tokenizer, config = loaded.tokenizer, loaded.config
     if "mlm" not in loaded.model.heads:
         name = "this model" if isinstance(model, LoadedModel) else str(model)
-        if "mlm" not in config.heads:
+        if "mlm" not in loaded.model.family.heads:
             raise BertineError(
                 f"{name}: is of type {config.model_type}, which fills no masks"
                 + ("; 'bertine generate' goes on with a text" if config.writes_with else "")

@@ -237,7 +237,7 @@ class TextGenerator:
             for line in loaded.report.lines():
                 logger.info(line)
         if config.writes_with not in loaded.model.heads:
-            title = config.heads[config.writes_with].title
+            title = loaded.model.family.heads[config.writes_with].title
             raise BertineError(
                 f"{name}: has no {title}, so it writes no texts (fine-tuning drops that head)"
             )

@@ -351,8 +351,8 @@ def _with_generator(model: Path, loaded: LoadedModel) -> Objective | None:
 
 
 def _first_head(model: Model) -> str:
-    """Return the head that every pre-trained model of this kind has."""
-    for name, kind in model.config.heads.items():
+    """Name the head that a pre-trained model of this kind has in any case."""
+    for name, kind in model.family.heads.items():
         if name in TERMS:
             return kind.title
     return "head of pre-training"

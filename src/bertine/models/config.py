@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from bertine.core.errors import BertineError
 
-if TYPE_CHECKING:
-    from bertine.models.encoder import Backbone
-    from bertine.models.heads import HeadKind
-
-#: A larger size is a mistake or an attack: a matrix of 10 million columns has 400 TB.
+#: A size beyond this is a mistake, or means harm: a matrix of 10 million columns has 400 TB.
 LARGEST = 10**7
 #: Each layer is some 30 objects of PyTorch, which take a millisecond and 30 kB even for a tiny
 #: layer.
@@ -27,12 +23,12 @@ MOST_LAYERS = 10_000
 
 @dataclass(frozen=True)
 class Config:
-    """Sizes and rates of a transformer encoder; one subclass for each model type.
+    """Sizes and rates of a transformer encoder; one subclass for each model type. The type's
+    :class:`bertine.models.family.Family` says what is built from them.
 
     Attributes:
         model_type: the name of the type in config.json.
         title: the name of the type in messages.
-        heads: what heads a model of this type can have, by name.
         token_types: whether it has token types; without, ``type_vocab_size`` is 0.
         reads_forward: whether a token's states know nothing of what stands behind it.
         reads_last: whether classifiers read the last token, in transformers the last place: it is
@@ -51,7 +47,6 @@ class Config:
 
     model_type: ClassVar[str]
     title: ClassVar[str]
-    heads: ClassVar[Mapping[str, HeadKind]]
     token_types: ClassVar[bool] = True
     reads_forward: ClassVar[bool] = False
     reads_last: ClassVar[bool] = False
@@ -204,6 +199,11 @@ class Config:
         return self.replace(num_hidden_layers=self.num_hidden_layers + 1)
 
     @property
+    def has_pooler(self) -> bool:
+        """Whether a bare backbone has a pooler: a dense layer that makes the pooled output."""
+        return True
+
+    @property
     def num_parameters(self) -> int:
         """The number of weights of a bare backbone by formula, without building it: embeddings,
         layers, and the pooler if there is one."""
@@ -211,7 +211,7 @@ class Config:
         rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
         projection = embedded * width + width if self.projects_embeddings else 0
         layer = 4 * (width * width + width) + 2 * width * inner + inner + width + 4 * width
-        pooler = width * width + width if self.needs_pooler(()) else 0
+        pooler = width * width + width if self.has_pooler else 0
         layers = math.prod(self.layer_counts.values())
         return rows * embedded + 2 * embedded + projection + layers * layer + pooler
 
@@ -230,15 +230,6 @@ class Config:
     def head_size(self) -> int:
         """The width of an attention head."""
         return self.attention_width // self.num_attention_heads
-
-    def needs_pooler(self, heads: Iterable[str]) -> bool:
-        """Return whether a new model with these heads gets a pooler; without heads, a bare
-        backbone."""
-        raise NotImplementedError
-
-    def new_backbone(self, pooler: bool) -> Backbone:
-        """Build a backbone with new weights."""
-        raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields by name."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +23,7 @@ from bertine.core.names import FAMILIES, WORD_MODELS, InputFormat, TokenizerKind
 from bertine.core.taskinfo import TaskInfo
 from bertine.models.config import Config
 from bertine.models.config_file import CONFIG, ConfigFile, ConfigKeys, activation_of, labels_of
-from bertine.models.heads import PAIR_CLASSIFIER, HeadKind, new_head
-from bertine.models.losses import Pooling
+from bertine.models.encoder import Backbone
 from bertine.models.names import WeightNames
 
 # TensorFlow names: tables from the variables of Google's programs to canonical names
@@ -190,11 +189,47 @@ ONLY_HERE = "-for-bertine-only"
 
 
 @dataclass(frozen=True)
+class HeadKind:
+    """A kind of head: how it is made, what it reads, what it is called.
+
+    A module whose outputs are a task's calls its last layer ``out``; one that has a layer of its
+    own before it calls that ``dense`` and the activation between them, if not tanh, ``act``:
+    fitting a head alone sets both.
+
+    Attributes:
+        reads: what of the encoded batch: the "pooled" output, the state of the "first" token, the
+            states of all "tokens", the "rows" at given places, "text", the vector of each text, or
+            "texts", the vectors of texts that are encoded apart. One that reads "inputs" has layers
+            of its own over the backbone's embeddings: it is for pre-training and not written with
+            the model.
+        new: (config, number of outputs, …) → the module with new weights.
+        title: what messages call it.
+        suffix: of transformers' class that has it, or of the name that is ours.
+        published: whether transformers has such a class.
+        named: whether its outputs have names, the task's labels.
+        tied: whether it multiplies with the word embeddings.
+        partner: the head that it is trained beside and means little without, where that one is
+            not written with the model; "" where there is none.
+    """
+
+    reads: Literal["pooled", "first", "tokens", "rows", "text", "texts", "inputs"]
+    new: Callable[..., nn.Module]
+    title: str
+    suffix: str
+    published: bool = True
+    named: bool = False
+    tied: bool = False
+    partner: str = ""
+
+
+@dataclass(frozen=True)
 class Family:
     """All that belongs to one model type.
 
     Attributes:
         config: the class of its configs.
+        heads: what heads its models can have, by name.
+        new_backbone: (config, whether it gets a pooler) → a backbone with new weights.
         class_prefix: what transformers' classes begin with.
         names: of its weights.
         keys: of its ``config.json``.
@@ -203,6 +238,8 @@ class Family:
         input_format: what the paper's sequences are made of
             (:data:`bertine.corpora.formats.FORMATS`).
         presets: its published sizes by name.
+        without_pooler: heads whose models get no pooler if they have no others; None: all that do
+            not read the pooled output.
         pretraining: heads that together make the class ``ForPreTraining``.
         variables: what Google's program calls the weights; None where there is no such program, or
             its checkpoints are not read.
@@ -210,6 +247,8 @@ class Family:
     """
 
     config: type[Config]
+    heads: Mapping[str, HeadKind]
+    new_backbone: Callable[[Any, bool], Backbone]
     class_prefix: str
     names: WeightNames
     keys: ConfigKeys
@@ -217,9 +256,31 @@ class Family:
     objectives: tuple[str, ...]
     input_format: InputFormat
     presets: Mapping[str, Config]
+    without_pooler: frozenset[str] | None = None
     pretraining: frozenset[str] = frozenset()
     variables: Variables | None = None
     published: bool = True
+
+    def needs_pooler(self, config: Config, heads: Iterable[str]) -> bool:
+        """Tell whether a new model with these heads gets a pooler; without heads, a bare
+        backbone."""
+        names = set(heads)
+        if not config.has_pooler or not names:
+            return config.has_pooler
+        if self.without_pooler is not None:
+            return not names <= self.without_pooler
+        return any(self.heads[name].reads == "pooled" for name in names)
+
+    def tensor_sizes(self, config: Config) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the tensors before the layers and of the first layer of each kind,
+        by canonical name: they tell every size of `config` but the number of layers. Nothing is
+        computed."""
+        counts = (*config.layer_counts, *(stack.count for stack in self.names.above))
+        least = config.replace(**dict.fromkeys(counts, 1))
+        with torch.device("meta"):
+            backbone = self.new_backbone(least, False)
+        state = {f"backbone.{name}": tensor for name, tensor in backbone.state_dict().items()}
+        return {n: tuple(t.shape) for n, t in self.names.to_canonical(state, least).items()}
 
     def architecture_name(self, heads: Iterable[str]) -> str:
         """Return transformers' class with these heads, which ``AutoModel`` opens, or a name of
@@ -241,19 +302,18 @@ class Family:
         return f"transformers has no {self.config.title} with a {last.title}"
 
     def _pretrains(self, held: frozenset[str]) -> bool:
-        """Return whether a model has the heads of pre-training and no head of a task."""
-        named = {name for name, kind in self.config.heads.items() if kind.named}
+        """Tell whether a model has the heads of pre-training, and none of a task."""
+        named = {name for name, kind in self.heads.items() if kind.named}
         return bool(self.pretraining) and held >= self.pretraining and held.isdisjoint(named)
 
     def _last(self, held: frozenset[str]) -> HeadKind | None:
-        """Return the head that determines transformers' class."""
-        kinds = self.config.heads
-        return next((kinds[name] for name in reversed(list(kinds)) if name in held), None)
+        """Return the head that says what transformers' class is."""
+        return next((self.heads[name] for name in reversed(list(self.heads)) if name in held), None)
 
     def head_of(self, architecture: str) -> str | None:
-        """Return the head of transformers' class `architecture`; None if it has none or is
-        unknown."""
-        for name, kind in self.config.heads.items():
+        """Return the head that transformers' class `architecture` has; None where that is none or
+        not known."""
+        for name, kind in self.heads.items():
             if architecture == self.class_prefix + kind.suffix:
                 return name
         return None
@@ -300,11 +360,11 @@ def config_to_huggingface(
     }
     if family.published and family.why_only_here(heads):
         values["model_type"] += ONLY_HERE
-    named = [name for name in heads if config.heads[name].named]
+    named = [name for name in heads if family.heads[name].named]
     if named:
         values["id2label"] = {str(i): label for i, label in enumerate(labels)}
         values["label2id"] = {label: i for i, label in enumerate(labels)}
-    if named and all(config.heads[name].reads != "tokens" for name in named):
+    if named and all(family.heads[name].reads != "tokens" for name in named):
         values["problem_type"] = problem_type
     return dict(sorted(values.items()))
 
@@ -394,15 +454,13 @@ TASK = "bertine.json"
 MULTI_LABEL = "multi_label_classification"
 #: Its names of all kinds; None: it decides by the labels in training.
 _PROBLEM_TYPES = (None, "single_label_classification", MULTI_LABEL, "regression")
-#: The kind of text vector that a head reads → the setting of the task that says which.
-_POOLINGS = {"text": "text_pooling", "texts": "pair_pooling"}
 
 
 def count_outputs(
     tensors: Mapping[str, Tensor], settings: ConfigFile, family: Family, present: Collection[str]
 ) -> int:
-    """Count the outputs of the classifier in the file, if there is one."""
-    named = next((head for head in present if settings.config.heads[head].named), None)
+    """Count the outputs of the classifier that the file holds, where it holds one."""
+    named = next((head for head in present if family.heads[head].named), None)
     if named is None:
         return 0
     output = family.names.heads[named].output()
@@ -411,9 +469,9 @@ def count_outputs(
 
 
 def task_of(folder: Path, settings: ConfigFile, present: Set[str], outputs: int) -> TaskInfo | None:
-    """Return the task in ``bertine.json``; without it, that of a classifier with `outputs` outputs
-    in config.json, or of a head for spans."""
-    kinds = settings.config.heads
+    """Return the task of ``bertine.json``; else what config.json says of a classifier with so many
+    `outputs`, or that there is a head for spans."""
+    kinds = family_of(settings.config.model_type).heads
     named = any(kinds[head].named for head in present)
     if (folder / TASK).exists():
         task = TaskInfo.read(folder / TASK)
@@ -478,42 +536,3 @@ def _after(where: Path, settings: ConfigFile, one: bool) -> dict[str, Any]:
             "computed here; only torch's Identity and, of one output, Sigmoid are"
         )
     return {}
-
-
-def heads_of(
-    source: Path,
-    settings: ConfigFile,
-    present: Collection[str],
-    task: TaskInfo | None,
-    outputs: int,
-) -> dict[str, nn.Module]:
-    """Return heads without values (on the meta device) for the heads in the file."""
-    heads: dict[str, nn.Module] = {}
-    config = settings.config
-    if outputs and settings.labels and len(settings.labels) != outputs:
-        raise BertineError(
-            f"{source}: the classifier has {outputs} outputs, but id2label in {CONFIG} has "
-            f"{len(settings.labels)} labels"
-        )
-    with torch.device("meta"):
-        for head in config.heads:
-            if head not in present:
-                continue
-            options: dict[str, Any] = {}
-            if setting := _POOLINGS.get(config.heads[head].reads):
-                pooling = "" if task is None else task.setting(setting, "")
-                if not pooling:
-                    raise BertineError(
-                        f"{source}: the {config.heads[head].title} needs the {setting} of a "
-                        f"{TASK}; copy that file too"
-                    )
-                assert task is not None
-                options["pooling"] = Pooling.named(pooling)
-                if head == PAIR_CLASSIFIER:
-                    options["shared_pieces"] = bool(task.setting("shared_pieces", False))
-            try:
-                count = outputs if config.heads[head].named else 1
-                heads |= new_head(config, head, count, **options)
-            except BertineError as error:
-                raise BertineError(f"{source.parent / TASK}: {error}") from error
-    return heads

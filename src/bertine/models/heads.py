@@ -9,9 +9,8 @@ size, K labels.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +20,7 @@ from bertine.core.errors import BertineError
 from bertine.models.config import Config
 from bertine.models.dropout import StreamDropout
 from bertine.models.encoder import Backbone, Encoded, Inputs, TextInputs, with_types
+from bertine.models.family import Family, HeadKind, family_of
 from bertine.models.layers import activation, init_weights
 from bertine.models.losses import Pooling
 from bertine.models.precision import finite
@@ -280,41 +280,7 @@ def texts_apart(inputs: Inputs) -> TextInputs:
     return TextInputs(ids, torch.cat([places < before - twice.long(), places < after + 1]))
 
 
-@dataclass(frozen=True)
-class HeadKind:
-    """A kind of head: how it is made, what it reads, what it is called.
-
-    A module whose outputs are a task's calls its last layer ``out``; one that has a layer of its
-    own before it calls that ``dense`` and the activation between them, if not tanh, ``act``:
-    fitting a head alone sets both.
-
-    Attributes:
-        reads: what of the encoded batch: the "pooled" output, the state of the "first" token, the
-            states of all "tokens", the "rows" at given places, "text", the vector of each text, or
-            "texts", the vectors of texts that are encoded apart. One that reads "inputs" has layers
-            of its own over the backbone's embeddings: it is for pre-training and not written with
-            the model.
-        new: (config, number of outputs, …) → the module with new weights.
-        title: what messages call it.
-        suffix: of transformers' class that has it, or of the name that is ours.
-        published: whether transformers has such a class.
-        named: whether its outputs have names, the task's labels.
-        tied: whether it multiplies with the word embeddings.
-        partner: the head that it is trained beside and means little without, where that one is
-            not written with the model; "" where there is none.
-    """
-
-    reads: Literal["pooled", "first", "tokens", "rows", "text", "texts", "inputs"]
-    new: Callable[..., nn.Module]
-    title: str
-    suffix: str
-    published: bool = True
-    named: bool = False
-    tied: bool = False
-    partner: str = ""
-
-
-#: The heads that read vectors: of single texts, and of pairs of texts that are encoded separately.
+#: The heads that read vectors: of single texts, and of pairs of texts that are encoded apart.
 VECTOR_CLASSIFIER, PAIR_CLASSIFIER = "vector_classifier", "pair_classifier"
 #: The heads that read no pooled output.
 WITHOUT_POOLER = frozenset({"token_classifier", VECTOR_CLASSIFIER, PAIR_CLASSIFIER})
@@ -363,10 +329,11 @@ def new_head(config: Config, name: str, outputs: int = 0, **options: Any) -> dic
     Raises:
         BertineError: models of this type have no such head; or the head refuses its arguments.
     """
-    if name not in config.heads:
+    kinds = family_of(config.model_type).heads
+    if name not in kinds:
         title = HEADS[name].title if name in HEADS else f"head {name!r}"
         raise BertineError(f"a model of type {config.model_type} has no {title}")
-    return {name: config.heads[name].new(config, outputs, **options)}
+    return {name: kinds[name].new(config, outputs, **options)}
 
 
 # Model: a backbone and the heads that an objective or task asks for.
@@ -381,8 +348,8 @@ class Model(nn.Module):
 
     Args:
         config: of the backbone.
-        heads: names of ``config.heads``.
-        add_pooler: whether the backbone has a pooler; None: if models with these heads have one.
+        heads: by name, of those of its family.
+        add_pooler: whether the backbone has a pooler; None: if models with these heads have.
 
     Attributes:
         config: of the backbone.
@@ -399,9 +366,14 @@ class Model(nn.Module):
         super().__init__()
         self.config = config
         if add_pooler is None:
-            add_pooler = config.needs_pooler(heads)
-        self.backbone = config.new_backbone(add_pooler)
+            add_pooler = self.family.needs_pooler(config, heads)
+        self.backbone = self.family.new_backbone(config, add_pooler)
         self.heads = nn.ModuleDict(dict(heads))
+
+    @property
+    def family(self) -> Family:
+        """The family of its type. Looked up, not held: its functions cannot be pickled."""
+        return family_of(self.config.model_type)
 
     def encode(
         self,
@@ -458,7 +430,7 @@ class Model(nn.Module):
             Logits: [P, V] for rows, [B, K] for the pooled output and for a text, [B, T, K] for
             tokens, [B / 2, K] for texts.
         """
-        kind, module = self.config.heads[head], self.heads[head]
+        kind, module = self.family.heads[head], self.heads[head]
         logits: Tensor
         if kind.reads in ("text", "texts"):
             logits = module(encoded, texts)
@@ -490,13 +462,14 @@ class Model(nn.Module):
             BertineError: a score is not finite.
         """
         name = self.config.writes_with
-        module, tied = self.heads[name], self.config.heads[name].tied
+        module, tied = self.heads[name], self.family.heads[name].tied
         return finite(module(states, self.backbone.word_weights) if tied else module(states))
 
     def missing_partners(self) -> list[str]:
-        """List the heads that others of this model were trained with and that it lacks, since they
-        are not saved with it (:attr:`bertine.models.heads.HeadKind.partner`)."""
-        partners = [self.config.heads[name].partner for name in self.heads]
+        """List the heads that others of this model were trained beside and that it lacks, since
+        they are not written with it (:attr:`bertine.models.family.HeadKind.partner`)."""
+        kinds = self.family.heads
+        partners = [kinds[name].partner for name in self.heads]
         return [name for name in partners if name and name not in self.heads]
 
     def fingerprint(self) -> str:

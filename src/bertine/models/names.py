@@ -218,17 +218,6 @@ class WeightNames:
             rows += [(a, (b,)) for a, b in of_head.rows(head)]
         return rows
 
-    def sizes(self, config: Config) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of the tensors before the layers and of the first layer of each kind,
-        by canonical name. They determine every size of `config` except the number of layers. No
-        tensors are created."""
-        counts = (*config.layer_counts, *(stack.count for stack in self.above))
-        least = config.replace(**dict.fromkeys(counts, 1))
-        with torch.device("meta"):
-            backbone = least.new_backbone(False)
-        state = {f"backbone.{name}": tensor for name, tensor in backbone.state_dict().items()}
-        return {name: tuple(t.shape) for name, t in self.to_canonical(state, least).items()}
-
     def layer_numbers(
         self, canonical: Iterable[str], stack: LayerStack | None = None
     ) -> Iterator[tuple[int, ...]]:

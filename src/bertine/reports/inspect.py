@@ -430,8 +430,9 @@ def _architecture(settings: ConfigFile) -> str:
 
 
 def _weights(folder: Path, config: Config) -> list[str]:
-    names = family_of(config.model_type).names
-    # Copies and constants that a file may contain in addition to the parameters.
+    family = family_of(config.model_type)
+    names = family.names
+    # Copies and constants that a file may hold besides the parameters.
     constants = (
         file_name
         for head, of_head in names.heads.items()
@@ -453,7 +454,7 @@ def _weights(folder: Path, config: Config) -> list[str]:
         counts[part] = counts.get(part, 0) + facts.size
         dtypes.add(facts.dtype)
     titles = {part: part for part in ("embeddings", "encoder", "pooler")}
-    titles |= {head: kind.title for head, kind in config.heads.items()} | {"unknown": "unknown"}
+    titles |= {head: kind.title for head, kind in family.heads.items()} | {"unknown": "unknown"}
     by_part = ", ".join(
         f"{title} {counts[part]:,}" for part, title in titles.items() if part in counts
     )

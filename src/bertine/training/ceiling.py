@@ -84,7 +84,7 @@ def step_products(
     ids = torch.zeros(sequences, length, dtype=torch.int64)
     products = _forward(model.backbone, ids)
     for name in model.heads:
-        if model.config.heads[name].reads == "inputs":
+        if model.family.heads[name].reads == "inputs":
             products += _forward(_Layers(model, name), ids)
     return products + _head_products(model, targets or {})
 
@@ -121,7 +121,7 @@ def _token_heads(model: Model) -> dict[str, tuple[nn.Module, int, bool]]:
     for name, head in named.items():
         if head not in model.heads:
             continue
-        module, kind = model.heads[head], model.config.heads[head]
+        module, kind = model.heads[head], model.family.heads[head]
         if kind.reads in ("rows", "tokens"):
             heads[name] = (module, model.config.hidden_size, kind.tied)
         elif kind.reads == "inputs":  # a separate masked language model

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,20 +22,18 @@ from bertine.inference.baselines.texts import pooling_of
 from bertine.models.config import Config
 from bertine.models.encoder import Encoded
 from bertine.models.heads import PAIR_CLASSIFIER, Model, PairHead, texts_apart
-from bertine.models.losses import Pooling
 from bertine.objectives.losses import LossDefaults, Term
 from bertine.tasks.base import Task
+from bertine.training.finetuning.setup import Contrast, Prepared
 from bertine.training.fit import FitConfig, fit
 from bertine.training.optim import warmup
 from bertine.training.run import Run
 from bertine.training.step import has_biases, only_biases_trained
 
-if TYPE_CHECKING:
-    from bertine.training.finetuning.setup import Prepared
-
-
-# Pairs: count the pairs of examples with a label in common, and those without. No pairs are stored;
-# their number is computed from the frequency of each label, or set of labels.
+# Count the pairs that labelled examples make: alike, with a label in common, or not.
+#
+# Nothing here holds pairs: their number is worked out from how often each label, or set of
+# labels, occurs.
 #
 # Shape legend: N examples, K labels, U different sets of labels.
 
@@ -185,34 +183,6 @@ class LabelBatches:
 # al. 2020, arXiv 2004.11362, equation 2): a batch of 32 texts has 496 pairs at the cost of 16.
 #
 # Shape legend: B inputs in a batch, D numbers of a vector, K labels.
-
-#: The temperature of the cosines in the softmax.
-TEMPERATURE = 0.1
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """The settings of the encoder's training before the head is fitted.
-
-    Attributes:
-        steps: the number of batches.
-        batch_size: texts in a batch.
-        learning_rate: its highest value.
-        trained_weights: which weights of the encoder are trained.
-        pooling: how the states of a text become its vector.
-        temperature: of the cosines in the softmax.
-    """
-
-    steps: int
-    batch_size: int
-    learning_rate: float
-    trained_weights: FewShotWeights
-    pooling: Pooling
-    temperature: float = TEMPERATURE
-
-    def settings(self) -> dict[str, Any]:
-        """Return JSON values, for the settings of a run."""
-        return {**dataclasses.asdict(self), "pooling": self.pooling.name}
 
 
 class ContrastiveLoss(LossDefaults):

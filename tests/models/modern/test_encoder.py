@@ -15,7 +15,7 @@ from bertine import objectives
 from bertine.core.errors import BertineError
 from bertine.corpora.batch import Batch, packing
 from bertine.families import modernbert_layers
-from bertine.families.modernbert import GLOBAL, LOCAL, ModernBertConfig
+from bertine.families.modernbert_layers import GLOBAL, LOCAL, ModernBertConfig
 from bertine.families.presets import preset
 from bertine.models.dropout import stream
 from bertine.models.heads import Model

@@ -11,7 +11,8 @@ from torch import Tensor
 
 import bertine.fast.backbone as packed_backbone
 import bertine.fast.layers as packed_layers
-from bertine.families.modernbert import ModernBertConfig, ModernEncoder
+from bertine.families.modernbert import ModernEncoder
+from bertine.families.modernbert_layers import ModernBertConfig
 from bertine.fast import layers
 from bertine.fast.int8 import RangeObserver
 from bertine.fast.layers import UnpaddedRows

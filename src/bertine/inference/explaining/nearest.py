@@ -73,7 +73,7 @@ class _HeadInputs:
         encoded = self._task.encode(model, batch)
         if isinstance(head, VectorHead):
             return head.vectors(encoded, batch)
-        reads = model.config.heads[self._task.head].reads
+        reads = model.family.heads[self._task.head].reads
         if reads == "pooled" and encoded.pooler_output is not None:
             return encoded.pooler_output.float()
         if reads == "first":

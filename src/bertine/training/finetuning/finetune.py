@@ -27,12 +27,13 @@ from bertine.options.verbs import takes_options
 from bertine.reports.run_files import START
 from bertine.tasks.answer import WorstExample
 from bertine.training.computing import Computing, computing_of_run, reading_of
-from bertine.training.contrastive import Contrast, config_of, facts_of, plan_contrast
+from bertine.training.contrastive import config_of, facts_of, plan_contrast
 from bertine.training.distributed import DistContext, all_ranks, join
 from bertine.training.finetuning.learner import Learner, Provenance, final_of
 from bertine.training.finetuning.linear_probe import check_frozen
 from bertine.training.finetuning.run import kept_baselines, read_outcome, train
 from bertine.training.finetuning.setup import (
+    Contrast,
     ModelInit,
     Overrides,
     Prepared,

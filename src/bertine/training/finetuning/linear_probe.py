@@ -98,7 +98,7 @@ def fits_alone(task: Task[Any], model: Model) -> bool:
     are linear, and fit any model that has them."""
     if takes_mean_layer(model.backbone):
         return True
-    return task.reads_whole_texts and VECTOR_CLASSIFIER in model.config.heads
+    return task.reads_whole_texts and VECTOR_CLASSIFIER in model.family.heads
 
 
 def check_frozen(task: Task[Any], options: FinetuneOptions, model: Model) -> None:

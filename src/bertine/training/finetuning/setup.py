@@ -17,7 +17,7 @@ import torch
 from bertine.core.console import logger, plural
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
-from bertine.core.names import OptimizerName, option
+from bertine.core.names import FewShotWeights, OptimizerName, option
 from bertine.core.scores import exact_rate
 from bertine.core.taskinfo import TaskInfo
 from bertine.corpora.batch import FeatureBatches
@@ -30,7 +30,9 @@ from bertine.hub.modeldir import LoadedModel, load_config, load_model
 from bertine.inference.baselines.texts import pooling_of
 from bertine.inference.training_rows import START, overlap_line, rows_known_by
 from bertine.models.config import Config
+from bertine.models.family import family_of
 from bertine.models.heads import VECTOR_CLASSIFIER, Model
+from bertine.models.losses import Pooling
 from bertine.models.precision import seeded
 from bertine.objectives.losses import AuxiliaryLM, Loss
 from bertine.options.declare import like
@@ -45,7 +47,6 @@ from bertine.options.finetuning import (
 from bertine.options.training import USUAL_RATE, DropoutRate, Patience, Rate, Saving, Updates
 from bertine.tasks.base import Features, Task
 from bertine.tasks.unknown_text import UnknownText
-from bertine.training.contrastive import Contrast
 from bertine.training.step import check_freezing
 
 # Plan: the default number of epochs, batch size and learning rate.
@@ -180,6 +181,35 @@ class FeaturedExamples:
 
     examples: Examples[Any]
     features: Sequence[Features]
+
+
+#: Of the cosines in the softmax of contrastive training.
+TEMPERATURE = 0.1
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """How the encoder is trained before the head is fitted.
+
+    Attributes:
+        steps: batches.
+        batch_size: texts in a batch.
+        learning_rate: its highest value.
+        trained_weights: that are trained, of the encoder.
+        pooling: how the states of a text become its vector.
+        temperature: of the cosines in the softmax.
+    """
+
+    steps: int
+    batch_size: int
+    learning_rate: float
+    trained_weights: FewShotWeights
+    pooling: Pooling
+    temperature: float = TEMPERATURE
+
+    def settings(self) -> dict[str, Any]:
+        """Return JSON values, for the settings of a run."""
+        return {**dataclasses.asdict(self), "pooling": self.pooling.name}
 
 
 @dataclass(frozen=True)
@@ -420,7 +450,7 @@ def on_vectors(task: Task[Any], start: ModelInit, config: Config) -> Task[Any]:
     pooling = pooling_of(start.model)
     if task.takes_pairs:
         return dataclasses.replace(cast(Any, task), pair_pooling=pooling.name, shared_pieces=True)
-    if VECTOR_CLASSIFIER not in config.heads or _takes_mean_layer(config):
+    if VECTOR_CLASSIFIER not in family_of(config.model_type).heads or _takes_mean_layer(config):
         return task
     if can_be_linear(config, pooling, len(getattr(task, "labels", ())) or 1):
         return task
@@ -430,7 +460,7 @@ def on_vectors(task: Task[Any], start: ModelInit, config: Config) -> Task[Any]:
 def _takes_mean_layer(config: Config) -> bool:
     """Return whether models of `config` can compute the mean of all states by an added layer."""
     with torch.device("meta"):
-        return takes_mean_layer(config.new_backbone(pooler=False))
+        return takes_mean_layer(family_of(config.model_type).new_backbone(config, False))
 
 
 def probe_variant(prepared: Prepared, seed: int) -> Prepared:

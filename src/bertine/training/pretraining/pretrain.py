@@ -21,7 +21,7 @@ from bertine.families.presets import PRESETS, preset
 from bertine.hub.modeldir import load_config, load_model
 from bertine.hub.weights import check_fits
 from bertine.models.config import Config
-from bertine.models.family import read_config
+from bertine.models.family import family_of, read_config
 from bertine.models.heads import GuessesWords, Model, new_head
 from bertine.models.layers import init_weights
 from bertine.models.precision import seeded
@@ -76,7 +76,7 @@ def extend_vocabulary(model: Model, old: Tokenizer, new: Tokenizer) -> tuple[Mod
         heads: dict[str, nn.Module] = {}
         for name, head in model.heads.items():
             options: dict[str, Any] = {}
-            if config.heads[name].reads == "inputs":  # it has its own sizes
+            if model.family.heads[name].reads == "inputs":  # of sizes of its own
                 assert isinstance(head.config, Config)
                 options["sizes"] = head.config.replace(vocab_size=config.vocab_size)
             heads |= new_head(config, name, **options)
@@ -152,9 +152,9 @@ def starting_model(
                 "of a preset or a configuration file"
             )
         config = load_config(model, dropout=dropout)
-        heads = objective.heads(config)
-        # A model directory does not contain a generator.
-        held = {n: head for n, head in heads.items() if config.heads[n].reads != "inputs"}
+        heads, kinds = objective.heads(config), family_of(config.model_type).heads
+        # No directory holds a generator beside the model.
+        held = {n: head for n, head in heads.items() if kinds[n].reads != "inputs"}
         loaded = load_model(model, heads=held, seed=seed, dropout=dropout)
         for line in loaded.report.lines():
             logger.info(line)
@@ -163,7 +163,7 @@ def starting_model(
             if generator is not None:
                 built.heads[name] = read_generator(generator, built, loaded.tokenizer, dropout)
                 continue
-            logger.info(f"new (random): {config.heads[name].title}")
+            logger.info(f"new (random): {kinds[name].title}")
             with seeded(seed, "new weights", f"heads.{name}"):
                 init_weights(heads[name], config.initializer_range)
             built.heads[name] = heads[name]
