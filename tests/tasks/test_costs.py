@@ -94,8 +94,8 @@ def test_the_report_has_the_mean_cost_with_and_without(tmp_path: Path) -> None:
     [
         ("true,ham\nham,0\nspam,1\n", "no column for the label 'spam'"),
         ("true,ham,spam\nham,0,1\n", "no row for the label 'spam'"),
-        ("true,ham,spam,eggs\nham,0,1,1\n", "the column 'eggs' is none of the labels"),
-        ("true,ham,spam\nham,0,1\neggs,1,0\n", "the row 'eggs' is none of the labels"),
+        ("true,ham,spam,eggs\nham,0,1,1\n", "the column 'eggs' is not one of the labels"),
+        ("true,ham,spam\nham,0,1\neggs,1,0\n", "the row 'eggs' is not one of the labels"),
         ("true,ham,spam\nham,0,1\nham,1,0\n", "csv:3: a second row of the label 'ham'"),
         ("true,ham,spam\nham,0,much\nspam,1,0\n", "csv:2: the cost under 'spam' is 'much'"),
         ("true,ham,spam\nham,0,nan\nspam,1,0\n", "must be a number"),

@@ -1,4 +1,4 @@
-"""Fine-tuning tasks, by the name that the command line and ``bertine.json`` use."""
+"""Look up fine-tuning tasks by the names in the command line and ``bertine.json``."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _KINDS = (
     Tagging,
     TextToText,
 )
-#: Every task there is. A new one is one file, and its class above.
+#: Every task. A new one is one file, and its class above.
 TASKS: dict[str, type[Task[Any]]] = {kind.name: kind for kind in _KINDS}
 
-#: Public data sets over these tasks: what ``finetune`` takes besides.
+#: Public data sets for these tasks, which ``finetune`` also accepts.
 DATA_SETS = ("glue", "squad", "swag")
 
 

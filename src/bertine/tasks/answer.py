@@ -1,4 +1,4 @@
-"""How a model's answer, and a list of them, look in Python and in notebooks."""
+"""Show a model's answers, lists of them, and its worst examples, in Python and in notebooks."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from bertine.core.console import Shown, ShownList, aligned, plural, printable, v
 from bertine.core.scores import ranking
 from bertine.data.parquet import is_parquet
 
-#: Other possible answers in a notebook; characters of a text; answers of a list.
+#: Alternative answers in a notebook; characters of a text; answers of a list.
 _CHANCES, _TEXT, _ANSWERS = 5, 80, 50
 
 
 @dataclass(frozen=True, repr=False)
 class Answer(Shown):
-    """Base of what models answer: one line of text, and in notebooks what else was likely.
+    """Base of models' answers: one line of text, and in notebooks the other likely answers.
 
     Attributes:
-        unknown: the share of the text's pieces that the vocabulary does not know, where these are
-            most of them, so that the answer says next to nothing; else 0.
+        unknown: the share of the text's pieces that the vocabulary does not know, if these are most
+            of them, so that the answer means very little; else 0.
         empty: whether there was no text to answer. In files and in JSON there is no answer then;
-            the attributes are what the model makes of nothing.
+            the attributes hold the model's output for an empty text.
     """
 
     __slots__ = ()
@@ -39,18 +39,18 @@ class Answer(Shown):
         return ("(no answer)", "") if self.empty else self.own_cells()
 
     def own_cells(self) -> tuple[str, str]:
-        """Return the same of a text that is not empty."""
+        """Return the cells for a text that is not empty."""
         raise NotImplementedError
 
-    #: What it decides, as messages call it.
+    #: The name of its decision in messages.
     noun: ClassVar[str] = "label"
-    #: The attributes that it is written as, in JSON and in the columns of a file, and those that
-    #: come with the probability of everything that was not chosen.
+    #: The attributes that are written, in JSON and in the columns of a file, and those that are
+    #: written together with the probability of all alternatives.
     written: ClassVar[tuple[str, ...]]
     detailed: ClassVar[tuple[str, ...]] = ()
-    #: Those of `written` that are left open where it abstains.
+    #: Those of `written` that are left open if it abstains.
     left_open: ClassVar[tuple[str, ...]] = ()
-    #: Whether its probability is below the bound from which on the model is to answer.
+    #: Whether its probability is below the bound from which the model should answer.
     abstains = False
 
     @classmethod
@@ -59,19 +59,19 @@ class Answer(Shown):
         return (*cls.written, *(cls.detailed if details else ()))
 
     def to_json(self, details: bool) -> dict[str, Any]:
-        """Return the answer as JSON values; with `details` also the probability of everything
-        that was not chosen."""
+        """Return the answer as JSON values; with `details` also the probabilities of all
+        alternatives."""
         return {name: self.value_of(name) for name in self.names(details)} | self.flags()
 
     def flags(self) -> dict[str, Any]:
-        """Return what marks an answer that says next to nothing, as JSON values: ``unknown``,
+        """Return the marks of an answer that means very little, as JSON values: ``unknown``,
         ``empty``."""
         flags: dict[str, Any] = {"unknown": json_value(self.unknown)} if self.unknown else {}
         return flags | ({"empty": True} if self.empty else {})
 
     def value_of(self, name: str) -> Any:
-        """Return one of the attributes that are written as a JSON value; None for what it decides
-        where it abstains, and for all of them where the text is empty."""
+        """Return one of the written attributes as a JSON value; None for the decision if it
+        abstains, and for all of them if the text is empty."""
         if self.empty or (self.abstains and name in self.left_open):
             return None
         return json_value(getattr(self, name))
@@ -83,27 +83,26 @@ class Answer(Shown):
 
     @property
     def place(self) -> tuple[int, int] | None:
-        """The begin and end of the answer in the text that it was found in; None where it is no
-        part of one."""
+        """The begin and end of the answer in its text; None if it is not a part of one."""
         return None
 
     @classmethod
     def agreement(cls, ours: Sequence[Any], theirs: Sequence[Any]) -> str:
-        """Say for how many of some sample texts answers in a lower precision are those in fp32."""
+        """Describe how many sample texts have the same answer in a lower precision as in fp32."""
         same = sum(a.decision == b.decision for a, b in zip(ours, theirs, strict=True))
         return f"the same {cls.noun} as in fp32 for {same} of {len(ours)} sample texts"
 
     def chances(self) -> list[tuple[str, float]]:
-        """Return what might be answered, with its probability, in any order; may be empty."""
+        """Return the possible answers with their probabilities, in any order; may be empty."""
         return []
 
     def lines(self) -> list[str]:
-        """Return the answer in one line, and what marks it in another."""
+        """Return the answer in one line, and its marks in another."""
         answer, sure = self.cells()
         return [f"{answer} ({sure})" if sure else answer, *self.flag_lines()]
 
     def flag_lines(self) -> list[str]:
-        """Return what marks an answer that says next to nothing, for a person."""
+        """Describe why an answer means very little."""
         if self.empty:
             return ["the text is empty"]
         if not self.unknown:
@@ -111,7 +110,7 @@ class Answer(Shown):
         return [f"{self.unknown:.0%} of the pieces of the text are unknown to the vocabulary"]
 
     def shown_lines(self) -> list[str]:
-        """Return the answer, and the most probable ones in a table."""
+        """Return the answer, and the most probable alternatives in a table."""
         chances = [] if self.empty else self.chances()
         best = ranking([chance for _, chance in chances], _CHANCES)
         rows = [(short(chances[at][0], _TEXT), f"{chances[at][1]:.1%}") for at in best]
@@ -126,12 +125,12 @@ class Answer(Shown):
 
 @dataclass(frozen=True, repr=False)
 class LabelAnswer(Answer):
-    """Base of answers that give every label of the task a probability.
+    """Base of answers with a probability for every label of the task.
 
     Attributes:
         all_labels: of the task, in the order of the head's outputs.
-        numbers: their probabilities. Of thousands of labels a dictionary for each text would take
-            a hundred times the memory.
+        numbers: their probabilities. With thousands of labels, a dictionary for each text would
+            take a hundred times the memory.
     """
 
     all_labels: tuple[str, ...] = field(kw_only=True)
@@ -147,24 +146,24 @@ class LabelAnswer(Answer):
 
 
 def compact(table: np.ndarray) -> list[array[float]]:
-    """Return each row of fp64 [N, K] as an array of Python's, which compares as a list does."""
+    """Return each row of fp64 [N, K] as a Python array, which compares like a list."""
     return [array("d", row.tobytes()) for row in table]
 
 
 class Answers(ShownList[Any]):
-    """The answers to several texts: a list, which is shown as a table."""
+    """The answers to several texts: a list that is shown as a table."""
 
     def __init__(self, answers: Iterable[Any], texts: Sequence[Any] = ()) -> None:
         """
         Args:
-            answers: of one kind.
-            texts: that they are for, or none; of each the beginning is kept to be shown.
+            answers: all of one kind.
+            texts: their texts, or none; the beginning of each is kept to be shown.
         """
         super().__init__(answers)
         self._texts = [short(_joined(text), _TEXT) for text in texts[:_ANSWERS]]
 
     def lines(self) -> list[str]:
-        """Return a row for each answer: its probability, where there is one, and its text."""
+        """Return a row for each answer: its probability, if there is one, and its text."""
         rows = [answer.cells() for answer in self[:_ANSWERS]]
         if not rows:
             return ["no answers"]
@@ -180,7 +179,7 @@ class Answers(ShownList[Any]):
 
 
 def json_value(value: Any) -> Any:
-    """Return a value of an answer as JSON has it, numbers rounded to six decimals."""
+    """Return a value of an answer in its JSON form, numbers rounded to six decimals."""
     if isinstance(value, float):
         return round(float(value), 6)
     if isinstance(value, dict):
@@ -191,7 +190,7 @@ def json_value(value: Any) -> Any:
 
 
 def short(text: str, limit: int = 60) -> str:
-    """Return the beginning of a text, at most `limit` characters, in one line."""
+    """Return the beginning of a text, at most `limit` characters, on one line."""
     text = visible(text)
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
@@ -202,11 +201,11 @@ def _joined(text: Any) -> str:
     return " / ".join(map(str, text.values() if isinstance(text, dict) else text))
 
 
-# The examples that a model predicts worst, with their place in the file, for people.
+# Worst examples: those that a model predicts worst, with their place in the file.
 
 #: Characters of a text in the terminal, and in a run's files.
 _SHORT, _LONG = 100, 400
-#: Of a text that is cut around its marks, how many characters stay before the first mark.
+#: The number of characters before the first mark that are kept in a text that is cut around marks.
 _BEFORE = 80
 
 
@@ -215,10 +214,10 @@ class Mark:
     """A part of a text that has a label: an entity, a word, or an answer to a question.
 
     Attributes:
-        text: which text of the example it is in.
+        text: index of the text in the example.
         begin, end: its characters, end exclusive.
         label: the type of the entity, or the tag; "" for an answer.
-        of: whether the example's label or the model's answer marks it.
+        of: whether it belongs to the example's label or to the model's answer.
     """
 
     text: int
@@ -230,23 +229,23 @@ class Mark:
 
 @dataclass(frozen=True, repr=False)
 class WorstExample(Shown):
-    """An example that a model predicts badly.
+    """An example that a model predicts badly, for users.
 
     Attributes:
-        index: among the examples, from 0 on.
+        index: in the examples, from 0 on.
         texts: of the example; for tagging its words with spaces between them, but not between
             Chinese characters.
-        label: the true one as text: a class, a number, entities with their types, labels or
-            answers with a bar between them, "(none)" where there is no label or no answer.
+        label: the true one as text: a class, a number, entities with their types, labels or answers
+            separated by bars, "(none)" if there is no label or no answer.
         answer: the model's, as text.
         loss: see :mod:`bertine.inference.evaluate`; to five decimals.
-        file: that holds the example; "" where it was not read from one.
+        file: the file with the example; "" if it was not read from one.
         line: of `file`, from 1 on: the line on which the example begins, in Parquet its row, in
-            SQuAD's JSON the number of the question; 0 where it is not known.
-        label_probability: what the model gives the label, 0 to 1; None for tasks whose answer is
-            not one label.
-        marks: the entities, the words with a wrong tag, or the answer in its context: those of
-            the label and those predicted.
+            SQuAD's JSON the number of the question; 0 if unknown.
+        label_probability: the model's probability of the label, 0 to 1; None for tasks whose answer
+            is not one label.
+        marks: the entities, the words with a wrong tag, or the answer in its context: those of the
+            label and those predicted.
     """
 
     index: int
@@ -261,7 +260,7 @@ class WorstExample(Shown):
 
     @property
     def place(self) -> str:
-        """Where to find it: ``"train.csv:17"``, or ``"example 3"`` (from 1 on) without a file."""
+        """Its place: ``"train.csv:17"``, or ``"example 3"`` (from 1 on) without a file."""
         if not self.line:
             return f"example {self.index + 1}"
         if is_parquet(self.file):
@@ -271,7 +270,7 @@ class WorstExample(Shown):
         return f"{self.file}:{self.line}"
 
     def lines(self) -> list[str]:
-        """Return where it is, its label and the answer, and its texts."""
+        """Return its place, its label and the answer, and its texts."""
         likely = _percent(self.label_probability)
         return [
             f"{visible(self.place)}: loss {self.loss:.3f}; label {visible(self.label)}"
@@ -281,8 +280,8 @@ class WorstExample(Shown):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what a program reads, only JSON types: texts, label and answer cut at 400
-        characters, around the marks where there are any."""
+        """Return the JSON values for a program: texts, label and answer cut at 400 characters,
+        around the marks if there are any."""
         short = self._cut()
         values = asdict(short) | {
             "texts": list(short.texts),
@@ -313,7 +312,7 @@ class WorstExample(Shown):
 
 
 class WorstExamples(ShownList[WorstExample]):
-    """The worst predicted examples, highest loss first: a list, which is shown as a table."""
+    """The worst predicted examples, highest loss first: a list that is shown as a table."""
 
     def lines(self) -> list[str]:
         """Return a row for each; see :func:`worst_lines`."""
@@ -321,8 +320,8 @@ class WorstExamples(ShownList[WorstExample]):
 
 
 def worst_lines(worst: Sequence[WorstExample]) -> list[str]:
-    """Return a table for the terminal: where each example is, its loss, what the file and the model
-    say, the beginning of its text."""
+    """Return a table for the terminal: the place of each example, its loss, the label and the
+    model's answer, and the beginning of its text."""
     if not worst:
         return []
     sure = any(example.label_probability is not None for example in worst)
@@ -351,12 +350,12 @@ def _percent(share: float | None) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    """Return at most `limit` characters of `text`, an ellipsis for the rest."""
+    """Return at most `limit` characters of `text`, with an ellipsis for the rest."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _window(text: str, marks: Sequence[Mark]) -> tuple[int, int]:
-    """Choose the characters of `text` that are kept: all, or about 400, with the first mark in
+    """Choose the characters of `text` to keep: all, or about 400 with the first mark among
     them."""
     if len(text) <= _LONG:
         return 0, len(text)

@@ -1,8 +1,9 @@
-"""The base of fine-tuning tasks.
+"""Define the base of fine-tuning tasks.
 
-A task owns its heads, the way from examples to features to a batch, its loss, and the way from
-the model's outputs to predictions and metrics. Training, evaluation, the command line and a
-server all go through `featurize` and `decode`: nothing is tokenized or decided in two ways.
+A task owns its heads, the conversion of examples to features and batches, its loss, and the
+conversion of the model's outputs to predictions and metrics. Training, evaluation, the command line
+and the server all use `featurize` and `decode`, so that nothing is tokenized or decided in two
+ways.
 
 Shape legend: B sequences in a batch, T tokens of the longest.
 """
@@ -42,8 +43,8 @@ from bertine.tasks.report import EvaluationReport
 from bertine.tokenization.base import Frame
 from bertine.tokenization.tokenizer import Tokenizer
 
-# What is computed for an example: sequences of pieces, padded into batches, and notes about those
-# that were cut.
+# Features: sequences of pieces for an example, padded into batches, and notes about those that were
+# cut.
 #
 # Shape legend: B sequences in a batch, T tokens of the longest.
 
@@ -55,12 +56,12 @@ class Features:
     Attributes:
         input_ids: int32 [n], with the special tokens.
         token_type_ids: int8 [n].
-        row: index of the example it was made from.
-        label: the target: a class's id, a score, or fp32 [K] with 1 for each label of several;
-            None when unknown, or of another kind, for which a task has features of its own.
-        num_truncated: pieces that were cut off to keep to the maximum length.
-        group: of a sequence that is computed together with others, the choices of an example,
-            what all of them have in common; they stand side by side. None: it stands alone.
+        row: index of its example.
+        label: the target: a class's id, a score, or fp32 [K] with 1 for each of several labels;
+            None if unknown, or of another kind, for which a task has its own features.
+        num_truncated: pieces that were cut off because of the maximum length.
+        group: an identifier that sequences share which are computed together, such as the choices
+            of an example, in adjacent rows. None: there are no such others.
         weight: of the example in the loss.
     """
 
@@ -76,21 +77,21 @@ class Features:
 def by_example(
     outputs: Iterable[Any], features: Iterable[Any]
 ) -> Iterator[tuple[list[Any], list[Any]]]:
-    """Yield what was computed for the features of each example, and these features."""
+    """Yield the outputs for the features of each example, and these features."""
     pairs = zip(outputs, features, strict=True)
     for _, group in groupby(pairs, key=lambda pair: pair[1].row):
         computed, own = zip(*group, strict=True)
         yield list(computed), list(own)
 
 
-#: Lengths of batches are multiples of it: a matrix product of a shape that was seen before is
-#: ready, one of a new shape is first compiled for the machine.
+#: Lengths of batches are multiples of this: a matrix product of a known shape is ready, one of a
+#: new shape must first be compiled for the machine.
 _LENGTHS = 8
 
 
 def pad_features(features: Sequence[Features], pad_id: int, max_length: int) -> Batch:
-    """Pad features on the right to the next multiple of 8 from the longest on, but to no more
-    than `max_length`: a :class:`Batch` without targets."""
+    """Pad features on the right to the next multiple of 8 above the longest, but to no more than
+    `max_length`: a :class:`Batch` without targets."""
     longest = max(len(feature.input_ids) for feature in features)
     rounded = -(-longest // _LENGTHS) * _LENGTHS
     shape = (len(features), max(longest, min(rounded, max_length)))
@@ -111,13 +112,13 @@ def pad_features(features: Sequence[Features], pad_id: int, max_length: int) -> 
 
 
 def cut_at(max_length: int, lost: int, what: str = "texts", unit: str = "piece") -> str:
-    """Write "texts were cut at 128 pieces (31 pieces lost)"."""
+    """Return the text "texts were cut at 128 pieces (31 pieces lost)"."""
     return f"{what} were cut at {max_length} {unit}s ({plural(lost, unit)} lost)"
 
 
 def truncation_note(features: Sequence[Features], max_length: int) -> str | None:
-    """Write "17 of 2000 texts were cut at 128 pieces (…)", or how many are read in windows; None
-    when every text is one input, uncut. Examples count, not the choices of one."""
+    """Return "17 of 2000 texts were cut at 128 pieces (…)", or how many are read in windows; None
+    if every text is one uncut input. Examples are counted, not their choices."""
     cut = {feature.row for feature in features if feature.num_truncated}
     if cut:
         total = len({feature.row for feature in features})
@@ -134,15 +135,15 @@ def truncation_note(features: Sequence[Features], max_length: int) -> str | None
 
 
 def text_number(text: Features) -> int:
-    """Return a number of 63 bits that is equal for texts of the same pieces (BLAKE2b of them)."""
+    """Return a 63-bit number that is equal for texts of the same pieces (their BLAKE2b)."""
     ids = np.ascontiguousarray(text.input_ids, dtype=np.int32)
     return int.from_bytes(blake2b(ids.tobytes(), digest_size=8).digest(), "little") >> 1
 
 
-# Check that inputs of a length fit a model and leave room for text.
+# Lengths: checks that inputs of a length fit a model and leave room for text.
 
-#: The shortest inputs that a task over one text or two is made for; whether the special tokens of
-#: a vocabulary leave room in them is seen when texts are encoded (:func:`check_room`).
+#: The shortest inputs that a task over one text or two allows; whether the special tokens of a
+#: vocabulary leave room in them is checked when texts are encoded (:func:`check_room`).
 LEAST_LENGTH = {1: 4, 2: 6}
 
 
@@ -150,7 +151,7 @@ def require_positions(max_length: int, config: Config) -> None:
     """Refuse a `max_length` that is more than the positions of the model.
 
     Raises:
-        BertineError: it is.
+        BertineError: it is more.
     """
     if max_length > config.longest_input:
         raise BertineError(
@@ -160,21 +161,21 @@ def require_positions(max_length: int, config: Config) -> None:
 
 def check_room(max_length: int, texts: int, tokenizer: Tokenizer, what: str = "text") -> None:
     """Refuse a `max_length` in which the special tokens leave no room for a piece of each text;
-    `what` is the message's word for what stands there.
+    `what` is the message's word for the texts.
 
     Raises:
-        BertineError: they leave none.
+        BertineError: they leave no room.
     """
     if max_length < tokenizer.template.added(texts) + texts:
         raise BertineError(f"max_length {max_length} leaves no room for {what}")
 
 
-# Compute the loss of each example from a model's outputs; a log's mean loss is their mean.
+# Losses: the loss of each example from a model's outputs; the mean loss in the log is their mean.
 #
-# In fp64, and in nats where it is a cross-entropy. An example without a target (its label is not
-# known) has none: nan.
+# In fp64, and in nats for a cross-entropy. An example without a target (its label is unknown) has
+# the loss nan.
 
-#: What an example without a target has for a loss.
+#: The loss of an example without a target.
 NONE = float("nan")
 
 
@@ -182,7 +183,7 @@ def cross_entropies(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Compute ``-log softmax(logits)[target]`` of each row: fp64 [n].
 
     Args:
-        logits: [n, K]; -inf for what cannot be.
+        logits: [n, K]; -inf for impossible classes.
         targets: int [n].
     """
     table = np.asarray(logits, dtype=np.float64)
@@ -206,22 +207,22 @@ def binary_cross_entropies(logits: np.ndarray, targets: np.ndarray) -> np.ndarra
 
 
 def label_entropy(labels: Iterable[str | None]) -> float | None:
-    """Compute the entropy of the frequencies of `labels`, in nats; None where all are alike."""
+    """Compute the entropy of the frequencies of `labels`, in nats; None if all are equal."""
     counts = Counter(labels)
     total = counts.total()
     return -sum(n / total * math.log(n / total) for n in counts.values()) or None
 
 
 def of_examples(losses: Sequence[float], features: Sequence[Features]) -> list[float]:
-    """Turn the losses of features into one for each example: the mean over its windows."""
+    """Average the losses of features for each example, over its windows."""
     return [float(np.mean(of_windows)) for of_windows, _ in by_example(losses, features)]
 
 
-# Choose which part of a text is read that is longer than the model.
+# Long texts: the part that is read of a text longer than the model's inputs.
 #
 # ``head``, ``tail`` and ``head-tail`` (a quarter from the beginning, the rest from the end: Sun
-# et al. 2019, "How to Fine-Tune BERT for Text Classification?", section 5.3.1, take 128 and 382
-# of 510) cut a text, and what is lost is counted. ``windows`` loses nothing: the text is read in
+# et al. 2019, "How to Fine-Tune BERT for Text Classification?", section 5.3.1, take 128 and 382 of
+# 510) cut a text, and the lost pieces are counted. ``windows`` loses nothing: the text is read in
 # windows that overlap by half, each is an example with the text's label in training, and the mean
 # of their outputs is the text's.
 
@@ -229,10 +230,10 @@ LONG_TEXT = ("head", "tail", "head-tail", "windows")
 
 
 def check_long_text(mode: str, num_texts: int) -> None:
-    """Refuse a way that is not known, and any but ``head`` for pairs of texts.
+    """Refuse an unknown mode, and any but ``head`` for pairs of texts.
 
     Raises:
-        BertineError: it is.
+        BertineError: the mode is refused.
     """
     if mode not in LONG_TEXT:
         raise BertineError(f"long_text is {mode!r}, but must be one of {', '.join(LONG_TEXT)}")
@@ -243,7 +244,7 @@ def check_long_text(mode: str, num_texts: int) -> None:
 
 
 def parts_of(ids: np.ndarray, max_length: int, mode: str, frame: Frame) -> list[np.ndarray]:
-    """Choose what is read of one text.
+    """Return the parts of one text that are read.
 
     Args:
         ids: int32 [n], its pieces with the special tokens around.
@@ -268,15 +269,15 @@ def parts_of(ids: np.ndarray, max_length: int, mode: str, frame: Frame) -> list[
         head = room // 4
         kept = [np.concatenate([body[:head], body[len(body) - (room - head) :]])]
     else:
-        final = len(body) - room  # where the last window starts, which ends with the text
+        final = len(body) - room  # the start of the last window, which ends with the text
         starts = [*range(0, final, max(1, room // 2)), final]
         kept = [body[start : start + room] for start in starts]
     return [np.concatenate([first, part, last]) for part in kept]
 
 
 def pooled(outputs: Sequence[np.ndarray], features: Sequence[Features]) -> Sequence[np.ndarray]:
-    """Turn the outputs of features into one for each text: the mean over its windows, in fp64.
-    Where no text has more than one, they are returned as they are."""
+    """Average the outputs of features for each text, over its windows, in fp64. If no text has more
+    than one, they are returned unchanged."""
     if len({feature.row for feature in features}) == len(features):
         return outputs
     return [
@@ -285,11 +286,11 @@ def pooled(outputs: Sequence[np.ndarray], features: Sequence[Features]) -> Seque
     ]
 
 
-# What users give a task and what they get: examples of texts, answers as rows and lines.
+# TaskIO: examples from users' texts, and answers as rows and lines.
 
 
 class TaskIO:
-    """The side of a task that users meet: what texts it takes, and how its answers are shown.
+    """The user's side of a task: which texts it takes, and how its answers are shown.
 
     Attributes:
         answer: the class of its answers.
@@ -302,11 +303,11 @@ class TaskIO:
     def examples_of(
         self, texts: Sequence[Any], source: str = "input", lines: Sequence[int] | None = None
     ) -> Examples:
-        """Make examples without labels of texts.
+        """Return examples without labels from texts.
 
         Args:
-            texts: N strings, or several that belong together.
-            source: of them, for messages.
+            texts: N strings, or the strings of each example.
+            source: their name, for messages.
             lines: of the source, one for each text; None: 1, 2, ….
         """
         numbers = range(1, len(texts) + 1) if lines is None else lines
@@ -317,11 +318,11 @@ class TaskIO:
         return Examples(source, self.text_columns, None, items)
 
     def answers(self, examples: Examples, predictions: Sequence[Any]) -> list[Any]:
-        """Make what a user gets of the `predictions` for what :meth:`examples_of` returned."""
+        """Return the user's answers for the `predictions` on the result of :meth:`examples_of`."""
         return list(predictions)
 
     def misfit(self, text: str | Sequence[str]) -> str | None:
-        """Say why a text, or several, is not what the task takes; None: it is."""
+        """Return why the task does not take a text, or several; None: it does."""
         columns, parts = self.text_columns, 1 if isinstance(text, str) else len(text)
         if parts == len(columns):
             return None
@@ -329,7 +330,7 @@ class TaskIO:
         return f"has {parts} parts; give {wanted} ({', '.join(columns)})"
 
     def group(self, strings: Sequence[str]) -> list[Any]:
-        """Deal strings out to examples, as many to each as there are columns.
+        """Distribute strings to examples, as many to each as there are columns.
 
         Raises:
             BertineError: their number does not fit.
@@ -345,7 +346,7 @@ class TaskIO:
         return [tuple(strings[start : start + step]) for start in range(0, len(strings), step)]
 
     def columns_in(self, names: Container[str]) -> tuple[tuple[str, ...], int]:
-        """Choose the columns of texts that come by `names`, and how many of the last ones may be
+        """Return the columns of texts among `names`, and how many of the last ones may be
         missing."""
         return self.text_columns, 0
 
@@ -358,7 +359,7 @@ class TaskIO:
         return self
 
     def sample_inputs(self, texts: Sequence[str]) -> list[Any]:
-        """Make an input of the task's kind for each of `texts`: the text, or, where an input has
+        """Return an input of the task's kind for each of `texts`: the text, or, if an input has
         several, the text and those after it."""
         width = len(self.text_columns)
         if width == 1:
@@ -369,29 +370,29 @@ class TaskIO:
         ]
 
     def summary(self, texts: Sequence[str], answer: Answer) -> tuple[str, str]:
-        """Return an answer to `texts` and its probability, or nothing, for a person."""
+        """Return an answer to `texts` and its probability, or "", as text."""
         return answer.cells()
 
     def chances_of(self, texts: Sequence[str], answer: Answer) -> list[tuple[str, float]]:
-        """Return what might be answered to `texts`, with its probability."""
+        """Return the possible answers to `texts` with their probabilities."""
         return [] if answer.empty else answer.chances()
 
     def lines_below(self, texts: Sequence[str], answer: Any, details: bool) -> list[str]:
-        """Return what a person reads below an answer: with `details` its chances, the best
+        """Return the lines below an answer: with `details` the possible answers, the best
         first."""
         chances = self.chances_of(texts, answer) if details else []
         order = ranking([chance for _, chance in chances])
         return aligned([(short(chances[at][0]), f"{chances[at][1]:.1%}") for at in order])
 
     def row_of(self, texts: Sequence[str], answer: Any, details: bool) -> dict[str, Any]:
-        """Return `texts` by their columns, a single one as that of a line, and their answer as the
-        row of a table."""
+        """Return `texts` by their columns, a single one under the name for lines, and their answer
+        as the row of a table."""
         columns = self.text_columns if len(self.text_columns) > 1 else (LINE_COLUMN,)
         return dict(zip(columns, texts, strict=True)) | self.values_of(answer, details)
 
     def values_of(self, answer: Any, details: bool) -> dict[str, Any]:
-        """Return what a file of answers holds of one, by the name of the column, and what marks
-        it."""
+        """Return the values of an answer in a file of answers, by the name of the column, and its
+        marks."""
         columns = self.output_columns(details)
         if not isinstance(answer, Answer):
             return {name: value(answer) for name, value in columns.items()}
@@ -399,15 +400,14 @@ class TaskIO:
         return values | answer.flags()
 
     def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
-        """Return the columns that a file of answers gets, more of them with `details`: by name,
-        what makes the value of one, in JSON, of an answer. Usually those that
-        :attr:`Answer.written` names."""
+        """Return the columns of a file of answers, more of them with `details`: name → function
+        from an answer to its JSON value. By default those of :attr:`Answer.written`."""
         return {name: _value_under(name) for name in self.answer.names(details)}
 
 
 def _value_under(name: str) -> Callable[[Any], Any]:
     def value(answer: Any) -> Any:
-        # What a task decodes may be the inner part of an answer.
+        # Some tasks decode only the inner part of an answer.
         whole = isinstance(answer, Answer)
         return answer.value_of(name) if whole else json_value(getattr(answer, name))
 
@@ -416,7 +416,7 @@ def _value_under(name: str) -> Callable[[Any], Any]:
 
 Prediction = TypeVar("Prediction")
 
-#: Key of a field's metadata: whether ``bertine.json`` has the field also where it is the default.
+#: Key of a field's metadata: whether ``bertine.json`` has the field even with its default.
 _ALWAYS = "always"
 
 
@@ -424,8 +424,8 @@ def setting(default: Any, *, always: bool = False) -> Any:
     """Declare a field of a task that ``bertine.json`` keeps under ``settings``.
 
     Args:
-        default: value of the field where the file has none.
-        always: write the field also where it has this value.
+        default: value of the field if the file has none.
+        always: write the field even with this value.
     """
     return dataclasses.field(default=default, metadata={_ALWAYS: always})
 
@@ -433,27 +433,27 @@ def setting(default: Any, *, always: bool = False) -> Any:
 class Task(TaskIO, ABC, Generic[Prediction]):
     """Base of the fine-tuning tasks, which are frozen dataclasses; see the module's text.
 
-    Attributes, beside those of :class:`TaskIO`:
+    Attributes, in addition to those of :class:`TaskIO`:
         name: in :data:`bertine.tasks.TASKS` and ``bertine.json``.
-        primary_metric: the metric (higher is better) by which models are chosen, where no other
-            is named for the data (`metric_names`).
-        label_column: the column that holds the label, None when not known.
+        primary_metric: the metric (higher is better) by which models are chosen, if no other is
+            named for the data (`metric_names`).
+        label_column: the column that holds the label, None if unknown.
         max_length: longest input in pieces, special tokens included.
         metric_names: the metrics by which the task is judged.
-        dataset: the public data set it is, e.g. "glue/CoLA"; None for one's own.
-        labels: in the order of the head's outputs; empty where it has none.
+        dataset: the public data set, e.g. "glue/CoLA"; None for a user's own.
+        labels: in the order of the head's outputs; empty if it has none.
         choice_columns: those of `text_columns` that are choices.
-        long_text: what is read of a longer text (:mod:`bertine.tasks.base`).
+        long_text: which part of a longer text is read (:mod:`bertine.tasks.base`).
         reads_words: whether its files hold words with a tag each.
         reads_questions: whether its texts are a question and a context.
         has_choices: whether any number of its columns are choices.
         writes: whether its answers are texts that the model writes.
-        keeps_head: whether its head is one of pre-training, which goes on whatever the model was
-            trained for.
+        keeps_head: whether its head is one of pre-training, which is trained further whichever task
+            the model had.
         single_output: whether the output for a sequence is one number.
-        label_noun: what a label is called where each is learned from its examples, of which there
-            may be too few; "" where how often it occurs says nothing.
-        one_label: whether an answer is just one of its labels.
+        label_noun: the word for a label if each is learned from its examples, which may be too
+            few; "" if its frequency has no meaning.
+        one_label: whether an answer is exactly one of its labels.
         numeric: whether its labels are numbers on a scale.
     """
 
@@ -480,11 +480,11 @@ class Task(TaskIO, ABC, Generic[Prediction]):
     @property
     @abstractmethod
     def head(self) -> str:
-        """Name of its head in ``Model.heads``."""
+        """The name of its head in ``Model.heads``."""
 
     @property
     def takes_pairs(self) -> bool:
-        """Whether it is over two texts as one input, or encoded apart."""
+        """Whether it takes two texts, as one input or encoded separately."""
         return False
 
     @property
@@ -494,7 +494,7 @@ class Task(TaskIO, ABC, Generic[Prediction]):
 
     @property
     def reads_apart(self) -> bool:
-        """Whether the texts of a pair are encoded apart."""
+        """Whether the texts of a pair are encoded separately."""
         return False
 
     @property
@@ -509,7 +509,7 @@ class Task(TaskIO, ABC, Generic[Prediction]):
 
     @classmethod
     def names_in(cls, label: Any) -> list[str]:
-        """Return the names under which an example with this label is counted."""
+        """Return the names under which an example with this label counts."""
         return [str(label)]
 
     @classmethod
@@ -517,28 +517,28 @@ class Task(TaskIO, ABC, Generic[Prediction]):
         """Count the examples, or the parts of them, with these labels by name."""
         return Counter(name for label in labels for name in cls.names_in(label))
 
-    # What a model directory says of it
+    # Settings in a model directory
 
     @classmethod
     @abstractmethod
     def from_examples(
         cls, examples: Examples, *, max_length: int = 128, labels: Sequence[str] | None = None
     ) -> Self:
-        """Make the task that the training examples describe."""
+        """Create the task for training examples."""
 
     @classmethod
     def from_info(cls, info: TaskInfo, config: Config) -> Self:
-        """Make the task of a model directory; `config` is that of its model.
+        """Create the task of a model directory; `config` is that of its model.
 
         Raises:
-            BertineError: a setting is of the wrong kind; what making the task raises.
+            BertineError: a setting has the wrong type; or the task refuses the settings.
         """
         return cls(**cls.arguments(info, config))
 
     @classmethod
     def arguments(cls, info: TaskInfo, config: Config) -> dict[str, Any]:
-        """Return the arguments that a model directory has for the task. What its file leaves open
-        has its default; the longest input is then what the model takes."""
+        """Return the arguments for the task in a model directory. Missing ones have their defaults;
+        the longest input is then the model's."""
         fields = {field.name: field for field in dataclasses.fields(cast(Any, cls)) if field.init}
         known = {
             "labels": info.labels,
@@ -555,8 +555,7 @@ class Task(TaskIO, ABC, Generic[Prediction]):
         }
 
     def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
-        """Return what a model directory says about the task; `training` are facts for the
-        reader."""
+        """Return the task's entry for a model directory; `training` are facts for readers."""
         return TaskInfo(
             name=self.name,
             labels=self.labels,
@@ -570,7 +569,7 @@ class Task(TaskIO, ABC, Generic[Prediction]):
         )
 
     def settings(self) -> dict[str, Any]:
-        """Return the fields that :func:`setting` declares, those alone that are to be written."""
+        """Return the fields declared by :func:`setting` that have to be written."""
         return {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(cast(Any, self))
@@ -579,19 +578,19 @@ class Task(TaskIO, ABC, Generic[Prediction]):
         }
 
     def reuses(self, info: TaskInfo) -> bool:
-        """Tell whether a head that was trained for `info` answers what this task asks: the same
-        task with the same labels. Else it is made anew, even where it has the right shape."""
+        """Return whether a head that was trained for `info` fits this task: the same task with the
+        same labels. Otherwise it is created anew, even if it has the right shape."""
         wanted = self.task_info()
         return (info.name, info.labels) == (wanted.name, wanted.labels)
 
     def finished(self, model: Model, report: EvaluationReport | None) -> Self:
-        """Return the task as it is saved with the trained `model`, of which `report` is the
-        evaluation (None: it was not judged); may change the weights of its heads."""
+        """Return the task as saved with the trained `model`, whose evaluation is `report` (None: it
+        was not judged); may change the weights of its heads."""
         return self
 
     def decisions(self, outputs: Sequence[np.ndarray], features: Sequence[Any]) -> Decisions | None:
-        """Return what a temperature is fitted to: the logits of labelled examples, and what is
-        right; None where the answers of the task have no such probabilities."""
+        """Return the data for fitting a temperature: the logits of labelled examples, and the right
+        choices; None if the task's answers have no such probabilities."""
         return None
 
     def divide_outputs(self, model: Model, divisor: float) -> None:
@@ -605,31 +604,31 @@ class Task(TaskIO, ABC, Generic[Prediction]):
     def extra_files(
         self, sets: Sequence[tuple[Examples[Any], Sequence[Any]]]
     ) -> dict[str, list[dict[str, Any]]]:
-        """Return what a run's folder is to hold besides of `sets`, the training and the
-        validation examples with their features: JSON values by the name of the file; empty ones
-        are left out."""
+        """Return further files for a run's folder on `sets`, the training and the validation
+        examples with their features: JSON values by the name of the file; empty ones are left
+        out."""
         return {}
 
     # From examples to batches
 
     @abstractmethod
     def featurize(self, examples: Examples, tokenizer: Tokenizer) -> Sequence[Features]:
-        """Turn examples into features, one or more of each, in their order. Truncation is counted
-        in each feature."""
+        """Turn examples into features, one or more for each, in order. Truncation is counted in
+        each feature."""
 
     def notes(self, features: Sequence[Any]) -> list[str]:
-        """Say what a person should know of the features of a data set: how many texts were cut,
-        or are read in windows, if any is."""
+        """Return notes for the user on the features of a data set: how many texts were cut, or are
+        read in windows, if any."""
         note = truncation_note(features, self.max_length)
         return [note] if note else []
 
     def weighted_for(self, features: Sequence[Any]) -> Self:
-        """Return the task to train on `features`: class weights, if it has any, are of examples,
-        and long ones may be read in several windows."""
+        """Return the task for training on `features`: class weights, if it has any, are those of
+        examples, and long ones may be read in several windows."""
         return self
 
     def collate(self, features: Sequence[Any], pad_id: int) -> Batch:
-        """Pad features into one batch; with ``targets["labels"]`` when every feature has a
+        """Pad features into one batch; with ``targets["labels"]`` if every feature has a
         label."""
         batch = pad_features(features, pad_id, self.max_length)
         labels = [feature.label for feature in features if feature.label is not None]
@@ -638,13 +637,13 @@ class Task(TaskIO, ABC, Generic[Prediction]):
         return batch
 
     def targets(self, labels: Sequence[Any]) -> Tensor:
-        """Make the targets of a batch of the labels of its B features: int64 [B]."""
+        """Return the targets of a batch for the labels of its B features: int64 [B]."""
         return torch.tensor(labels).long()
 
     # The model and its loss
 
     def heads(self, config: Config) -> dict[str, nn.Module]:
-        """Make fresh heads by name for a backbone of `config`.
+        """Return new heads by name for a backbone of `config`.
 
         Raises:
             BertineError: the model has fewer positions than `max_length`.
@@ -654,7 +653,7 @@ class Task(TaskIO, ABC, Generic[Prediction]):
         return new_head(config, self.head, outputs, **self.head_options(config))
 
     def head_options(self, config: Config) -> dict[str, Any]:
-        """Return what :meth:`heads` tells the kind of head besides the number of outputs."""
+        """Return options that :meth:`heads` passes to the head besides the number of outputs."""
         return {}
 
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -667,7 +666,7 @@ class Task(TaskIO, ABC, Generic[Prediction]):
 
     @abstractmethod
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
-        """Compute the parts of the loss, by name, of what :meth:`encode` returned."""
+        """Compute the parts of the loss, by name, from the result of :meth:`encode`."""
 
     def terms(self, model: Model, batch: Batch) -> dict[str, Term]:
         """Compute the parts of the loss, by name."""
@@ -675,22 +674,22 @@ class Task(TaskIO, ABC, Generic[Prediction]):
 
     @abstractmethod
     def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
-        """Compute what `decode` needs, of what :meth:`encode` returned: [B, ...], one entry a
+        """Compute the input of `decode` from the result of :meth:`encode`: [B, ...], one entry per
         sequence."""
 
     def outputs(self, model: Model, batch: Batch) -> Tensor:
-        """Compute what `decode` needs of the model: [B, ...], one entry a sequence."""
+        """Compute the input of `decode` from the model: [B, ...], one entry per sequence."""
         return self.outputs_of(model, self.encode(model, batch), batch)
 
-    # What another model answered, as a target
+    # Another model's answers as targets
 
     def with_some_target(self, feature: Any) -> Any:
-        """Return `feature` with a target that means nothing where it has none, since a batch has
-        one for every feature or none at all."""
+        """Return `feature`, with a placeholder as target if it has none, since a batch has targets
+        for all features or for none."""
         return feature if feature.label is not None else dataclasses.replace(feature, label=0)
 
     def soft_targets(self, outputs: Sequence[np.ndarray], width: int) -> Tensor:
-        """Make the targets of a batch of what a teacher put out for its B features: fp32 [B, ...],
+        """Return the targets of a batch from a teacher's outputs for its B features: fp32 [B, ...],
         like the outputs of the model; those of tokens are padded to `width` of them."""
         shape = outputs[0].shape
         if len(shape) < 2:
@@ -702,22 +701,22 @@ class Task(TaskIO, ABC, Generic[Prediction]):
 
     def rows_of(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Return outputs of a batch as rows [R, C], in each of which one of C is the answer; -inf
-        for what cannot be."""
+        for impossible ones."""
         return outputs
 
     def soft_term(
         self, outputs: Tensor, teacher_outputs: Tensor, batch: Batch, temperature: float
     ) -> Term:
-        """Compute how far outputs are from those of a teacher, over as many targets as
-        :meth:`counts` has.
+        """Compute the distance of outputs from those of a teacher, over as many targets as
+        :meth:`counts` returns.
 
         Args:
             outputs: of the model for `batch`, [B, ...].
-            teacher_outputs: what :meth:`soft_targets` made, as long as `outputs` or longer.
-            temperature: that both are divided by, where they are the logits of a choice.
+            teacher_outputs: the result of :meth:`soft_targets`, as long as `outputs` or longer.
+            temperature: the divisor of both, if they are the logits of a choice.
 
         Returns:
-            The term; right is where both have the same best guess.
+            The term; a target is right if both have the same best prediction.
         """
         ours = self.rows_of(outputs.float(), batch)
         theirs = self.rows_of(teacher_outputs, batch)
@@ -726,48 +725,47 @@ class Task(TaskIO, ABC, Generic[Prediction]):
         return Term(total, self.counts(batch)[self.head], agreed)
 
     def as_label(self, answer: Any) -> Any:
-        """Return an answer as the label of an example that has it."""
+        """Return an answer in the form of an example's label."""
         return answer.decision
 
     # From outputs to answers and scores
 
     @abstractmethod
     def decode(self, outputs: Sequence[np.ndarray], features: Sequence[Any]) -> list[Prediction]:
-        """Turn one fp32 output for each feature into predictions, one an example, in their
-        order."""
+        """Turn one fp32 output for each feature into predictions, one per example, in order."""
 
     @abstractmethod
     def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Any]) -> list[float]:
-        """Compute the loss of each example, in their order, of one fp32 output for each feature:
-        what `terms` has without dropout and weights, the mean over the example's targets. nan
-        where its label is not known."""
+        """Compute the loss of each example, in order, from one fp32 output for each feature: as in
+        `terms`, but without dropout and weights, the mean over the example's targets. nan if its
+        label is unknown."""
 
     def constant_loss(self, examples: Examples[Any], features: Sequence[Any]) -> float | None:
-        """Compute the training loss of the best answer that does not look at the text, in the unit
-        of the training log: a model whose loss stays there has learned the label frequencies and
-        nothing else. None: it is not known, as with the focal loss."""
+        """Compute the training loss of the best answer that ignores the text, in the unit of the
+        training log: a model whose loss stays there has learned only the label frequencies. None:
+        it is unknown, as with the focal loss."""
         return None
 
     def majority(self, train: Examples[Any]) -> str | None:
-        """Name the most frequent label of `train`, of equals the first in the task's order, as the
-        baseline "majority" does; None where an answer is not one of several labels."""
+        """Return the most frequent label of `train`, for ties the first in the task's order, as in
+        the baseline "majority"; None if an answer is not one of several labels."""
         return None
 
     @abstractmethod
     def metrics(self, predictions: Sequence[Prediction], labels: Sequence[Any]) -> dict[str, float]:
-        """Compute scores by name; `primary_metric` is among them. `labels` are those of the
+        """Compute scores by name, including `primary_metric`. `labels` are those of the
         examples."""
 
     @abstractmethod
     def report(self, predictions: Sequence[Prediction], labels: Sequence[Any]) -> EvaluationReport:
-        """Compute the metrics and what helps to understand them.
+        """Compute the metrics with further facts to interpret them.
 
         Raises:
             BertineError: there are no examples.
         """
 
     def judge(self, predictions: Sequence[Prediction], examples: Examples[Any]) -> EvaluationReport:
-        """Compute the report of the predictions for labelled `examples`, in their order.
+        """Compute the report of the predictions for labelled `examples`, in order.
 
         Raises:
             BertineError: there are no examples.

@@ -1,5 +1,4 @@
-"""How far probabilities can be trusted: how often answers are right that are given with this or
-that probability, and a temperature that makes them so (Guo et al. 2017, arXiv 1706.04599).
+"""Calibrate probabilities, form sets of labels with a given coverage, and decide by cost.
 
 Shape legend: N answers, K labels.
 """
@@ -22,47 +21,49 @@ from bertine.core.scores import ranking, wilson_interval
 from bertine.data.tables import Table, TableRow
 from bertine.tasks.labels import known_labels
 
+# Reliability: how often answers with a certain probability are right, and a temperature that makes
+# both agree (Guo et al. 2017, arXiv 1706.04599).
+
 #: Bins of the expected calibration error, of equal width (Guo et al. 2017, section 2).
 BINS = 15
-#: Fewer answers than that say too little of what probabilities are worth.
+#: The fewest answers that show how reliable probabilities are.
 LEAST_EXAMPLES = 50
-#: Bounds of a temperature; and how far its logarithm is from 0 in an ordinary run, which counts as
-#: much as a few examples: where all answers are right, the best temperature would be 0.
+#: Bounds of a temperature; and the usual size of its logarithm, a prior that counts as much as a
+#: few examples: if all answers are right, the best temperature would be 0.
 _LOWEST, _HIGHEST, _ORDINARY = 0.2, 20.0, 0.5
 #: Parts of the examples, each of which is judged with the temperature of the others.
 _FOLDS = 5
-#: Of what is written: the last bits of a probability depend on the texts beside it.
+#: Digits in output: the last bits of a probability depend on the other texts in the batch.
 _DIGITS = 6
-#: What can be left open below a probability.
+#: The kinds of results that can be left open below a probability.
 _LEFT_OPEN = ("answers", "entities")
-#: What is so often, by what has the probabilities.
+#: The kind of result with probabilities → the words for a right one.
 _RIGHT = {
     "answers": "are right",
     "labels": "are there",
     "entities": "are right",
     "tags": "are right",
 }
-#: Of the normal distribution: a number is above it by chance in 1 of 20 cases.
+#: A normally distributed number exceeds this by chance in 1 of 20 cases.
 _ONE_OF_20 = 1.645
-#: Shares of what is left open or not, for the accuracy of each.
+#: Shares of answered texts for which the accuracy is computed.
 _SHARES = tuple(round(0.05 * number, 2) for number in range(1, 21))
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """How often answers are right, by the probability that they are given with.
+    """How often answers are right, by their probability.
 
     Attributes:
-        error: the expected calibration error: by how much the probability of an answer and how
-            often such answers are right differ on average, over 15 bins.
-        error_by_chance: what it would be on average if all probabilities were right: of few
-            examples it is not 0.
-        bins: of each that is not empty the mean probability, how often answers are right, and how
-            many there are.
-        coverage: of the most certain 5%, 10%, …, 100% of the answers: the share, how often these
-            are right, and the lowest probability among them; nothing where none can be left open.
-        about: what has the probabilities: "answers", "labels" (of which several are given: right
-            is one that is there), "entities", or "tags" of words.
+        error: the expected calibration error: the mean difference between the probability of an
+            answer and how often such answers are right, over 15 bins.
+        error_by_chance: its mean if all probabilities were right: with few examples it is not 0.
+        bins: of each non-empty bin the mean probability, how often answers are right, and their
+            number.
+        coverage: for the most certain 5%, 10%, …, 100% of the answers: the share, how often these
+            are right, and the lowest probability among them; empty if none can be left open.
+        about: the kind of result with probabilities: "answers", "labels" (if several are predicted:
+            right is one that applies), "entities", or "tags" of words.
     """
 
     error: float
@@ -78,8 +79,8 @@ class Reliability:
         right: Sequence[bool] | np.ndarray,
         about: str = "answers",
     ) -> Reliability:
-        """Compare the probabilities of N answers with whether they are right; those that are no
-        numbers, of a model whose weights are none, are left out."""
+        """Compare the probabilities of N answers with whether they are right; NaN, from a model
+        whose weights are not finite, is left out."""
         chances = np.asarray(probabilities, dtype=np.float64)
         finite = np.isfinite(chances)
         chances, correct = chances[finite], np.asarray(right, dtype=bool)[finite]
@@ -116,8 +117,8 @@ class Reliability:
 
     @property
     def beyond_chance(self) -> bool:
-        """Whether the error is one that answers which are right exactly as often as they say have
-        in about 1 of 20 cases: a sum over the bins of the sizes of normal numbers, each with
+        """Whether the error is larger than what answers that are right exactly as often as they say
+        have in about 19 of 20 cases: a sum over the bins of absolute normal numbers, each with
         2/π of its square in its mean."""
         squares = [number * chance * (1 - chance) for chance, _, number in self.bins]
         mean = sum(math.sqrt(2 / math.pi * square) for square in squares)
@@ -126,7 +127,7 @@ class Reliability:
         return self.error * count > mean + _ONE_OF_20 * deviation
 
     def line(self) -> str:
-        """Say how far the probabilities are off, and to which side."""
+        """Describe how far the probabilities are off, and in which direction."""
         named, right = probabilities_named(self.about), _RIGHT[self.about]
         count = sum(number for _, _, number in self.bins)
         if not self.beyond_chance:
@@ -144,13 +145,13 @@ class Reliability:
 
 @dataclass(frozen=True)
 class Decisions:
-    """The logits of decisions, and what is right.
+    """The logits of decisions, and the right choices.
 
     Attributes:
-        logits: fp64 [N, K]; -inf where there were fewer to choose from.
-        truth: int64 [N], which of them is right.
+        logits: fp64 [N, K]; -inf for missing choices.
+        truth: int64 [N], the right choice.
         examples: int64 [N], the example that a decision is about; there may be several.
-        about: what is decided: "answers", "labels" (of which several are given) or "tags".
+        about: the kind of decision: "answers", "labels" (if several are predicted) or "tags".
     """
 
     logits: np.ndarray
@@ -160,7 +161,7 @@ class Decisions:
 
     @classmethod
     def of(cls, logits: Sequence[np.ndarray], truth: Sequence[int]) -> Decisions | None:
-        """Join those of N examples, one of each, [K] or fewer; None where there are none."""
+        """Join those of N examples, one for each, [K] or fewer; None if there are none."""
         if not logits:
             return None
         table = np.full((len(logits), max(map(len, logits))), -np.inf)
@@ -171,16 +172,16 @@ class Decisions:
 
 @dataclass(frozen=True)
 class Calibration:
-    """A temperature that was fitted, and what it is worth.
+    """A fitted temperature, and its effect.
 
     Attributes:
-        temperature: that logits are divided by: above 1 where probabilities were too extreme.
+        temperature: the divisor of logits: above 1 if probabilities were too extreme.
         error_before: the expected calibration error without it.
         error_after: with it, each fifth of the examples by the temperature of the others.
-        num_examples: that it was fitted on.
-        helps: whether the loss of each fifth by the temperature of the others is lower than
-            without one.
-        about: what has the probabilities: see :class:`Decisions`.
+        num_examples: number of examples it was fitted on.
+        helps: whether the loss of each fifth by the temperature of the others is lower than without
+            one.
+        about: the kind of decision; see :class:`Decisions`.
     """
 
     temperature: float
@@ -196,7 +197,7 @@ class Calibration:
         return {name: getattr(self, name) for name in names}
 
     def line(self) -> str:
-        """Say what was done."""
+        """Describe the calibration and its effect."""
         if not self.helps:
             return (
                 "no temperature makes the probabilities better on validation examples that it was "
@@ -210,13 +211,13 @@ class Calibration:
 
 
 def probabilities_named(about: str) -> str:
-    """Return "probabilities", with what they are of where it is not answers."""
+    """Return "probabilities", with their kind if they are not those of answers."""
     return "probabilities" if about == "answers" else f"probabilities of {about}"
 
 
 def calibration_error(probabilities: np.ndarray, right: np.ndarray) -> float:
-    """Compute the expected calibration error of answers that are given with `probabilities`, fp64
-    [N], and are `right` or not, bool [N] (Guo et al. 2017, equation 3)."""
+    """Compute the expected calibration error of answers with `probabilities`, fp64 [N], that are
+    `right` or not, bool [N] (Guo et al. 2017, equation 3)."""
     total = sum(
         abs(float(probabilities[inside].sum()) - float(right[inside].sum()))
         for inside in _bins(probabilities)
@@ -226,7 +227,7 @@ def calibration_error(probabilities: np.ndarray, right: np.ndarray) -> float:
 
 def _by_chance(probabilities: np.ndarray) -> float:
     """Estimate the mean error of answers that are right exactly as often as `probabilities` say,
-    fp64 [N]: how far a sum of so many draws is from its mean, by the normal distribution."""
+    fp64 [N]: the mean deviation of a sum of as many draws, by the normal distribution."""
     spreads = (
         math.sqrt(2 / math.pi * float((chances * (1 - chances)).sum()))
         for chances in (probabilities[inside] for inside in _bins(probabilities))
@@ -235,10 +236,10 @@ def _by_chance(probabilities: np.ndarray) -> float:
 
 
 def calibrate(decisions: Decisions | None) -> Calibration | None:
-    """Fit a temperature, and measure what it is worth.
+    """Fit a temperature, and measure its effect.
 
     Returns:
-        None where they are about fewer than 50 examples, or where a number is not finite.
+        None if there are fewer than 50 examples, or a number is not finite.
     """
     if decisions is None:
         return None
@@ -271,7 +272,7 @@ def divided_by_others(decisions: Decisions) -> Decisions:
 
 
 def probabilities_of(table: np.ndarray) -> np.ndarray:
-    """Return the softmax of logits fp64 [N, K], by the sums that answers are made with."""
+    """Return the softmax of logits fp64 [N, K], computed as for answers."""
     powers = np.exp(table - table.max(1, keepdims=True))
     chances: np.ndarray = powers / powers.sum(1, keepdims=True)
     return chances
@@ -279,7 +280,7 @@ def probabilities_of(table: np.ndarray) -> np.ndarray:
 
 def _error_of(table: np.ndarray, right: np.ndarray, about: str) -> float:
     chances = np.exp(_log_softmax(table))
-    if about == "labels":  # as their report counts: the probability that a label is there
+    if about == "labels":  # as in their report: the probability that a label applies
         return calibration_error(chances[:, 1], right == 1)
     return calibration_error(chances.max(1), table.argmax(1) == right)
 
@@ -307,32 +308,32 @@ def _log_softmax(table: np.ndarray) -> np.ndarray:
 
 
 def _bins(probabilities: np.ndarray) -> list[np.ndarray]:
-    """Return which of N probabilities are in each bin that has any, bool [N]."""
+    """Return the members of each non-empty bin of N probabilities, bool [N]."""
     numbers = np.minimum((probabilities * BINS).astype(int), BINS - 1)
     return [numbers == number for number in np.unique(numbers)]
 
 
-# Sets of labels that hold the right one as often as is asked for: split conformal prediction.
+# Conformal prediction: sets of labels that contain the right one as often as requested (split
+# conformal prediction).
 #
-# Of n labelled examples that the model was not trained on, the probability of the right label is
-# noted. A set then has every label whose probability is at least the k-th highest of these, k =
-# ⌈(n + 1) c⌉ for a coverage c: the least ambiguous sets (Sadinle, Lei and Wasserman 2019, arXiv
+# The probability of the right label is recorded for n labelled examples that the model was not
+# trained on. A set then has every label whose probability is at least the k-th highest of these, k
+# = ⌈(n + 1) c⌉ for a coverage c: the least ambiguous sets (Sadinle, Lei and Wasserman 2019, arXiv
 # 1609.00451, section 3; LAC). For a text drawn like the examples, the right label is in its set
-# with probability c at least, whatever the model is worth; a bad model has large sets. This holds
-# over all texts together, not for each label or text.
+# with probability c at least, even if the model is bad; a bad model has large sets. This holds over
+# all texts together, not for each label or text.
 #
 # The most probable label is always in a set, so none is empty: that can only raise the coverage.
 #
-# What the examples are also used for weakens the promise: the epoch that is saved is chosen on
-# them, and the temperature is fitted on them. So each fifth of them is divided by the temperature
-# of the others before its probabilities are noted: no example's label has a part in its own
-# temperature.
+# The guarantee is weaker because the examples have other uses: the saved epoch is chosen on them,
+# and the temperature is fitted on them. So each fifth of them is divided by the temperature of the
+# others before its probabilities are recorded: no example's label affects its own temperature.
 #
 # Shape legend: N texts, K labels.
 
-#: What stands between the labels of a set in a column.
+#: The separator of the labels of a set in a column.
 SEPARATOR = "|"
-#: Coverages that a bound is kept for: 0.5, 0.505, …, 0.995.
+#: Coverages with a stored bound: 0.5, 0.505, …, 0.995.
 COVERAGES = tuple(round(0.5 + 0.005 * number, 3) for number in range(100))
 
 
@@ -341,8 +342,8 @@ class Conformal:
     """The least probability of a label in a set, by the coverage of the sets.
 
     Attributes:
-        num_examples: n, that the bounds come from.
-        least: the bound of each of :data:`COVERAGES` that so many examples are enough for.
+        num_examples: n, the number of examples behind the bounds.
+        least: the bound of each of :data:`COVERAGES` that n examples suffice for.
     """
 
     num_examples: int
@@ -350,10 +351,10 @@ class Conformal:
 
     @classmethod
     def of(cls, decisions: Decisions | None) -> Conformal | None:
-        """Take the bounds from decisions of which each is about one example.
+        """Compute the bounds from decisions, each about a different example.
 
         Returns:
-            None where they are fewer than 50, about several labels of an example, or not finite.
+            None if there are fewer than 50, several labels per example, or non-finite numbers.
         """
         if decisions is None:
             return None
@@ -369,7 +370,7 @@ class Conformal:
 
     @classmethod
     def from_facts(cls, facts: Any) -> Conformal | None:
-        """Read what :meth:`to_dict` made; None of anything else."""
+        """Read the result of :meth:`to_dict`; return None for anything else."""
         if not isinstance(facts, dict) or not isinstance(facts.get("least"), dict):
             return None
         count = facts.get("num_examples")
@@ -388,8 +389,8 @@ class Conformal:
         }
 
     def bound(self, coverage: float) -> float:
-        """Return the least probability of a label in sets of a `coverage`, from 0.5 on; between
-        two that are kept that of the higher one.
+        """Return the least probability of a label in sets of a `coverage`, from 0.5 on; between two
+        stored coverages that of the higher one.
 
         Raises:
             BertineError: there were too few examples for it.
@@ -406,7 +407,7 @@ class Conformal:
 
 def label_sets(probabilities: np.ndarray, least: float) -> list[list[int]]:
     """Return for each row of probabilities, fp64 [N, K], the numbers of those that reach `least`,
-    and that of the highest; the most probable first."""
+    and always that of the highest; the most probable first."""
     sets = []
     for row in probabilities:
         members = np.flatnonzero(row >= min(least, row.max()))
@@ -417,8 +418,8 @@ def label_sets(probabilities: np.ndarray, least: float) -> list[list[int]]:
 def coverage_line(
     asked: float, sets: Sequence[Sequence[str] | None], labels: Sequence[str]
 ) -> tuple[dict[str, float], str]:
-    """Compare sets with the labels of their texts: the coverage and the mean size as metrics, and
-    in words."""
+    """Compare sets with the labels of their texts: return the coverage and the mean size as
+    metrics, and in words."""
     found = [(label, label in (chosen or ())) for chosen, label in zip(sets, labels, strict=True)]
     inside = sum(there for _, there in found)
     sizes = [len(chosen or ()) for chosen in sets]
@@ -437,9 +438,9 @@ def coverage_line(
     )
 
 
-# Deciding by cost: the label whose expected cost, under the probabilities of all labels, is least
-# (Elkan 2001, "The foundations of cost-sensitive learning", section 1.2; leaving a text to people
-# at a cost of its own is the rule of Chow 1970, doi 10.1109/TIT.1970.1054406).
+# Costs: the label whose expected cost, under the probabilities of all labels, is least (Elkan 2001,
+# "The foundations of cost-sensitive learning", section 1.2; leaving a text to people at a separate
+# cost is the rule of Chow 1970, doi 10.1109/TIT.1970.1054406).
 #
 # Shape legend: N answers, K labels.
 
@@ -449,12 +450,12 @@ NO_ANSWER = "(no answer)"
 
 @dataclass(frozen=True)
 class Costs:
-    """What answers cost.
+    """The costs of answers.
 
     Attributes:
         table: [K][K], by the true label and the answer, in the order of the task's labels.
-        no_answer: [K], of giving no answer, by the true label; None: every text is answered.
-        source: the file they come from, for messages.
+        no_answer: [K], the cost of no answer, by the true label; None: every text is answered.
+        source: the file with the costs, for messages.
     """
 
     table: tuple[tuple[float, ...], ...]
@@ -463,12 +464,12 @@ class Costs:
 
     @classmethod
     def read(cls, path: Path | str, labels: Sequence[str]) -> Costs:
-        """Read a csv or tsv whose header has the labels, and may have ``(no answer)``, after the
-        name of the first column, which has the true label of each row.
+        """Read a csv or tsv file. Its header has the labels, and may have ``(no answer)``, after
+        the name of the first column, which has the true label of each row.
 
         Raises:
-            BertineError: a label is missing, unknown or given twice, among the rows or the columns;
-                a cost is no number; what reading the table raises.
+            BertineError: a label is missing, unknown or repeated, among the rows or the columns; a
+                cost is not a number; an error of reading the table.
         """
         source = str(path)
         rows: dict[str, TableRow] = {}
@@ -500,8 +501,8 @@ class Costs:
         )
 
     def decide(self, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Choose the label of least expected cost for each row of probabilities, fp64 [N, K]; of
-        equal ones the most probable.
+        """Choose the label of least expected cost for each row of probabilities, fp64 [N, K]; ties
+        go to the most probable.
 
         Returns:
             The labels, int64 [N], and whether no answer would cost less, bool [N].
@@ -515,8 +516,8 @@ class Costs:
         return best, probabilities @ np.array(self.no_answer) < least[:, 0]
 
     def mean(self, truth: np.ndarray, answers: np.ndarray, left_open: np.ndarray) -> float:
-        """Compute the mean cost of answers, int64 [N], to texts with the labels `truth`, int64
-        [N], of which some are left open, bool [N]."""
+        """Compute the mean cost of answers, int64 [N], to texts with the labels `truth`, int64 [N];
+        bool [N] marks those that are left open."""
         paid = np.array(self.table)[truth, answers]
         if self.no_answer is not None:
             paid = np.where(left_open, np.array(self.no_answer)[truth], paid)
@@ -529,7 +530,9 @@ def _check(
     for name in names:
         if name not in allowed:
             hint = known_labels(name, tuple(wanted))
-            raise BertineError(f"{source}: the {what} {briefly(name)} is none of the labels{hint}")
+            raise BertineError(
+                f"{source}: the {what} {briefly(name)} is not one of the labels{hint}"
+            )
     for label in wanted:
         if label not in names:
             raise BertineError(f"{source}: there is no {what} for the label {label!r}; add one")

@@ -1,4 +1,4 @@
-"""The columns of multiple choice: what is given, the choices, and which of them is right."""
+"""Define the task of multiple choice, with the columns of its tables."""
 
 from __future__ import annotations
 
@@ -43,44 +43,44 @@ from bertine.tasks.calibration import SEPARATOR, Decisions, Reliability, coverag
 from bertine.tasks.report import ClassificationReport, mean_log_loss, require_some
 from bertine.tokenization.tokenizer import Tokenizer
 
-#: The columns of SWAG: what was seen, the beginning of what comes, and how it may go on.
+#: The columns of SWAG: the context, the beginning of the next sentence, and its possible endings.
 SWAG_PROMPT = ("sent1", "sent2")
 SWAG_CHOICES = ("ending0", "ending1", "ending2", "ending3")
 
-#: A letter by itself, and one at the end of a column's name.
+#: A single letter, and one at the end of a column's name.
 _LETTER = re.compile(r"\(?([A-Za-z])[).]?")
 _LAST = re.compile(r"(?:.*[^A-Za-z])?([A-Za-z])")
-#: That no label is 0 is said where it is less probable than this by chance.
+#: The probability by chance below which it is reported that no label is 0.
 _CHANCE = 1e-3
 
 
 @dataclass(frozen=True)
 class ChoiceColumns(Task[Prediction]):
-    """The base of multiple choice: a column or two of what is given, and one for each choice, of
-    which an example may have fewer than another.
+    """The base of multiple choice: one or two prompt columns, and one for each choice; examples may
+    differ in the number of choices.
 
     Attributes:
-        prompt_columns: what is given: one column, or two, of which the second begins every choice
-            (SWAG's ``sent2``).
-        choice_columns: a column for each choice. Where the last ones are empty, or in JSON lines
-            and Parquet null, an example has fewer choices.
-        label_column: the column of the right choice, its number or its column's name; None when
-            not known.
+        prompt_columns: the columns of the prompt: one, or two, of which the second begins every
+            choice (SWAG's ``sent2``).
+        choice_columns: a column for each choice. If the last ones are empty, or in JSON lines and
+            Parquet null, an example has fewer choices.
+        label_column: the column of the right choice, its number or its column's name; None if
+            unknown.
         max_length: longest input in pieces, special tokens included; longer ones are cut.
         metric_names: the metrics by which the task is judged.
-        dataset: the public data set it is, "swag"; None for one's own.
-        named_choices: whether the columns of the choices were named, and not recognized by their
-            usual names; then no other column of a table is a choice.
+        dataset: the public data set, "swag"; None for a user's own.
+        named_choices: whether the user named the columns of the choices, rather than that they were
+            recognized by their usual names; then no other column of a table is a choice.
         answers_by_column: whether an answer is the name of a choice's column, as the labels of the
             training file are, or letters, and not its number.
-        first_number: of the first choice, as the labels of the training file count: 0 or 1.
+        first_number: of the first choice in the labels of the training file: 0 or 1.
         abstain_below: an answer with a lower probability abstains.
-        coverage, least_probability: of the sets of choices that are given too, and the probability
-            from which on a choice is in one; None: no sets are.
+        coverage, least_probability: of the sets of choices that are also returned, and the
+            probability from which a choice is in one; None: no sets.
 
     Raises:
-        BertineError: fewer than two columns of choices, not one or two of what is given, a column
-            that is named twice, or a maximum length that leaves no room for text.
+        BertineError: there are fewer than two columns of choices, not one or two of the prompt, a
+            repeated column, or a maximum length without room for text.
     """
 
     has_choices: ClassVar[bool] = True
@@ -97,7 +97,7 @@ class ChoiceColumns(Task[Prediction]):
     abstain_below: float = 0.0
     coverage: float | None = None
     least_probability: float | None = None
-    text_columns: tuple[str, ...] = field(init=False)  # what is given, then the choices
+    text_columns: tuple[str, ...] = field(init=False)  # the prompt, then the choices
 
     def __post_init__(self) -> None:
         columns = (*self.prompt_columns, *self.choice_columns)
@@ -122,8 +122,8 @@ class ChoiceColumns(Task[Prediction]):
     def from_examples(
         cls, examples: Examples, *, max_length: int = 128, labels: Sequence[str] | None = None
     ) -> Self:
-        """Make the task of training examples; `labels` are the columns of the choices, which are
-        the last of theirs. None: all but the first.
+        """Create the task from training examples; `labels` are the columns of the choices, which
+        are the last ones of the examples. None: all but the first.
 
         Raises:
             BertineError: a label is not one of its example's choices, or an example has fewer than
@@ -147,12 +147,12 @@ class ChoiceColumns(Task[Prediction]):
         return replace(task, answers_by_column=by_column)
 
     def _first_number(self, examples: Examples) -> int:
-        """Return the number that the labels of examples give the first choice: 1 where none is 0
-        and one is the number of choices, which is noted. Without such a one it is 0; that none is 0
-        is noted where that is hardly by chance.
+        """Return the number of the first choice in the labels of examples: 1 if none is 0 and one
+        is the number of choices, which is noted. Otherwise it is 0; a note says that none is 0 if
+        that is unlikely by chance.
 
         Raises:
-            BertineError: what :meth:`choices_of` raises.
+            BertineError: an error of :meth:`choices_of`.
         """
         numbers: list[int] = []
         last: list[int] = []
@@ -183,15 +183,14 @@ class ChoiceColumns(Task[Prediction]):
         return 0
 
     def label_of(self, choice: int) -> str:
-        """Return the choice of this number, from 0 on, as the training file writes it."""
+        """Return the choice with this number, from 0 on, in the form of the training file."""
         if self.answers_by_column and choice < len(self.choice_columns):
             return self.choice_columns[choice]
         return str(choice + self.first_number)
 
     @classmethod
     def arguments(cls, info: TaskInfo, config: Config) -> dict[str, Any]:
-        """Return the arguments that a model directory has; what its file leaves open is as in
-        SWAG."""
+        """Return the arguments in a model directory; missing ones are as in SWAG."""
         columns = info.text_columns or (*SWAG_PROMPT, *SWAG_CHOICES)
         prompts = info.setting("prompt_columns", min(2, len(columns) - 2))
         return super().arguments(info, config) | {
@@ -208,8 +207,8 @@ class ChoiceColumns(Task[Prediction]):
         """Return the texts of an example's choices.
 
         Raises:
-            BertineError: fewer than two, more than there are columns, or an empty one before
-                another.
+            BertineError: there are fewer than two, more than there are columns, or an empty one
+                before another.
         """
         where = f"{source}:{example.line}"
         choices = list(example.texts[len(self.prompt_columns) :])
@@ -229,10 +228,10 @@ class ChoiceColumns(Task[Prediction]):
         return tuple(choices)
 
     def right_of(self, example: Example, source: str) -> int | None:
-        """Return the number of an example's right choice, from 0 on; None where it has no label.
+        """Return the number of an example's right choice, from 0 on; None if it has no label.
 
         Raises:
-            BertineError: the label names none of its choices; what :meth:`choices_of` raises.
+            BertineError: the label names none of its choices; an error of :meth:`choices_of`.
         """
         choices = len(self.choices_of(example, source))
         if example.label is None:
@@ -247,8 +246,8 @@ class ChoiceColumns(Task[Prediction]):
         return number
 
     def number_of(self, label: str) -> int | None:
-        """Return the number, from 0 on, of the choice that a label names; None where there is no
-        such column."""
+        """Return the number, from 0 on, of the choice that a label names; None if there is no such
+        column."""
         if label in self.choice_columns:
             return self.choice_columns.index(label)
         number = whole_number(label)
@@ -258,14 +257,14 @@ class ChoiceColumns(Task[Prediction]):
         return place if 0 <= place < len(self.choice_columns) else None
 
     def _place(self, letter: str) -> int | None:
-        """Return the number of the choice that a letter names: whose column ends in it, where all
-        end in letters; else A is the first one."""
+        """Return the number of the choice that a letter names: the one whose column ends in it, if
+        all end in letters; else A is the first one."""
         letters = _letters_of(self.choice_columns) or "ABCDEFGHIJ"[: len(self.choice_columns)]
         place = letters.find(letter) if letter else -1
         return place if place >= 0 else None
 
     def optional(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """Return those of `columns`, what is given and then any number of choices, that may be
+        """Return those of `columns`, the prompt and then any number of choices, that may be
         empty.
 
         Raises:
@@ -280,9 +279,9 @@ class ChoiceColumns(Task[Prediction]):
         return tuple(columns[least:])
 
     def over(self, columns: Sequence[str]) -> Self:
-        """Return the task for a table with these `columns` of what is given and of the choices:
-        each choice is scored by itself, so there may be more or fewer than in training. As many of
-        other names go by those that they had there.
+        """Return the task for a table with these `columns` of the prompt and of the choices. Each
+        choice is scored separately, so there may be more or fewer than in training. If there are
+        equally many with other names, answers use the names of training.
 
         Raises:
             BertineError: there are fewer than two choices among them.
@@ -298,7 +297,7 @@ class ChoiceColumns(Task[Prediction]):
         return replace(self, prompt_columns=prompts, choice_columns=choices)
 
     def misfit(self, text: str | Sequence[str]) -> str | None:
-        """Say what is wrong with the number of texts, or that a choice is empty."""
+        """Describe a wrong number of texts, or an empty choice; return None if all is right."""
         prompts, columns = len(self.prompt_columns), self.text_columns
         if isinstance(text, str) or not prompts + 2 <= len(text) <= len(columns):
             return (
@@ -310,7 +309,7 @@ class ChoiceColumns(Task[Prediction]):
         return None
 
     def group(self, strings: Sequence[str]) -> list[Any]:
-        """Make all of the strings one example: what is given, then the choices.
+        """Return the strings as one example: the prompt, then the choices.
 
         Raises:
             BertineError: there are fewer than two choices.
@@ -343,33 +342,33 @@ class ChoiceColumns(Task[Prediction]):
 
 
 def _letter(label: str) -> str:
-    """Return the letter, as a capital, that a label such as ``B`` or ``(b)`` is; "" of another."""
+    """Return the capital letter for a label such as ``B`` or ``(b)``; "" for other labels."""
     match = _LETTER.fullmatch(label)
     return match[1].upper() if match else ""
 
 
 def _letters_of(columns: Sequence[str]) -> str:
-    """Return the letters, as capitals, that the names of choices end in; "" where not all end in
-    one, each in another."""
+    """Return the capital letters at the ends of choices' names; "" if they do not all end in
+    different letters."""
     ends = [match[1].upper() if (match := _LAST.fullmatch(name)) else "" for name in columns]
     return "".join(ends) if all(ends) and len({*ends}) == len(ends) else ""
 
 
 def whole_number(label: str) -> int | None:
-    """Return the whole number that a label is; None of another text."""
-    label = label.removesuffix(".0")  # a column with gaps is one of floats to some programs
+    """Return the integer in a label; None for other texts."""
+    label = label.removesuffix(".0")  # some programs read a column with gaps as floats
     return int(label) if label.isascii() and label.isdigit() and len(label) < 10 else None
 
 
-# Multiple choice (Devlin et al. 2018, section 4.4): which of several endings is the right one.
+# Multiple choice: which of several endings is the right one (Devlin et al. 2018, section 4.4).
 #
-# Each choice makes a sequence of its own, a pair of what was given and the choice. The only new
-# parameters are one vector (and transformers' bias) against the pooled [CLS]: its product is a
-# choice's score, and the softmax of the scores of an example is their probability.
+# Each choice makes a separate sequence, a pair of the prompt and the choice. The only new
+# parameters are one vector (and transformers' bias): its product with the pooled [CLS] is a
+# choice's score, and the softmax of the scores of an example gives the probabilities.
 #
 # Shape legend: B sequences in a batch, G examples in it, C choices of the example that has most.
 
-#: Examples given to the tokenizer at once.
+#: Examples that the tokenizer gets at once.
 _TOKENIZE = 1024
 
 
@@ -380,9 +379,9 @@ class ChoicePrediction(Answer):
     Attributes:
         choice: its number, from 0 on.
         probabilities: of each choice.
-        label: the choice as the training file writes it: the name of its column, or its number.
-        label_set: the choices of a set that holds the right one with the coverage that was asked
-            for, as `label`, the most probable first; None: none was.
+        label: the choice in the form of the training file: the name of its column, or its number.
+        label_set: the choices of a set that contains the right one with the requested coverage, in
+            the form of `label`, the most probable first; None: no sets were requested.
     """
 
     written = ("choice", "label", "probability")
@@ -419,7 +418,7 @@ class ChoicePrediction(Answer):
 
 @dataclass(frozen=True)
 class MultipleChoice(ChoiceColumns[ChoicePrediction]):
-    """The task to choose which of two or more choices goes with a text."""
+    """The task of choosing which of two or more choices fits a text."""
 
     name: ClassVar[str] = "choice"
     primary_metric: ClassVar[str] = "accuracy"
@@ -428,11 +427,11 @@ class MultipleChoice(ChoiceColumns[ChoicePrediction]):
     head = "choice"
 
     def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[Features]:
-        """Tokenize: a sequence for each choice, those of an example side by side. Inputs longer
+        """Tokenize: a sequence for each choice, those of an example in adjacent rows. Inputs longer
         than `max_length` are cut, the longer of the two parts first.
 
         Raises:
-            BertineError: an example without two choices, or whose label is none of them.
+            BertineError: an example has fewer than two choices, or a label that is not one of them.
         """
         check_room(self.max_length, 2, tokenizer)
         features: list[Features] = []
@@ -462,15 +461,14 @@ class MultipleChoice(ChoiceColumns[ChoicePrediction]):
         return features
 
     def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
-        """Pad; ``targets["groups"]`` int64 [B] says which sequences are choices of one example,
-        and, when every feature has a label, ``targets["labels"]`` int64 [B] is 1 for the right
-        ones."""
+        """Pad; ``targets["groups"]`` int64 [B] marks the sequences of one example and, if every
+        feature has a label, ``targets["labels"]`` int64 [B] is 1 for the right choices."""
         batch = super().collate(features, pad_id)
         batch.targets["groups"] = torch.tensor(batch.rows, dtype=torch.int64)
         return batch
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Count examples, of which every one has one target."""
+        """Count examples, each with one target."""
         return {self.head: len(_sizes(batch.rows))}
 
     def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
@@ -488,7 +486,7 @@ class MultipleChoice(ChoiceColumns[ChoicePrediction]):
         return {self.head: Term(total, len(table), correct)}
 
     def rows_of(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return scores [B] by their examples: [G, C], -inf where an example has no such choice."""
+        """Return scores [B] by example: [G, C], -inf where an example has no such choice."""
         return _by_group(outputs, batch, -torch.inf)
 
     def decode(
@@ -533,12 +531,12 @@ class MultipleChoice(ChoiceColumns[ChoicePrediction]):
         return losses
 
     def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float | None:
-        """Compute the mean log of how many choices an example has."""
+        """Compute the mean log of the number of choices of an example."""
         sizes = _sizes([feature.row for feature in features])
         return sum(map(math.log, sizes)) / max(1, len(sizes)) or None
 
     def majority(self, train: Examples) -> str:
-        """Name the place that is right most often."""
+        """Return the position that is right most often."""
         places = Counter(self.right_of(item, train.source) for item in train.items)
         return self.label_of(max(range(len(self.choice_columns)), key=lambda place: places[place]))
 
@@ -563,8 +561,8 @@ class MultipleChoice(ChoiceColumns[ChoicePrediction]):
     def report(
         self, predictions: Sequence[ChoicePrediction], labels: Sequence[str]
     ) -> ClassificationReport:
-        """Compute metrics, and how often each place was right and chosen: a model that has learned
-        nothing but the places is seen there.
+        """Compute metrics, and how often each position was right and chosen: that reveals a model
+        that has learned only the positions.
 
         Raises:
             BertineError: there are no examples.
@@ -590,7 +588,7 @@ class MultipleChoice(ChoiceColumns[ChoicePrediction]):
         return report
 
     def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
-        """Return ``choice`` (as the training file writes labels: the name of its column, or its
+        """Return ``choice`` (as in the training file's labels: the name of its column, or its
         number from 0 on), ``probability``; with `details` also that of each choice, 0 for one that
         an example lacks."""
         columns = super().output_columns(False)
@@ -616,7 +614,7 @@ def _by_group(values: Tensor, batch: Batch, otherwise: float) -> Tensor:
     an example has no such choice."""
     sizes = _sizes(batch.rows)
     shape = (len(sizes), max(sizes))
-    # Where each sequence's value stands among [G, C]; worked out on the host, from the rows.
+    # The place of each sequence's value in [G, C], computed on the host from the rows.
     places = [group * shape[1] + n for group, size in enumerate(sizes) for n in range(size)]
     where = torch.tensor(places, device=values.device)
     table = values.new_full((shape[0] * shape[1],), otherwise)
@@ -624,5 +622,5 @@ def _by_group(values: Tensor, batch: Batch, otherwise: float) -> Tensor:
 
 
 def _sizes(rows: Sequence[int]) -> list[int]:
-    """Count the choices of the examples whose rows stand side by side in `rows`."""
+    """Count the choices of the examples, whose rows are adjacent in `rows`."""
     return [sum(1 for _ in group) for _, group in groupby(rows)]

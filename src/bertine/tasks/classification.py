@@ -1,4 +1,4 @@
-"""Classification of texts and of pairs of texts (Devlin et al. 2018, section 4.1).
+"""Define the task of classifying texts and pairs of texts (Devlin et al. 2018, section 4.1).
 
 Shape legend: B sequences in a batch, K labels.
 """
@@ -44,16 +44,19 @@ from bertine.tasks.report import (
 )
 from bertine.tasks.whole_text import LEAST, WEIGHTS, WholeTextTask, probability_columns
 
-#: From this many examples on, a label for every single one means that the column is wrong.
+#: From this many examples on, a different label in every row means that the column is wrong.
 _SUSPICIOUS = 50
 
 
 @dataclass(frozen=True, repr=False)
 class Prediction(LabelAnswer):
     """The most probable label, or that of least expected cost, and the probability of each (they
-    sum to 1). Where it abstains, the label is left open in files and in JSON, and `label` is the
-    best guess. `label_set` are the labels of a set that holds the right one with the coverage that
-    was asked for, the most probable first; None: none was."""
+    sum to 1).
+
+    If it abstains, the label is left open in files and in JSON, and `label` is the best guess.
+    `label_set` holds the labels of a set that contains the right one with the requested coverage,
+    the most probable first; None: no sets were requested.
+    """
 
     written = ("label", "probability")
     detailed = ("probabilities",)
@@ -89,34 +92,34 @@ class Prediction(LabelAnswer):
 
 @dataclass(frozen=True)
 class TextClassification(WholeTextTask[Prediction]):
-    """The task to choose one of two or more classes for a text or a pair of texts.
+    """The task of choosing one of two or more classes for a text or a pair of texts.
 
     The head is a dropout and a linear layer on the pooled output, as in the paper and in
-    ``BertForSequenceClassification``; or, of pairs whose texts are encoded apart, a linear layer on
-    their vectors (:class:`~bertine.models.heads.PairHead`).
+    ``BertForSequenceClassification``; or, for pairs whose texts are encoded separately, a linear
+    layer on their vectors (:class:`~bertine.models.heads.PairHead`).
 
     Attributes:
         labels: the classes, in the order of the head's outputs.
         text_columns: one column, or two for pairs.
-        label_column: the column of the label, None when not known.
+        label_column: the column of the label, None if unknown.
         max_length: longest input in pieces, special tokens included; longer ones are cut.
         metric_names: the metrics by which the task is judged.
-        dataset: the public data set it is, e.g. "glue/CoLA"; None for one's own.
-        long_text: what is read of a longer text (:mod:`bertine.tasks.base`).
+        dataset: the public data set, e.g. "glue/CoLA"; None for a user's own.
+        long_text: which part of a longer text is read (:mod:`bertine.tasks.base`).
         class_weights: of each label in the loss, in their order; None: all 1. For training only.
         focal_gamma: of the focal loss (:func:`~bertine.models.losses.focal`); 0: cross-entropy.
             For training only.
         pair_pooling, shared_pieces, text_pooling: see
             :class:`~bertine.tasks.whole_text.WholeTextTask`.
         abstain_below: an answer with a lower probability abstains.
-        costs: what answers cost; the label of least expected cost is given. None: the most probable
-            one is.
-        coverage, least_probability: of the sets of labels that are given too, and the probability
-            from which on a label is in one; None: no sets are.
+        costs: the costs of answers; the label of least expected cost is chosen. None: the most
+            probable one is.
+        coverage, least_probability: of the sets of labels that are also returned, and the
+            probability from which a label is in one; None: no sets.
 
     Raises:
-        BertineError: fewer than two labels, a repeated label, not one or two text columns, or a
-            maximum length that leaves no room for text.
+        BertineError: there are fewer than two labels, a repeated label, not one or two text
+            columns, or a maximum length without room for text.
     """
 
     name: ClassVar[str] = "text"
@@ -151,14 +154,14 @@ class TextClassification(WholeTextTask[Prediction]):
     def from_examples(
         cls, examples: Examples, *, max_length: int = 128, labels: Sequence[str] | None = None
     ) -> TextClassification:
-        """Make the task of labelled training examples.
+        """Create the task from labelled training examples.
 
         The labels are those that occur, in the order of the file's class names, or else sorted (as
-        numbers when all are integers), unless given.
+        numbers if all are integers), unless given.
 
         Raises:
-            BertineError: fewer than two labels occur, every row has a label of its own, or one
-                is not among the given `labels`.
+            BertineError: fewer than two labels occur, every row has a different label, or one is
+                not among the given `labels`.
         """
         occurring = {example.label for example in examples.items if example.label is not None}
         if len(occurring) < 2 and labels is None:
@@ -185,25 +188,25 @@ class TextClassification(WholeTextTask[Prediction]):
         """Return the index of `label`, or None for None.
 
         Raises:
-            BertineError: it is none of the labels; names file, line, label and the known ones.
+            BertineError: it is not one of the labels; names file, line, label and the known ones.
         """
         return None if label is None else label_id(label, self.ids, f"{source}:{line}")
 
     def target_of(self, example: Example, source: str) -> Any:
-        """Return the index of the label; of soft labels their probabilities, fp32 [K]."""
+        """Return the index of the label; for soft labels their probabilities, fp32 [K]."""
         if isinstance(example, SoftExample):
             return np.array(example.probabilities, dtype=np.float32)
         return self.target(example.label, source, example.line)
 
     def targets(self, labels: Sequence[Any]) -> Tensor:
-        """Make the targets of a batch: int64 [B]; of soft labels fp32 [B, K]."""
+        """Return the targets of a batch: int64 [B]; for soft labels fp32 [B, K]."""
         if isinstance(labels[0], np.ndarray):
             return torch.from_numpy(np.stack(labels))
         return super().targets(labels)
 
     def balanced(self, examples: Examples) -> tuple[float, ...]:
-        """Return weights with which every class counts the same: N / (K n) for a class with n of
-        the N `examples` (scikit-learn's "balanced"); their mean over the examples is 1."""
+        """Return weights with which every class counts equally: N / (K n) for a class with n of the
+        N `examples` (scikit-learn's "balanced"); their mean over the examples is 1."""
         counts = dict.fromkeys(self.labels, 0.0)
         for item in examples.items:
             counts[item.label] += item.weight
@@ -211,12 +214,12 @@ class TextClassification(WholeTextTask[Prediction]):
         return tuple(share / (counts[label] or 1.0) for label in self.labels)
 
     def weighed_by(self, examples: Examples) -> TextClassification:
-        """Return the task with :meth:`balanced` weights of other examples, if it has weights."""
+        """Return the task with :meth:`balanced` weights for other examples, if it has weights."""
         return replace(self, class_weights=self.class_weights and self.balanced(examples))
 
     def weighted_for(self, features: Sequence[Any]) -> TextClassification:
-        """Divide `class_weights` by how much more often a class is met in windows than in texts:
-        so it has the share of the loss that they are to give it."""
+        """Divide `class_weights` by the ratio of a class's share of windows to its share of texts,
+        so that it has the intended share of the loss."""
         if self.class_weights is None:
             return self
         texts = Counter({feature.row: feature.label for feature in features}.values())
@@ -231,7 +234,7 @@ class TextClassification(WholeTextTask[Prediction]):
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
         """Compute the cross-entropy, times the weight of the true class and that of the example if
         there are any, summed over the sequences, in fp32. Weights have the mean 1, so the sum is
-        over the count all the same: any parts of a step add up to the whole."""
+        still divided by the count, and the parts of a step add up to the whole."""
         logits, labels = self.outputs_of(model, encoded, batch).float(), batch.targets["labels"]
         weights = None if self.class_weights is None else logits.new_tensor(self.class_weights)
         of_examples = batch.targets.get(WEIGHTS)
@@ -282,7 +285,7 @@ class TextClassification(WholeTextTask[Prediction]):
     def decisions(
         self, outputs: Sequence[np.ndarray], features: Sequence[Features]
     ) -> Decisions | None:
-        """Return the logits of each text, and the number of its label, of soft labels that of the
+        """Return the logits of each text, and the number of its label, for soft labels that of the
         most probable one."""
         logits, truth = [], []
         for of_windows, own in by_example(outputs, features):
@@ -297,15 +300,15 @@ class TextClassification(WholeTextTask[Prediction]):
         return np.log(np.maximum(answers, LEAST)).astype(np.float32)
 
     def loss_of(self, output: np.ndarray, label: int | np.ndarray) -> float:
-        """Compute the cross-entropy of logits [K]; of soft labels its mean under these."""
+        """Compute the cross-entropy of logits [K]; for soft labels its mean under these."""
         if isinstance(label, np.ndarray):
             losses = [cross_entropy(output, number) for number in range(len(label))]
             return float(label.astype(np.float64) @ losses)
         return cross_entropy(output, label)
 
     def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float | None:
-        """Compute the entropy of the label frequencies; the log of the number of labels where
-        these have weights, None where examples have."""
+        """Compute the entropy of the label frequencies; with class weights the log of the number of
+        labels; None if examples have weights."""
         if self.focal_gamma or any(feature.weight != 1 for feature in features):
             return None
         if self.class_weights is not None:
@@ -327,14 +330,14 @@ class TextClassification(WholeTextTask[Prediction]):
         pairs = zip(predictions, labels, strict=True)
         loss = mean_log_loss([answer.numbers[self.ids[label]] for answer, label in pairs])
         scores = classification_scores(labels, guesses, self.labels)
-        # The loss after the two shares that every classifier has.
+        # The loss comes after the two shares that every classifier has.
         first = {name: scores.pop(name) for name in ("accuracy", "macro_f1")}
         return {**first, "loss": loss, **scores}
 
     def report(
         self, predictions: Sequence[Prediction], labels: Sequence[str]
     ) -> ClassificationReport:
-        """Compute metrics, and how often which label was taken for which.
+        """Compute metrics and the confusion of labels.
 
         Raises:
             BertineError: there are no examples.
@@ -383,8 +386,8 @@ class TextClassification(WholeTextTask[Prediction]):
         )
 
     def judge(self, predictions: Sequence[Prediction], examples: Examples) -> ClassificationReport:
-        """Compute the report. Where examples have the probability of each label, the most probable
-        one counts as the label, and the loss is the cross-entropy with all of them."""
+        """Compute the report. If examples have the probability of each label, the most probable one
+        counts as the label, and the loss is the cross-entropy with all of them."""
         labels = [item.label for item in examples.items if item.label is not None]
         report = self.report(predictions, labels)
         soft = [item.probabilities for item in examples.items if isinstance(item, SoftExample)]
@@ -408,8 +411,8 @@ class TextClassification(WholeTextTask[Prediction]):
 
 
 def _ordered(labels: set[str], names: Sequence[str]) -> list[str]:
-    """Sort labels: in the order of `names` when all are there; by number when all are whole numbers
-    (so that 10 comes after 9), else by text."""
+    """Sort labels: in the order of `names` if all are in it; by number if all are integers (so that
+    10 comes after 9); otherwise by text."""
     if labels <= set(names):
         return [name for name in names if name in labels]
     try:

@@ -1,7 +1,7 @@
-"""A teacher around a task: its answers beside the labels, and what happens in its layers.
+"""Train a task on a teacher: its answers as well as the labels, and its layers.
 
-The teacher's answers do not change, so they are computed once and come with the features; only
-where layers are compared does the teacher compute along.
+The teacher's answers do not change, so they are computed once and stored with the features; only
+if layers are compared does the teacher run during training.
 
 Shape legend: B sequences in a batch, T tokens of the longest.
 """
@@ -23,18 +23,18 @@ from bertine.objectives.distillation import SOFT, STAGE, MapLosses, stage_of, tr
 from bertine.objectives.losses import LossDefaults, Term
 from bertine.tasks.base import Task
 
-#: The targets of a batch: what the teacher put out, and which sequences have a label.
+#: The targets of a batch: the teacher's outputs, and which sequences have a label.
 TEACHER_OUTPUTS, HAS_LABEL = "teacher_outputs", "has_label"
 
 
 @dataclass(frozen=True, slots=True)
 class DistilledFeature:
-    """A feature with what a teacher put out for it.
+    """A feature with the teacher's output for it.
 
     Attributes:
-        feature: of the task, with a target, which may mean nothing.
-        output: of the teacher: fp32, as :meth:`Task.decode` takes one.
-        labelled: whether the target means something.
+        feature: of the task, with a target, which may be a placeholder.
+        output: of the teacher: fp32, in the form that :meth:`Task.decode` takes.
+        labelled: whether the target is a label.
     """
 
     feature: Any
@@ -55,8 +55,8 @@ class DistilledFeature:
 def collate_distilled(
     task: Task[Any], pad_id: int
 ) -> Callable[[Sequence[DistilledFeature]], Batch]:
-    """Return what pads features into a batch, with ``targets["teacher_outputs"]`` fp32 [B, ...] and
-    ``targets["has_label"]`` bool [B]."""
+    """Return a function that pads features into a batch, with ``targets["teacher_outputs"]`` fp32
+    [B, ...] and ``targets["has_label"]`` bool [B]."""
 
     def collate(features: Sequence[DistilledFeature]) -> Batch:
         batch = task.collate([feature.feature for feature in features], pad_id)
@@ -72,14 +72,14 @@ def collate_distilled(
 
 @dataclass
 class DistilledTask(LossDefaults):
-    """The loss of a task, with a teacher's answers beside its labels.
+    """The loss of a task, with a teacher's answers in addition to its labels.
 
     Attributes:
-        task: whose loss counts where there are labels.
-        label_weight: of that; the teacher's answers have the rest of 1.
+        task: the task, whose loss counts where there are labels.
+        label_weight: of that loss; the teacher's answers have the rest of 1.
         temperature: see :meth:`Task.soft_term`.
         maps: the terms on hidden and attention maps; None: none.
-        teacher: that computes along for `maps`, with the inputs of the student; else None.
+        teacher: runs during training for `maps`, on the student's inputs; else None.
         frozen: see :class:`~bertine.objectives.distillation.DistilledMlm`.
     """
 
@@ -91,7 +91,7 @@ class DistilledTask(LossDefaults):
     frozen: frozenset[str] = field(default_factory=frozenset)
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Count the targets of the labels, those of the teacher, and what is compared inside."""
+        """Count the targets of the labels, of the teacher's answers and of the compared layers."""
         counts: dict[str, int] = {}
         if stage_of(batch) is None:
             if self.label_weight > 0:
@@ -107,7 +107,7 @@ class DistilledTask(LossDefaults):
         return counts
 
     def encode(self, model: Model, batch: Batch) -> Encoded:
-        """Run the backbone of `model`; in stages let that of the batch decide what is trained."""
+        """Run the backbone of `model`, after choosing the layers to train by the batch's stage."""
         if STAGE in batch.targets:
             train_stage(model, stage_of(batch), self.frozen)
         if self.maps is not None:
@@ -135,7 +135,7 @@ class DistilledTask(LossDefaults):
         return terms
 
     def _of_labels(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
-        """Compute the task's own terms of the sequences that have a label."""
+        """Compute the task's own terms for the sequences that have a label."""
         rows = _labelled(batch)
         if rows is None:
             return self.task.terms_of(model, encoded, batch)

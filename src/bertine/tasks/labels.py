@@ -1,5 +1,4 @@
-"""Labels of a task: their numbers; in messages one that is not known, several that are the same
-number or look alike."""
+"""Number the labels of a task, explain unknown or confusable ones, and declare table options."""
 
 from __future__ import annotations
 
@@ -14,27 +13,27 @@ from bertine.core.console import visible_list
 from bertine.core.errors import BertineError
 from bertine.options.data import OwnTable
 
-#: So many labels are named in a message.
+#: The most labels that a message lists.
 _SHOWN = 20
-#: How programs write what is missing: pandas, Python, JSON, SQL, Excel; and what pandas takes so.
+#: Texts for missing values in programs: pandas, Python, JSON, SQL, Excel; and those pandas reads.
 MISSING = frozenset(
     {
         *("nan", "NaN", "-nan", "-NaN", "NaT", "<NA>", "NA", "N/A", "n/a", "#N/A", "#NA"),
         *("None", "null", "NULL", "#N/A N/A"),
     }
 )
-#: Small letters of Cyrillic and Greek, dashes and quotes, and the usual signs that they look like.
+#: Small letters of Cyrillic and Greek, dashes and quotes, and the usual characters they look like.
 _USUAL = str.maketrans("авеікмнорстухјѕοαικνρτυχ‐‒–—−’‘", "abeikmhopctyxjsoaiknptux-----''")
 
-#: What stands around a label where a program has written a list, or a text, of it.
+#: Characters around a label where a program has written a list, or a quoted text, of it.
 _AROUND = frozenset(("[]", "()", "{}", "''", '""', "“”", "‘’", "„“", "«»"))
 
 
 def check_labels(task: str, labels: Sequence[str], what: str = "label") -> None:
-    """Refuse fewer than two labels, and one that is there twice.
+    """Refuse fewer than two labels, and repeated ones.
 
     Raises:
-        BertineError: they are such.
+        BertineError: there are fewer than two, or one is repeated.
     """
     counts = Counter(labels)
     if len(counts) < 2:
@@ -48,7 +47,7 @@ def label_id(label: str, ids: Mapping[str, int], where: str) -> int:
     """Return the number of `label`.
 
     Raises:
-        BertineError: it is none of the labels; begins with `where`.
+        BertineError: it is not one of the labels; the message begins with `where`.
     """
     if label not in ids:
         raise BertineError(f"{where}: unknown label {label!r}{known_labels(label, [*ids])}")
@@ -56,9 +55,9 @@ def label_id(label: str, ids: Mapping[str, int], where: str) -> int:
 
 
 def known_labels(label: str, labels: Sequence[str]) -> str:
-    """Write the end of the message for a `label` that is none of `labels`: the one that may be
-    meant (the same number, as 1.0 is 1, one that looks alike, or a similar text), and the first of
-    all."""
+    """Return the end of the message for a `label` that is not one of `labels`: the one that may be
+    meant (the same number, as 1.0 is 1, one that looks alike, or a similar text), and the first
+    labels."""
     number, look = _number(label), _look(label)
     same = [name for name in labels if number is not None and _number(name) == number]
     alike = [] if same else [name for name in labels if _look(name) == look]
@@ -72,8 +71,8 @@ def known_labels(label: str, labels: Sequence[str]) -> str:
 
 
 def look_alikes(labels: Iterable[str]) -> list[list[str]]:
-    """Find groups of labels that print alike but are told apart: in other forms of Unicode, with
-    characters that are not seen, with letters of another alphabet, in capitals."""
+    """Find groups of labels that print alike but differ: in the form of Unicode, in invisible
+    characters, in letters of another alphabet, in capitals."""
     groups: dict[str, list[str]] = defaultdict(list)
     for label in labels:
         groups[_look(label)].append(label)
@@ -81,7 +80,7 @@ def look_alikes(labels: Iterable[str]) -> list[list[str]]:
 
 
 def _look(label: str) -> str:
-    """Return what labels have in common that look alike."""
+    """Return a normal form that is equal for labels that look alike."""
     seen = "".join(c for c in unicodedata.normalize("NFKC", label) if not _unseen(c))
     return _inside(" ".join(seen.split())).lower().translate(_USUAL)
 
@@ -94,14 +93,14 @@ def _inside(label: str) -> str:
 
 
 def _unseen(character: str) -> bool:
-    """Tell whether a character is not seen where it stands."""
+    """Return whether a character is invisible in a text."""
     return unicodedata.category(character) in ("Cf", "Cc") or character in "\ufe0e\ufe0f"
 
 
 def told_apart(labels: Sequence[str]) -> list[str]:
-    """Return labels that look alike in quotes, with escapes in the place of characters that not all
-    of them have and that do not look as they are: accents by themselves, unusual blanks, letters of
-    another alphabet."""
+    """Return labels that look alike in quotes, with escapes for characters that not all of them
+    have and that mislead the eye: combining accents, unusual blanks, letters of another
+    alphabet."""
     common = set.intersection(*(set(label.lower()) for label in labels))
 
     def shown(character: str) -> str:
@@ -119,7 +118,7 @@ def told_apart(labels: Sequence[str]) -> list[str]:
 
 def same_numbers(labels: Iterable[str]) -> list[tuple[str, str]]:
     """Find pairs of labels that are written differently and are the same number, such as 1 and 1.0:
-    a column with gaps is one of floats to some programs."""
+    some programs read a column with gaps as floats."""
     first: dict[float, str] = {}
     pairs = []
     for label in sorted(labels, key=lambda label: (len(label), label)):
@@ -134,7 +133,7 @@ def same_numbers(labels: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _number(label: str) -> float | None:
-    """Return the number that a label is written as (true is 1, false is 0), or None."""
+    """Return the number that a label represents (true is 1, false is 0), or None."""
     label = _inside(label.strip())
     label = {"true": "1", "false": "0"}.get(label.lower(), label)
     try:
@@ -144,7 +143,7 @@ def _number(label: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-# Options of how the user's own tables are read and learned from, beyond text and label.
+# Table options: how a user's own tables are read and learned from, besides text and label.
 
 #: The tasks that each option is for.
 _FOR = {
@@ -168,8 +167,8 @@ _FOR = {
 class TableOptions(OwnTable):
     """The options of some tasks; see :func:`bertine.finetune`.
 
-    Raises:
-        BertineError: a value is not known or out of range.
+    BertineError: a value is unknown or out of range.
+    BertineError: a value is not known or out of range.
     """
 
     def __post_init__(self) -> None:
@@ -184,10 +183,10 @@ class TableOptions(OwnTable):
                 )
 
     def refuse(self, task: str) -> None:
-        """Refuse what is not for `task`.
+        """Refuse options of other tasks than `task`.
 
         Raises:
-            BertineError: an option of other tasks is given.
+            BertineError: one is given.
         """
         for field in fields(self):
             if getattr(self, field.name) != field.default and task not in _FOR[field.name]:

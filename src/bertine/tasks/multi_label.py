@@ -1,8 +1,8 @@
-"""Classification with any number of labels: each is a decision of its own.
+"""Define the task of classifying with any number of labels, each decided separately.
 
 The head is that of classification (Devlin et al. 2018, section 4.1); sigmoid and binary
-cross-entropy take the place of the softmax, as in ``BertForSequenceClassification`` with
-``problem_type`` "multi_label_classification".
+cross-entropy replace the softmax, as in ``BertForSequenceClassification`` with ``problem_type``
+"multi_label_classification".
 
 Shape legend: B sequences in a batch, K labels.
 """
@@ -38,7 +38,7 @@ from bertine.tasks.labels import check_labels, label_id
 from bertine.tasks.report import TaskReport, label_lines, mean_log_loss, require_some
 from bertine.tasks.whole_text import LEAST, WholeTextTask, probability_columns
 
-# The result of evaluating a classifier with many labels.
+# Report: the scores of a classifier with many labels.
 #
 # Shape legend: N examples, K labels.
 
@@ -46,8 +46,8 @@ from bertine.tasks.whole_text import LEAST, WholeTextTask, probability_columns
 def multi_label_scores(
     truth: np.ndarray, answers: np.ndarray, probabilities: np.ndarray
 ) -> dict[str, float]:
-    """Compute micro_f1 and macro_f1 (0 where there is nothing to find and nothing found), accuracy
-    (all labels of an example right), loss (mean binary cross-entropy in nats).
+    """Compute micro_f1 and macro_f1 (0 if there are no true and no predicted labels), accuracy (all
+    labels of an example right), loss (mean binary cross-entropy in nats).
 
     Args:
         truth: bool [N, K].
@@ -64,7 +64,7 @@ def multi_label_scores(
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """Return `part` / `whole`; 0 where there is no whole."""
+    """Return `part` / `whole`; 0 where `whole` is 0."""
     return np.divide(part, whole, out=np.zeros(np.shape(whole)), where=whole > 0)
 
 
@@ -75,11 +75,11 @@ class MultiLabelReport(TaskReport):
     Attributes:
         labels: in the order of the head's outputs.
         metrics: scores by name, as fractions of 1; ``loss`` in nats.
-        per_label: for each label ``precision``, ``recall``, ``f1``, how often it is there
-            (``support``) and how often it was given (``predicted``).
-        num_examples: that were scored.
-        collapsed: whether every example got the same labels although they differ.
-        reliability: how often a label is there, by its probability.
+        per_label: for each label ``precision``, ``recall``, ``f1``, how many examples have it
+            (``support``) and how many were predicted to (``predicted``).
+        num_examples: number of scored examples.
+        collapsed: whether every example got the same labels although the true ones differ.
+        reliability: how often a label applies, by its probability.
     """
 
     labels: tuple[str, ...]
@@ -119,8 +119,8 @@ class MultiLabelReport(TaskReport):
         return cls(labels, scores, per_label, len(truth), same, reliability)
 
     def lines(self) -> list[str]:
-        """Return the scores, how far probabilities are off, the warning of a collapse, and the
-        labels with their scores, the most frequent first."""
+        """Return the scores, the calibration error, the warning of a collapse, and the labels with
+        their scores, the most frequent first."""
         lines = [self.headline(plural(self.num_examples, "example"), self.metrics, ("loss",))]
         if self.reliability.bins:
             lines.append(self.reliability.line())
@@ -135,8 +135,8 @@ class MultiLabelReport(TaskReport):
 
 @dataclass(frozen=True, repr=False)
 class LabelSet(LabelAnswer):
-    """The labels whose probability reaches the threshold, in the head's order (there may be
-    none), and the probability of each (they do not sum to 1)."""
+    """The labels whose probability reaches the threshold, in the head's order (possibly none), and
+    the probability of each (they do not sum to 1)."""
 
     written = ("labels",)
 
@@ -163,19 +163,19 @@ class LabelSet(LabelAnswer):
 
 @dataclass(frozen=True)
 class MultiLabel(WholeTextTask[LabelSet]):
-    """The task to choose labels, none to all of them, for a text or a pair of texts.
+    """The task of choosing labels, none to all of them, for a text or a pair of texts.
 
     Attributes:
         labels: in the order of the head's outputs.
         text_columns: one column, or two for pairs.
-        label_column: the column of the labels with a separator between them; None when not known,
-            or where each label has a column.
+        label_column: the column of the labels, joined by a separator; None if unknown, or if each
+            label has a column.
         max_length: longest input in pieces, special tokens included.
         threshold: a label is given from this probability on.
         separator: between labels, in `label_column` and in answers.
-        one_column_each: each label has a column of its own, of 0 and 1, under its name.
-        one_hot: the labels of a text are a list of 0 and 1, one for each label.
-        long_text: what is read of a longer text (:mod:`bertine.tasks.base`).
+        one_column_each: whether each label has a column of its own, of 0 and 1, under its name.
+        one_hot: whether the labels of a text are a list of 0 and 1, one for each label.
+        long_text: which part of a longer text is read (:mod:`bertine.tasks.base`).
         positive_weights: of a label's presence in the loss, in the labels' order; None: all 1.
         focal_gamma: of the focal loss (:func:`~bertine.models.losses.focal`); 0: cross-entropy.
         metric_names: the metrics by which the task is judged.
@@ -183,8 +183,8 @@ class MultiLabel(WholeTextTask[LabelSet]):
             :class:`~bertine.tasks.whole_text.WholeTextTask`.
 
     Raises:
-        BertineError: fewer than two labels, one given twice, a threshold out of range, or inputs
-            that are none.
+        BertineError: there are fewer than two labels, a repeated one, a threshold out of range, or
+            impossible inputs.
     """
 
     name: ClassVar[str] = "multi-label"
@@ -224,7 +224,7 @@ class MultiLabel(WholeTextTask[LabelSet]):
     def from_examples(
         cls, examples: Examples, *, max_length: int = 128, labels: Sequence[str] | None = None
     ) -> MultiLabel:
-        """Make the task of labelled training examples. The labels are those that occur, sorted,
+        """Create the task from labelled training examples. The labels are those that occur, sorted,
         unless given.
 
         Raises:
@@ -251,7 +251,7 @@ class MultiLabel(WholeTextTask[LabelSet]):
         """Return fp32 [K], 1 for each of an example's labels; None for None.
 
         Raises:
-            BertineError: one is none of the labels; names file, line, label and the nearest.
+            BertineError: one of them is unknown; names file, line, label and the nearest.
         """
         if label is None:
             return None
@@ -261,18 +261,18 @@ class MultiLabel(WholeTextTask[LabelSet]):
         return target
 
     def balanced(self, examples: Examples) -> tuple[float, ...]:
-        """Count for each label how many of the `examples` lack it for one that has it: with these
-        `positive_weights` presence and absence weigh the same. 1 for a label that all of them have:
-        without any weight it would not be learned."""
+        """Count for each label how many of the `examples` lack it for each one that has it: with
+        these `positive_weights` presence and absence weigh the same. 1 for a label that all of them
+        have: without any weight it would not be learned."""
         table = self._table([item.label or "" for item in examples.items], examples.source)
         return tuple(_lacking_for_one(table).tolist())
 
     def weighed_by(self, examples: Examples) -> MultiLabel:
-        """Return the task with :meth:`balanced` weights of other examples, if it has weights."""
+        """Return the task with :meth:`balanced` weights for other examples, if it has weights."""
         return replace(self, positive_weights=self.positive_weights and self.balanced(examples))
 
     def weighted_for(self, features: Sequence[Any]) -> MultiLabel:
-        """Turn `positive_weights`, which are those of texts, into those of windows."""
+        """Convert `positive_weights` for texts to those for windows."""
         if self.positive_weights is None:
             return self
         texts = np.stack(list({feature.row: feature.label for feature in features}.values()))
@@ -290,8 +290,8 @@ class MultiLabel(WholeTextTask[LabelSet]):
         return {self.head: batch.num_sequences * len(self.labels)}
 
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
-        """Compute the binary cross-entropy, summed over sequences and labels, in fp32. What is
-        right counts at probability 0.5, whatever the threshold."""
+        """Compute the binary cross-entropy, summed over sequences and labels, in fp32. A decision
+        counts as right by probability 0.5, independently of the threshold."""
         logits, labels = self.outputs_of(model, encoded, batch).float(), batch.targets["labels"]
         weights = self.positive_weights
         total = F.binary_cross_entropy_with_logits(
@@ -324,7 +324,8 @@ class MultiLabel(WholeTextTask[LabelSet]):
         return joined(answer.labels)
 
     def decode(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[LabelSet]:
-        """Turn logits [K] of each feature into sigmoid (in fp64) and what reaches the threshold."""
+        """Turn logits [K] of each feature into sigmoid (in fp64) and the labels that reach the
+        threshold."""
         if not outputs:
             return []
         logits = np.stack(pooled(outputs, features)).astype(np.float64)
@@ -346,9 +347,9 @@ class MultiLabel(WholeTextTask[LabelSet]):
     def decisions(
         self, outputs: Sequence[np.ndarray], features: Sequence[Features]
     ) -> Decisions | None:
-        """Return for each label of each text the logits of not having and of having it, and
-        whether it has. None where a threshold was chosen: it is one of the probabilities as they
-        are."""
+        """Return for each label of each text the logits of its absence and presence, and whether it
+        has the label. None if a threshold was chosen, because it applies to the raw
+        probabilities."""
         if self.threshold != 0.5:
             return None
         logits, truth = [], []
@@ -367,7 +368,7 @@ class MultiLabel(WholeTextTask[LabelSet]):
         )
 
     def as_outputs(self, answers: np.ndarray) -> np.ndarray:
-        """Return the logarithms of the odds."""
+        """Return the log-odds."""
         bounded = np.clip(answers, LEAST, 1.0 - LEAST)
         return np.log(bounded / (1.0 - bounded)).astype(np.float32)
 
@@ -422,8 +423,8 @@ class MultiLabel(WholeTextTask[LabelSet]):
 
 
 def _lacking_for_one(table: np.ndarray) -> np.ndarray:
-    """Count how many rows lack each label for one that has it; 1 for a label that all have: fp32
-    [K] of a `table` fp32 [N, K] of 1 and 0."""
+    """Count how many rows lack each label for each one that has it; 1 for a label that all have:
+    fp32 [K], for a `table` fp32 [N, K] of 1 and 0."""
     having = table.sum(0)
     lacking = np.where(having < len(table), len(table) - having, having)
     return np.asarray(lacking / np.maximum(having, 1))

@@ -1,5 +1,4 @@
-"""The results of evaluating a model, for people and for programs: what all have in common, and that
-of a classifier."""
+"""Compute scores, compare with baselines, and report results for users and programs."""
 
 from __future__ import annotations
 
@@ -18,23 +17,23 @@ from bertine.core.scores import better_baseline, score_text, wilson_interval
 from bertine.tasks.answer import WorstExample, worst_lines
 from bertine.tasks.calibration import Reliability
 
-# Scores of answers against the truth, as the field and the GLUE leaderboard compute them.
+# Scores: answers against the truth, as the field and the GLUE leaderboard compute them.
 #
-# A score that is not defined (one class only, a constant answer) is 0, without a warning. Of one
-# label of an example they are computed here, by counting: importing scikit-learn takes longer
-# than training with a few labels does, and a matrix of thousands of labels much memory.
+# An undefined score (one class only, a constant answer) is 0, without a warning. For one label per
+# example they are computed here, by counting: importing scikit-learn takes longer than training
+# with a few labels, and a matrix of thousands of labels takes much memory.
 
 
 def classification_scores(
     truth: Sequence[str], guesses: Sequence[str], labels: Sequence[str]
 ) -> dict[str, float]:
     """Compute accuracy, macro_f1 and matthews (the multi-class form of Gorodkin 2004 for more than
-    two classes); with two labels also f1, of the second one.
+    two classes); with two labels also f1, that of the second one.
 
     Args:
         truth: N true labels.
         guesses: N predicted ones.
-        labels: all there are, in the order of the head's outputs.
+        labels: all labels, in the order of the head's outputs.
     """
     answered = sorted({*truth, *guesses})
     ids = {label: number for number, label in enumerate(answered)}
@@ -59,7 +58,7 @@ def classification_scores(
 def regression_scores(truth: Sequence[float], guesses: Sequence[float]) -> dict[str, float]:
     """Compute pearson and spearman (average ranks for ties), mean squared and mean absolute error.
 
-    A correlation with a constant is not defined; it counts as 0.
+    A correlation with a constant is undefined and counts as 0.
 
     Args:
         truth: N true scores.
@@ -79,20 +78,19 @@ def regression_scores(truth: Sequence[float], guesses: Sequence[float]) -> dict[
 
 
 def mean_log_loss(probabilities: Sequence[float] | np.ndarray) -> float:
-    """Compute the mean cross-entropy, in nats, of the `probabilities` that were given to what is
-    true."""
+    """Compute the mean cross-entropy, in nats, from the `probabilities` of the true labels."""
     return float(-np.log(np.maximum(probabilities, np.finfo(np.float64).tiny)).mean())
 
 
 def mean_cross_entropy(wanted: np.ndarray, given: np.ndarray) -> float:
     """Compute the mean over N of the cross-entropy, in nats, of the probabilities `given` with
-    those that are `wanted`, both fp64 [N, K]."""
+    respect to the `wanted` ones, both fp64 [N, K]."""
     logs = np.log(np.maximum(given, np.finfo(np.float64).tiny))
     return float(-(wanted * logs).sum(-1).mean())
 
 
 def official_score(metrics: Mapping[str, float], names: Sequence[str]) -> float:
-    """Compute the one number of a task: the mean of its metrics called `names`, as GLUE takes it.
+    """Compute the single score of a task: the mean of its metrics `names`, as in GLUE.
 
     Raises:
         BertineError: no names are given, or one is not among the metrics.
@@ -105,11 +103,11 @@ def official_score(metrics: Mapping[str, float], names: Sequence[str]) -> float:
     return sum(metrics[name] for name in names) / len(names)
 
 
-# Compare a model with cheap baselines on the same examples.
+# Baselines: a model compared with cheap ones on the same examples.
 
-#: The name of the baseline that is the head alone.
+#: The name of the baseline that trains only the head.
 HEAD_ALONE = "frozen vectors"
-#: Scores in a table, beside those by which a task is judged.
+#: The most scores in a table of baselines, including those by which the task is judged.
 _SHOWN = 3
 
 
@@ -120,9 +118,9 @@ class BaselineScore:
     Attributes:
         name: "majority", "tf-idf", "frozen vectors", …
         metrics: of the task's report, under the same names.
-        seconds: that fitting and answering took.
-        num_train: examples that it was fitted on.
-        num_judged: examples that it was judged on.
+        seconds: for fitting and answering.
+        num_train: number of examples it was fitted on.
+        num_judged: number of examples it was judged on.
         may_win: see :func:`~bertine.core.scores.better_baseline`.
     """
 
@@ -134,12 +132,12 @@ class BaselineScore:
     may_win: bool = True
 
     def to_dict(self) -> dict[str, Any]:
-        """Return only JSON types; :meth:`read` takes it back."""
+        """Return JSON values, which :meth:`read` accepts."""
         return asdict(self)
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> BaselineScore:
-        """Take back what :meth:`to_dict` returned."""
+        """Return the score from the result of :meth:`to_dict`."""
         return cls(
             str(values["name"]),
             {str(name): float(value) for name, value in values["metrics"].items()},
@@ -153,8 +151,8 @@ class BaselineScore:
 def winner(
     metrics: Mapping[str, float], judged: Sequence[str], baselines: Sequence[BaselineScore]
 ) -> BaselineScore | None:
-    """Return the best of the baselines where it is better than a model with these `metrics` by more
-    than chance; None where none is."""
+    """Return the best of the baselines if it is better than a model with these `metrics` by more
+    than chance; otherwise None."""
     values = [baseline.to_dict() for baseline in baselines]
     name = better_baseline(metrics, judged, values, 0)
     return next((baseline for baseline in baselines if baseline.name == name), None)
@@ -163,8 +161,8 @@ def winner(
 def baseline_lines(
     metrics: Mapping[str, float], judged: Sequence[str], baselines: Sequence[BaselineScore]
 ) -> list[str]:
-    """Return a table of the model beside the baselines, and above it the headline where one of them
-    wins; nothing without baselines.
+    """Return a table of the model and the baselines, with a headline if one of them wins; nothing
+    without baselines.
 
     Args:
         metrics: of the model.
@@ -192,32 +190,32 @@ def baseline_lines(
 
 
 def what_to_do(name: str) -> str:
-    """Say what to do where the baseline of this name wins."""
+    """Return advice for the case that the baseline of this name wins."""
     if name == HEAD_ALONE:
         return f"{option('frozen', True)} trains that one"
     return "use it, or train longer, on more labels or from another model"
 
 
 def shown_metrics(metrics: Mapping[str, float], judged: Sequence[str]) -> list[str]:
-    """Return the scores that a table of baselines shows: those by which the task is judged, then
-    others, three in all, losses and errors last."""
+    """Return the names of the scores in a table of baselines: those by which the task is judged,
+    then others, three in all, losses and errors last."""
     order = [name for name in judged if name in metrics]
     others = [name for name in metrics if name not in order]
     others.sort(key=lambda name: name.endswith(("loss", "error")))
     return [*order, *others][: max(_SHOWN, len(order))]
 
 
-#: Key of the most frequent training label among the facts of the training in a model directory.
+#: The key of the most frequent training label in the training facts of a model directory.
 MAJORITY = "training_majority"
 
-#: A confusion matrix of more classes does not fit a terminal, and of still more not a file; the
-#: most frequent confusions do.
+#: The most classes of a confusion matrix in a terminal, and in a file; beyond that the most
+#: frequent confusions are reported.
 _MATRIX_LIMIT, _MATRIX_WRITTEN = 10, 100
 _WORST, _CONFUSED = 10, 100
 
-#: Scores of a classifier that are no shares of 1.
+#: Scores of a classifier that are not shares of 1.
 _PLAIN = ("loss", "matthews", "mean_cost", "most_probable_mean_cost", "mean_set_size")
-#: Labels in the terminal: the rarer ones of more are in the JSON and in the report of a run.
+#: The most labels in the terminal; rarer ones are in the JSON and in the report of a run.
 _REPORT_SHOWN = 20
 
 
@@ -226,8 +224,8 @@ class EvaluationReport(Protocol):
 
     Attributes:
         source: the file of the examples.
-        notes: what else a person should know, e.g. how many texts were cut.
-        worst: the examples predicted worst, highest loss first, where they were asked for.
+        notes: further facts for the user, e.g. how many texts were cut.
+        worst: the examples predicted worst, highest loss first, if they were asked for.
     """
 
     source: str
@@ -239,17 +237,17 @@ class EvaluationReport(Protocol):
 
     @property
     def collapsed(self) -> bool:
-        """Whether the model says the same of every example, although the truth differs: nothing
-        was learned, however good the score of that may look."""
+        """Whether the model gives the same answer for every example, although the truth differs:
+        then it learned nothing, even if the score looks good."""
         ...
 
     def lines(self) -> list[str]:
-        """Return what a person reads in the terminal."""
+        """Return the report for the terminal."""
         ...
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what a program reads; only JSON types. Of a task's report ``collapsed`` is among
-        it."""
+        """Return the report as JSON values for a program; those of a task's report include
+        ``collapsed``."""
         ...
 
 
@@ -257,7 +255,7 @@ class EvaluationReport(Protocol):
 class TaskReport(Shown):
     """Base of the tasks' reports; the attributes are those of :class:`EvaluationReport`."""
 
-    #: The attributes that :meth:`to_dict` has between `source` and `notes`.
+    #: The attributes in :meth:`to_dict` between `source` and `notes`.
     facts: ClassVar[tuple[str, ...]]
 
     source: str = ""
@@ -265,8 +263,8 @@ class TaskReport(Shown):
     worst: list[WorstExample] = field(default_factory=list)
 
     def headline(self, size: str, metrics: Mapping[str, float], plain: Container[str] = ()) -> str:
-        """Return the first line for a person: how much was scored, and the scores, all but the
-        `plain` ones as percentages."""
+        """Return the first line: the number of scored examples, and the scores, all but the `plain`
+        ones as percentages."""
         scores = [
             f"{name} {value:.4f}" if name in plain else f"{name} {value:.2%}"
             for name, value in metrics.items()
@@ -275,12 +273,12 @@ class TaskReport(Shown):
         return f"{size}{origin}: {', '.join(scores)}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what a program reads; only JSON types."""
+        """Return the report as JSON values for a program."""
         return {name: _json(getattr(self, name)) for name in ("source", *self.facts, "notes")}
 
 
 def _json(value: Any) -> Any:
-    """Return a value with lists in place of tuples."""
+    """Return a value with lists instead of tuples."""
     if isinstance(value, Reliability):
         return value.to_dict()
     if isinstance(value, dict):
@@ -289,7 +287,7 @@ def _json(value: Any) -> Any:
 
 
 def require_some(predictions: Sequence[Any], what: str = "examples") -> None:
-    """Refuse to report on nothing.
+    """Refuse to report on no predictions.
 
     Raises:
         BertineError: there are no predictions.
@@ -325,9 +323,9 @@ class ClassificationReport(TaskReport):
     Attributes:
         labels: the classes; K of them.
         metrics: scores by name, as fractions of 1; ``loss`` in nats.
-        counts: how often the class of the first number was taken for that of the second.
-        training_majority: the most frequent label of the training examples; None: not known.
-        reliability: how often answers are right, by their probability; None: not known.
+        counts: how often an example of the first class was predicted as the second, by numbers.
+        training_majority: the most frequent label of the training examples; None: unknown.
+        reliability: how often answers are right, by their probability; None: unknown.
     """
 
     labels: tuple[str, ...]
@@ -344,7 +342,7 @@ class ClassificationReport(TaskReport):
 
     @cached_property
     def _sizes(self) -> tuple[list[int], list[int], list[int]]:
-        """How often each class was right, is there, and was predicted."""
+        """How many predictions of each class are right, its examples, and its predictions."""
         right, support, predicted = ([0] * len(self.labels) for _ in range(3))
         for (true, guess), count in self.counts.items():
             support[true] += count
@@ -367,8 +365,8 @@ class ClassificationReport(TaskReport):
 
     @property
     def confused(self) -> list[tuple[str, str, int, int]]:
-        """The classes that were taken for another one most often: true, predicted, how often, of
-        how many examples of the true one."""
+        """The most frequent confusions: true class, predicted class, how often, and the number of
+        examples of the true one."""
         _, support, _ = self._sizes
         wrong = [(-count, *pair) for pair, count in self.counts.items() if pair[0] != pair[1]]
         return [
@@ -378,8 +376,8 @@ class ClassificationReport(TaskReport):
 
     @property
     def majority_label(self) -> str:
-        """The most frequent label of the training examples, as of the baseline "majority"; where
-        that is not known, of these examples (the first of equals)."""
+        """The most frequent label of the training examples, as in the baseline "majority"; if that
+        is unknown, of these examples (ties go to the first)."""
         if self.training_majority in self.labels:
             return str(self.training_majority)
         _, support, _ = self._sizes
@@ -387,27 +385,27 @@ class ClassificationReport(TaskReport):
 
     @property
     def majority_share(self) -> float:
-        """The accuracy of always answering `majority_label`: what a model must beat."""
+        """The accuracy of always answering `majority_label`, which a model must exceed."""
         _, support, _ = self._sizes
         return support[self.labels.index(self.majority_label)] / max(1, self.num_examples)
 
     @property
     def collapsed(self) -> bool:
-        """Whether all predictions are one class although several classes were there."""
+        """Whether all predictions are one class although there are several classes."""
         _, support, predicted = self._sizes
         return sum(map(bool, predicted)) == 1 and sum(map(bool, support)) > 1
 
     @property
     def accuracy_interval(self) -> tuple[float, float]:
-        """The 95% interval of the accuracy, from 0 to 1: what other examples of the same kind may
-        give (Wilson 1927)."""
+        """The 95% interval of the accuracy, from 0 to 1, for other examples of the same kind
+        (Wilson 1927)."""
         right, _, _ = self._sizes
         return wilson_interval(sum(right), self.num_examples)
 
     @property
     def per_label(self) -> dict[str, dict[str, float]]:
-        """The scores of each label: ``precision``, ``recall``, ``f1`` (0 where there is nothing to
-        find, or nothing found), how often it is there (``support``) and was given
+        """The scores of each label: ``precision``, ``recall``, ``f1`` (0 if there are no true, or
+        no predicted ones), its number of examples (``support``) and of predictions
         (``predicted``)."""
         table = {}
         for label, right, support, predicted in zip(self.labels, *self._sizes, strict=True):
@@ -421,8 +419,8 @@ class ClassificationReport(TaskReport):
         return table
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what a program reads: the confusion matrix; of more than 100 classes, where it
-        would be mostly zeros, the most frequent confusions (`confused`)."""
+        """Return the report as JSON values: with the confusion matrix or, for more than 100
+        classes, where it would be mostly zeros, the most frequent confusions (`confused`)."""
         values = super().to_dict()
         if len(self.labels) <= _MATRIX_WRITTEN:
             return values | {"confusion": self.confusion}
@@ -431,7 +429,7 @@ class ClassificationReport(TaskReport):
 
     def lines(self) -> list[str]:
         """Return scores with the interval of the accuracy, the majority class, the class that f1 is
-        of, the warning of a collapse, the scores of each label, the confusion matrix."""
+        for, the warning of a collapse, the scores of each label, and the confusion matrix."""
         where = " in training" if self.training_majority in self.labels else ""
         size = plural(self.num_examples, "example")
         lines = [

@@ -1,5 +1,6 @@
-"""Text to text: summaries, translations, or any text that is written after another was read (Lewis
-et al. 2019, section 3.3).
+"""Define the text-to-text task: summaries, translations, or any text written after reading another.
+
+The source is Lewis et al. 2019, section 3.3.
 
 Shape legend: B sequences in a batch, T tokens of the longest text to write.
 """
@@ -34,13 +35,13 @@ from bertine.tasks.base import LEAST_LENGTH, NONE, Features, Task, check_room, p
 from bertine.tasks.report import TaskReport, require_some
 from bertine.tokenization.tokenizer import Tokenizer
 
-# ROUGE-1, -2 and -L, by which summaries are scored (Lin 2004), as the field computes them today
+# ROUGE: ROUGE-1, -2 and -L, the scores of summaries (Lin 2004), as the field computes them today
 # (google-research, ``rouge_score``, without stemming).
 #
-# Texts are lower-cased, and what is neither a-z nor a digit parts words: letters of other
-# alphabets count as nothing. Where most letters to be written are such letters, that says
-# nothing; then words are those of all alphabets, and each Chinese, Japanese or Thai character is
-# one, since nothing parts their words.
+# Texts are lower-cased, and every character except a-z and digits separates words, so that letters
+# of other alphabets are ignored. If most letters to write are such letters, that is meaningless;
+# then words of all alphabets count, and each Chinese, Japanese or Thai character is a word, since
+# these scripts do not separate words.
 
 _PUBLISHED = re.compile(r"[a-z0-9]+")
 #: Characters of scripts without spaces between words: Thai, Lao and Burmese; kana and Chinese.
@@ -53,31 +54,30 @@ _LETTERS = re.compile(r"[^\W\d_]")
 
 
 def rouge_words(text: str, *, all_alphabets: bool = False) -> list[str]:
-    """Return the words of a text that count: those of a-z and digits, or those of all alphabets."""
+    """Return the words of a text: those of a-z and digits, or those of all alphabets."""
     return (_ALL if all_alphabets else _PUBLISHED).findall(text.lower())
 
 
 def needs_all_alphabets(wanted: Sequence[str]) -> bool:
-    """Tell whether most letters of the texts to be written are not among a to z."""
+    """Return whether most letters of the texts to write are not among a to z."""
     letters = [letter for text in wanted for letter in _LETTERS.findall(text)]
     return 2 * sum("a" <= letter.lower() <= "z" for letter in letters) < len(letters)
 
 
 def rouge_n(ours: Sequence[str], wanted: Sequence[str], n: int) -> float:
-    """Return the F1 of the runs of `n` words that two texts have in common, each as often as in
-    both."""
+    """Return the F1 of the runs of `n` words that two texts share, each as often as in both."""
     first, second = _runs(ours, n), _runs(wanted, n)
     return _f1((first & second).total(), first.total(), second.total())
 
 
 def rouge_l(ours: Sequence[str], wanted: Sequence[str]) -> float:
-    """Return the F1 of the longest sequence of words that both texts have in this order."""
+    """Return the F1 of the longest sequence of words that both texts contain in order."""
     return _f1(longest_common(ours, wanted), len(ours), len(wanted))
 
 
 def longest_common(first: Sequence[str], second: Sequence[str]) -> int:
-    """Return the length of the longest common subsequence, by the bits of one number for a row of
-    the table (Hyyrö 2004)."""
+    """Return the length of the longest common subsequence; a row of the table is the bits of one
+    number (Hyyrö 2004)."""
     places: dict[str, int] = {}
     for place, word in enumerate(first):
         places[word] = places.get(word, 0) | 1 << place
@@ -97,9 +97,9 @@ def _f1(common: int, ours: int, wanted: int) -> float:
     return 2.0 * common / (ours + wanted) if common else 0.0
 
 
-# What was written beside what was to be written.
+# Report: the written texts compared with their targets.
 
-#: Characters of a text in a report.
+#: The most characters of a text in a report.
 _SHOWN = 200
 
 
@@ -109,10 +109,10 @@ class WrittenTextReport(TaskReport):
 
     Attributes:
         metrics: the means of rouge1, rouge2 and rougeL (F1), and exact_match.
-        num_examples: that were scored.
-        mean_words: of what was written, and of what was to be written, as ROUGE counts them.
+        num_examples: number of scored examples.
+        mean_words: of the written texts, and of the targets, as ROUGE counts them.
         collapsed: whether the same was written for every text, although the targets differ.
-        examples: some texts that were written, beside those that were to be.
+        examples: some written texts with their targets.
     """
 
     metrics: dict[str, float]
@@ -141,7 +141,7 @@ class WrittenTextReport(TaskReport):
 
 
 def text_scores(written: Sequence[str], wanted: Sequence[str]) -> dict[str, float]:
-    """Return the means of the scores of texts that were written."""
+    """Return the mean scores of the written texts."""
     words = partial(rouge_words, all_alphabets=needs_all_alphabets(wanted))
     sums = dict.fromkeys(("rouge1", "rouge2", "rougeL", "exact_match"), 0.0)
     for text, target in zip(written, wanted, strict=True):
@@ -158,11 +158,11 @@ def _cut(text: str) -> str:
     return shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 1]}…"
 
 
-#: Texts given to the tokenizer at once.
+#: Texts that the tokenizer gets at once.
 _TOKENIZE = 4096
-#: Texts that a report shows.
+#: The number of texts in a report.
 _TASK_SHOWN = 3
-#: Said of scores where most letters are not among a to z.
+#: The note on scores if most letters are not among a to z.
 _ALL_ALPHABETS = (
     "most letters are not among a to z: ROUGE counts words of all alphabets, each Chinese, "
     "Japanese or Thai character as one (the field's own program counts a to z alone)"
@@ -171,7 +171,7 @@ _ALL_ALPHABETS = (
 
 @dataclass(frozen=True, repr=False)
 class WrittenText(Answer):
-    """The text that the model writes after it has read one."""
+    """The text that the model writes for an input."""
 
     noun = "text"
     written = ("text",)
@@ -191,9 +191,9 @@ class TextToTextFeatures(Features):
     """A text to read; `label` is the text to write, int32 [T] with its special tokens.
 
     Attributes:
-        tokenizer: of both.
-        target: the text to write, as it was given; "" where it is not known.
-        target_cut: pieces of it that were cut off.
+        tokenizer: for both.
+        target: the text to write, as given; "" if it is unknown.
+        target_cut: number of its pieces that were cut off.
     """
 
     tokenizer: Tokenizer | None = None
@@ -203,25 +203,24 @@ class TextToTextFeatures(Features):
 
 @dataclass(frozen=True)
 class TextToText(Task[WrittenText]):
-    """The task to write a text after reading one, or two.
+    """The task of writing a text after reading one, or two.
 
-    The head is that of pre-training. A text is written token by token, the most probable one each
-    time or with beams.
+    The head is that of pre-training. A text is written token by token, greedily or with beams.
 
     Attributes:
         text_columns: one column, or two for pairs.
-        label_column: the column of the texts to write; None when not known.
+        label_column: the column of the texts to write; None if unknown.
         max_length: longest input in pieces, special tokens included; longer ones are cut.
         metric_names: the metrics by which the task is judged.
-        dataset: none is known.
+        dataset: always None.
         max_target_length: longest text to write in pieces, special tokens included.
-        beams: sequences that are followed at once.
-        length_penalty: with beams: long sequences win above 0.
-        no_repeat_ngram_size: no run of so many tokens is written twice; 0: no limit.
-        label_smoothing: in training, the share of each target that all words have together.
+        beams: number of sequences that are followed at once.
+        length_penalty: with beams: above 0, it favours long sequences.
+        no_repeat_ngram_size: no run of this many tokens is written twice; 0: no limit.
+        label_smoothing: in training, the share of each target that is spread over all words.
 
     Raises:
-        BertineError: not one or two text columns, or lengths without room for text.
+        BertineError: there are not one or two text columns, or lengths have no room for text.
     """
 
     name: ClassVar[str] = "seq2seq"
@@ -263,14 +262,14 @@ class TextToText(Task[WrittenText]):
 
     @classmethod
     def names_in(cls, label: Any) -> list[str]:
-        """Return nothing: texts are not counted by name."""
+        """Return nothing, since texts are not counted by name."""
         return []
 
     @classmethod
     def from_examples(
         cls, examples: Examples, *, max_length: int = 128, labels: Sequence[str] | None = None
     ) -> TextToText:
-        """Make the task of training examples; `labels` must be None."""
+        """Create the task from training examples; `labels` must be None."""
         if labels is not None:
             raise BertineError(f"{cls.name} has no labels")
         return cls(examples.text_columns, examples.label_column, max_length)
@@ -283,7 +282,7 @@ class TextToText(Task[WrittenText]):
 
         Raises:
             BertineError: an example has another number of texts than there are columns; lengths
-                without room for text.
+                have no room for text.
         """
         width = len(self.text_columns)
         check_room(self.max_length, width, tokenizer)
@@ -323,7 +322,7 @@ class TextToText(Task[WrittenText]):
         return features
 
     def notes(self, features: Sequence[Any]) -> list[str]:
-        """Say how many texts were cut, those to read and those to write."""
+        """Return notes on how many texts were cut, those to read and those to write."""
         cut = [feature.target_cut for feature in features if feature.target_cut]
         more = []
         if cut:
@@ -349,7 +348,7 @@ class TextToText(Task[WrittenText]):
         return batch
 
     def heads(self, config: Config) -> dict[str, nn.Module]:
-        """Make the head of a model that reads and writes.
+        """Return the head of a model that reads and writes.
 
         Raises:
             BertineError: models of this type do not; the model has fewer positions than the texts.
@@ -371,7 +370,7 @@ class TextToText(Task[WrittenText]):
         return {self.head: count_targets(batch)}
 
     def encode(self, model: Model, batch: Batch) -> Encoded:
-        """Read the texts, and let the decoder read those to write."""
+        """Encode the texts to read, and decode those to write."""
         return encode_and_decode(model, batch)
 
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
@@ -379,12 +378,12 @@ class TextToText(Task[WrittenText]):
         return {self.head: written_term(model, encoded, batch, self.label_smoothing)}
 
     def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
-        """Write texts, whatever was encoded: see :meth:`outputs`."""
+        """Write texts independently of `encoded`; see :meth:`outputs`."""
         return self.outputs(model, batch)
 
     def outputs(self, model: Model, batch: Batch) -> Tensor:
-        """Write a text for each sequence: the ids of its tokens, -1 behind the last, fp32
-        [B, `max_target_length`]; a vocabulary has fewer words than fp32 has whole numbers."""
+        """Write a text for each sequence: the ids of its tokens, -1 after the last, fp32
+        [B, `max_target_length`]; vocabularies are small enough for exact integers in fp32."""
         ids, mask = batch.input_ids.cpu(), batch.attention_mask.cpu()
         texts = [row[real].tolist() for row, real in zip(ids, mask, strict=True)]
         writer, starts = model.backbone.writer(model.next_scores, texts)
@@ -411,7 +410,7 @@ class TextToText(Task[WrittenText]):
         )
 
     def soft_targets(self, outputs: Sequence[np.ndarray], width: int) -> Tensor:
-        """Refuse: what a teacher writes is no target here.
+        """Refuse, since a teacher's texts are not supported as targets.
 
         Raises:
             BertineError: always.
@@ -422,7 +421,7 @@ class TextToText(Task[WrittenText]):
         )
 
     def decode(self, outputs: Sequence[np.ndarray], features: Sequence[Any]) -> list[WrittenText]:
-        """Turn the tokens that were written into texts."""
+        """Turn the written tokens into texts."""
         answers = []
         for output, feature in zip(outputs, features, strict=True):
             tokens = output[output >= 0].astype(np.int64)
@@ -432,7 +431,7 @@ class TextToText(Task[WrittenText]):
         return answers
 
     def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Any]) -> list[float]:
-        """Compute for each example 1 - ROUGE-L of what was written; nan where nothing is to be."""
+        """Compute for each example 1 - ROUGE-L of the written text; nan without a target."""
         every = needs_all_alphabets([feature.target for feature in features])
         words = partial(rouge_words, all_alphabets=every)
         return [
@@ -451,7 +450,7 @@ class TextToText(Task[WrittenText]):
     def report(
         self, predictions: Sequence[WrittenText], labels: Sequence[str]
     ) -> WrittenTextReport:
-        """Compute the metrics, and show a few texts.
+        """Compute the metrics, with a few texts as examples.
 
         Raises:
             BertineError: there are no examples.

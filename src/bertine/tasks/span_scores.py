@@ -1,11 +1,11 @@
-"""Find the best answers to a question from the scores of every piece as start and end.
+"""Find the best answers to questions, score them as SQuAD and CMRC do, and report the scores.
 
 Devlin et al. 2018, sections 4.2 and 4.3: the score of a span is the sum of its start's and its
-end's, the best one over all windows with end ≥ start is the answer, and no answer is given where
-the null score, that of [CLS] as start and end, exceeds it by more than a threshold. What the
-paper leaves open is as in google-research/bert, ``run_squad.py``: a start counts only in the
-window that shows most around it, a span has at most so many pieces, and of several windows the
-lowest null score counts. That code looks at the twenty best starts and ends; here all spans are.
+end's; the best one over all windows with end ≥ start is the answer; and no answer is given if the
+null score, that of [CLS] as start and end, exceeds it by more than a threshold. Details that the
+paper leaves open follow google-research/bert, ``run_squad.py``: a start counts only in the window
+with the most context around it, the length of a span is limited, and the lowest null score of
+several windows counts. That code examines the twenty best starts and ends; here all spans are.
 
 Shape legend: T places of a feature's sequence, m pieces of its window.
 """
@@ -30,27 +30,27 @@ from bertine.tasks.calibration import Reliability
 from bertine.tasks.report import TaskReport
 from bertine.tasks.span_windows import SpanFeatures
 
-# Exact match and F1 of Chinese answers, by the rules of CMRC 2018.
+# CMRC 2018: exact match and F1 of Chinese answers.
 #
-# Cui et al. 2019 (arXiv 1810.07366, section 4), and ``cmrc2018_evaluate.py`` (v5), which it came
-# with. Chinese is written without spaces, so that by SQuAD's rules, which compare words, every
-# answer would be one word.
+# The rules are those of Cui et al. 2019 (arXiv 1810.07366, section 4) and ``cmrc2018_evaluate.py``
+# (v5), published with it. Chinese is written without spaces, so by SQuAD's rules, which compare
+# words, every answer would be one word.
 
 _CHINESE = re.compile("[\u4e00-\u9fa5]")
-#: Syllables of Japanese, and of Korean: whoever writes them too does not write Chinese.
+#: Syllables of Japanese and Korean: texts with them are not Chinese.
 _OTHERS = re.compile("[\u3040-\u30ff\uac00-\ud7a3]")
-#: What is compared is without these.
+#: Punctuation that is removed before comparison.
 _PUNCTUATION = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
 #: A Chinese character, or a run of others.
 _RUNS = re.compile("[\u4e00-\u9fa5]|[^\u4e00-\u9fa5]+")
-#: What is a unit by itself in such a run, as in the published script, which has NLTK's tokenizer of
-#: English for it. Left out: its shortened words (don't).
+#: Single units in such a run, as in the published script, which uses NLTK's tokenizer of English.
+#: Its rules for contractions (don't) are left out.
 _MARKS = re.compile(r"""[;@#$%&?!()\[\]{}<>"–—]|,(?!\d)|(?<!\.)\.\s*$""")
 
 
 def mostly_chinese(answers: Iterable[str]) -> bool:
-    """Say whether more than half of `answers` have a Chinese character, and none a syllable of
-    Japanese or Korean but for a tenth of them."""
+    """Return whether more than half of `answers` have a Chinese character, and at most a tenth of
+    them a syllable of Japanese or Korean."""
     texts = list(answers)
     chinese = sum(bool(_CHINESE.search(text)) for text in texts)
     others = sum(bool(_OTHERS.search(text)) for text in texts)
@@ -58,23 +58,23 @@ def mostly_chinese(answers: Iterable[str]) -> bool:
 
 
 def without_punctuation(text: str) -> str:
-    """Return `text` in lower case, without the punctuation that does not count."""
+    """Return `text` in lower case, without the ignored punctuation."""
     return text.lower().strip().translate(_PUNCTUATION)
 
 
 def units(text: str) -> list[str]:
-    """Divide `text` into what is compared: each Chinese character by itself, others by words."""
+    """Divide `text` into units of comparison: Chinese characters, and words of other scripts."""
     runs = _RUNS.findall(without_punctuation(text))
     return [unit for run in runs for unit in _MARKS.sub(r" \g<0> ", run).split()]
 
 
 def chinese_exact_match(guess: str, gold: str) -> float:
-    """Return 1 if the two are the same but for case and punctuation, else 0."""
+    """Return 1 if the two are equal except for case and punctuation, else 0."""
     return float(without_punctuation(guess) == without_punctuation(gold))
 
 
 def chinese_f1(guess: str, gold: str) -> float:
-    """Compute the F1 of the longest run of units that both answers have; 0 where there is none."""
+    """Compute the F1 of the longest run of units in both answers; 0 if there is none."""
     guessed, true = units(guess), units(gold)
     same = _longest_common_run(guessed, true)
     return 2 * same / (len(guessed) + len(true)) if same else 0.0
@@ -83,7 +83,7 @@ def chinese_f1(guess: str, gold: str) -> float:
 def _longest_common_run(first: list[str], second: list[str]) -> int:
     longest, before = 0, [0] * (len(second) + 1)
     for unit in first:
-        # now[j + 1]: how long the common run is that ends at this unit and at second[j].
+        # now[j + 1]: the length of the common run that ends at this unit and at second[j].
         now = [0] * (len(second) + 1)
         for at, other in enumerate(second):
             if unit == other:
@@ -92,11 +92,12 @@ def _longest_common_run(first: list[str], second: list[str]) -> int:
     return longest
 
 
-# Exact match and F1 of answers, as SQuAD's two official scorers compute them, or for Chinese that
-# of CMRC 2018, and the threshold below which an answer is kept.
+# SQuAD: exact match and F1 as in the two official scorers, or for Chinese as in CMRC 2018's, and
+# the threshold for giving no answer.
 #
-# Rajpurkar et al. 2016 (arXiv 1606.05250, section 6.1) and 2018 (arXiv 1806.03822). The rules are
-# those of ``evaluate-v1.1.py`` and ``evaluate-v2.0.py``; the tests compare with the scripts.
+# The sources are Rajpurkar et al. 2016 (arXiv 1606.05250, section 6.1) and 2018 (arXiv 1806.03822).
+# The rules are those of ``evaluate-v1.1.py`` and ``evaluate-v2.0.py``; the tests compare with these
+# scripts.
 
 _METRICS_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -104,20 +105,20 @@ _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 def normalized(text: str) -> str:
     """Return `text` in lower case, without ASCII punctuation and the words a, an and the, with
-    single spaces: what two answers are compared by."""
+    single spaces, for the comparison of answers."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_METRICS_PUNCTUATION)).split())
 
 
 def exact_match(guess: str, gold: str) -> float:
-    """Return 1 if the two are the same when normalized, else 0."""
+    """Return 1 if the two are equal when normalized, else 0."""
     return float(normalized(guess) == normalized(gold))
 
 
 def f1(guess: str, gold: str, *, v2: bool) -> float:
     """Compute the F1 of the words of `guess` among those of `gold`, each as often as it occurs.
 
-    Where nothing is left of one of them, v2.0 compares (1 if nothing is left of both), and v1.1
-    gives 0.
+    If one of them is empty after normalization, v2.0 compares (1 if both are empty), and v1.1 gives
+    0.
     """
     guessed, true = normalized(guess).split(), normalized(gold).split()
     if v2 and not (guessed and true):
@@ -132,17 +133,17 @@ def f1(guess: str, gold: str, *, v2: bool) -> float:
 def answer_scores(
     guess: str, golds: Sequence[str], *, v2: bool, in_chinese: bool = False
 ) -> tuple[float, float]:
-    """Compute exact match and F1 of `guess`, each against the gold answer that suits it best.
+    """Compute exact match and F1 of `guess`, each against the gold answer with the best score.
 
     Args:
-        guess: the answer; "" says that there is none.
-        golds: the answers of several people; none where the question has no answer (v2.0).
-        v2: by the rules of v2.0, which leave out gold answers of which nothing remains when they
-            are normalized, and compare with "" where none is left.
-        in_chinese: by the rules of CMRC 2018 where there is an answer.
+        guess: the answer; "" for no answer.
+        golds: the answers of several people; empty if the question has no answer (v2.0).
+        v2: use the rules of v2.0, which leave out gold answers that are empty after normalization,
+            and compare with "" if none is left.
+        in_chinese: use the rules of CMRC 2018 for non-empty answers.
 
     Raises:
-        ValueError: no gold answers, in v1.1.
+        ValueError: there are no gold answers, in v1.1.
     """
     if v2:
         golds = [gold for gold in golds if normalized(gold)] or [""]
@@ -162,18 +163,18 @@ def answer_scores(
 def best_threshold(
     null_odds: Sequence[float], answered: Sequence[float], silent: Sequence[float]
 ) -> tuple[float, float]:
-    """Find the threshold with the best mean score: of questions whose odds are above it, "" is the
-    answer.
+    """Find the threshold with the best mean score: questions whose odds are above it get the answer
+    "".
 
-    The official script puts the threshold on a question's own odds, and where everything is to
-    be "" at 0; here it lies between two questions (within 1 of the lower), so that a rounding
-    does not turn an answer, and says "" to all where that is best. Of equal scores the lowest
-    threshold is taken. Questions with the same odds stay together.
+    The official script puts the threshold on a question's own odds, and at 0 if every answer is to
+    be ""; here it lies between two questions (within 1 of the lower), so that rounding does not
+    change an answer, and gives "" for all if that is best. Ties go to the lowest threshold.
+    Questions with the same odds stay together.
 
     Args:
-        null_odds: N, the score of no answer less that of the best span.
+        null_odds: N, the score of no answer minus that of the best span.
         answered: N, the score of each question if its best span is the answer.
-        silent: N, the score of each if "" is.
+        silent: N, the score of each if the answer is "".
 
     Returns:
         The threshold and the mean score.
@@ -198,15 +199,15 @@ def best_threshold(
     else:
         low, high = odds[best - 1], odds[best]
         threshold = min((low + high) / 2, low + 1.0)
-        if threshold >= high:  # the two are neighbours in fp64
+        if threshold >= high:  # the two are adjacent numbers in fp64
             threshold = low
     return float(threshold), float(totals[best] / len(odds))
 
 
-#: The odds of a question for which there is no span at all, as of an empty context: a number, for
+#: The odds of a question without any span, such as one with an empty context: a finite number, as
 #: JSON has no infinity.
 NO_SPAN = 1e9
-#: Spans that are looked at for each one that is listed, for several may have the same text.
+#: Spans to examine for each listed one, because several may have the same text.
 _SPARE = 4
 
 
@@ -215,9 +216,9 @@ class SpanAnswer:
     """One of the n best answers to a question.
 
     Attributes:
-        text: of the context, from `start` on; "" says that it has no answer.
-        start: the character of the context at which it begins; None where there is no answer.
-        probability: among the n best, which sum to 1.
+        text: of the context, from `start` on; "" for no answer.
+        start: the character of the context at which it begins; None for no answer.
+        probability: among the n best, whose sum is 1.
         start_logit: of its first piece, or of [CLS].
         end_logit: of its last piece, or of [CLS].
     """
@@ -230,7 +231,7 @@ class SpanAnswer:
 
     @property
     def end(self) -> int | None:
-        """The character of the context before which it ends; None where there is no answer."""
+        """The end of its characters in the context, exclusive; None for no answer."""
         return None if self.start is None else self.start + len(self.text)
 
     def to_json(self) -> dict[str, Any]:
@@ -252,14 +253,14 @@ class SpanPrediction(Answer):
     """The answer to a question.
 
     Attributes:
-        answer: a part of the context; "" says that it has no answer.
-        start: the character of the context at which it begins; None where there is no answer.
+        answer: a part of the context; "" for no answer.
+        start: the character of the context at which it begins; None for no answer.
         probability: of the answer among the n best.
-        null_odds: the score of no answer less that of the best span; None of a model that always
+        null_odds: the score of no answer minus that of the best span; None for a model that always
             answers.
-        n_best: the best answers, the most probable first, no text twice; no answer is among them
-            where the model may give none.
-        abstains: whether the probability is below the bound from which on the model is to answer;
+        n_best: the best answers, the most probable first, each text once; no answer is among them
+            if the model may give none.
+        abstains: whether the probability is below the bound from which the model should answer;
             `answer` is then the best guess, and is left open in files and in JSON.
     """
 
@@ -277,7 +278,7 @@ class SpanPrediction(Answer):
 
     @property
     def end(self) -> int | None:
-        """The character of the context before which it ends; None where there is no answer."""
+        """The end of its characters in the context, exclusive; None for no answer."""
         return None if self.start is None else self.start + len(self.answer)
 
     def own_cells(self) -> tuple[str, str]:
@@ -300,11 +301,11 @@ class SpanPrediction(Answer):
 
     @property
     def best_span(self) -> SpanAnswer | None:
-        """The best answer that is one; None where the context has nothing to answer with."""
+        """The best non-empty answer; None if the context has no span."""
         return next((answer for answer in self.n_best if answer.start is not None), None)
 
     def decided(self, threshold: float) -> SpanPrediction:
-        """Return the same with the answer that `threshold` gives: "" where the null odds are above
+        """Return the prediction with the answer by `threshold`: "" if the null odds are above
         it."""
         best = self.best_span
         if best is None or (self.null_odds is not None and self.null_odds > threshold):
@@ -319,8 +320,8 @@ class SpanPrediction(Answer):
 def window_spans(
     logits: np.ndarray, feature: SpanFeatures, max_pieces: int, count: int
 ) -> list[tuple[float, int, int]]:
-    """Find the `count` best spans of a window, best first: (score, first piece, last piece), of
-    equal scores the earlier, then the shorter.
+    """Find the `count` best spans of a window, best first: (score, first piece, last piece); ties
+    go to the earlier, then the shorter.
 
     Args:
         logits: fp64 [T, 2], of start and end.
@@ -359,9 +360,9 @@ def answer_question(
         outputs: [T or more, 2] of each of its windows.
         features: its windows.
         max_pieces: the longest answer.
-        n_best: how many answers are listed, at most.
+        n_best: how many answers are listed at most.
         unanswerable: whether no answer may be given.
-        threshold: no answer is given where the null odds are above it.
+        threshold: no answer is given if the null odds are above it.
     """
     spans: list[tuple[float, int, int, int]] = []
     null: tuple[float, float] | None = None
@@ -377,7 +378,7 @@ def answer_question(
         ]
     assert null is not None, "a question has a window"
     answers: dict[str, SpanAnswer] = {}
-    for place in ranking([score for score, *_ in spans]):  # of equal scores the earlier window
+    for place in ranking([score for score, *_ in spans]):  # ties: the earlier window
         _, number, first, last = spans[place]
         if len(answers) == n_best:
             break
@@ -410,7 +411,7 @@ def _with_probabilities(answers: Sequence[SpanAnswer]) -> list[SpanAnswer]:
     ]
 
 
-# The result of evaluating span extraction, for people and for programs.
+# Report: the result of evaluating span extraction.
 
 _BY_CHARACTER = "most answers are Chinese: scored character by character, as CMRC 2018 is"
 
@@ -420,19 +421,18 @@ class SpanReport(TaskReport):
     """The scores of answers to questions.
 
     Attributes:
-        metrics: exact_match and f1, as fractions of 1; where questions may have no answer also
-            ``has_answer_…`` and ``no_answer_…``, over the two kinds apart.
-        num_examples: questions.
-        num_answerable: of them those that have an answer.
-        null_threshold: above these null odds no answer was given; None where the model always
+        metrics: exact_match and f1, as fractions of 1; if questions may have no answer also
+            ``has_answer_…`` and ``no_answer_…``, over the two kinds separately.
+        num_examples: number of questions.
+        num_answerable: number of those that have an answer.
+        null_threshold: the null odds above which no answer was given; None if the model always
             answers.
-        tuned: whether the threshold was tuned on these very questions.
-        best_threshold: the one that would give the best F1 here, and that F1; None where the
-            model always answers.
-        collapsed: whether all questions, or none, were said to have no answer, though there are
-            both kinds.
+        tuned: whether the threshold was tuned on these same questions.
+        best_threshold: the one that would give the best F1 here, and that F1; None if the model
+            always answers.
+        collapsed: whether the model answered all questions, or none, though there are both kinds.
         in_chinese: whether the scores are those of CMRC 2018: most gold answers are Chinese.
-        reliability: how often answers match exactly, by their probability; None: not known.
+        reliability: how often answers match exactly, by their probability; None: unknown.
     """
 
     metrics: dict[str, float]
@@ -453,13 +453,13 @@ class SpanReport(TaskReport):
 
     @property
     def majority_share(self) -> float | None:
-        """The share of questions that have no answer: what always giving none would get."""
+        """The share of questions without an answer, the score of always giving none."""
         silent = self.num_examples - self.num_answerable
         return silent / self.num_examples if silent else None
 
     def lines(self) -> list[str]:
-        """Return scores beside what always giving no answer would get, the threshold, how far
-        probabilities are off, a collapse."""
+        """Return the scores with those of always giving no answer, the threshold, the calibration
+        error, and a collapse."""
         lines = [self.headline(plural(self.num_examples, "question"), self.metrics)]
         if self.majority_share is not None:
             lines.append(f"always saying that there is no answer: {self.majority_share:.2%}")
@@ -496,8 +496,8 @@ def span_report(
     """Score N predictions against N gold answers.
 
     Args:
-        predictions: decided by `null_threshold`, or, where that is None, anyhow.
-        labels: what is known of the answers.
+        predictions: decided by `null_threshold`, or, if that is None, in any way.
+        labels: the gold answers.
         unanswerable: whether the model may give no answer.
         null_threshold: of the model; None: it is tuned here, for the best F1.
     """
@@ -535,7 +535,7 @@ def span_report(
 def _best_threshold(
     pairs: Sequence[tuple[SpanPrediction, Gold]], in_chinese: bool
 ) -> tuple[float, float] | None:
-    """Find the null threshold with the best F1, and that; None without null odds."""
+    """Find the null threshold with the best F1, and that F1; None without null odds."""
     odds = [prediction.null_odds for prediction, _ in pairs if prediction.null_odds is not None]
     if len(odds) < len(pairs):
         return None
@@ -553,7 +553,7 @@ def _scores(answer: str, gold: Gold, in_chinese: bool) -> tuple[float, float]:
 
 
 def _means(prefix: str, scores: np.ndarray) -> dict[str, float]:
-    """Average scores [N, 2]; nothing where there are none."""
+    """Average scores [N, 2]; return nothing if there are none."""
     if not len(scores):
         return {}
     exact, f1 = scores.mean(0).tolist()

@@ -1,8 +1,8 @@
-"""Cut a question's context into windows that fit the model, and find its characters again.
+"""Divide a question's context into windows that fit the model, and find its characters again.
 
-A context longer than the model's inputs is read in windows that overlap (Devlin et al. 2018,
-section 4.2; google-research/bert, ``run_squad.py``). A piece then stands in several windows, and
-only the one that shows most around it may begin an answer with it.
+A context longer than the model's inputs is read in overlapping windows (Devlin et al. 2018, section
+4.2; google-research/bert, ``run_squad.py``). A piece then occurs in several windows, and only the
+one with the most context around it may begin an answer with it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from bertine.tasks.base import Features, cut_at
 from bertine.tokenization.base import Template
 from bertine.tokenization.tokenizer import Tokenizer
 
-#: Questions given to the tokenizer at once: enough to keep its threads busy.
+#: Questions that the tokenizer gets at once: enough to keep its threads busy.
 _TOKENIZE = 4096
-#: Room that an input has beside the longest question, at least; whether the special tokens of a
-#: vocabulary fit there is seen when questions are encoded.
+#: The least room of an input besides the longest question; whether a vocabulary's special tokens
+#: fit is checked when questions are encoded.
 LEAST_BESIDE = 4
 
 
@@ -36,19 +36,18 @@ class SpanFeatures(Features):
     """A pair of the question and a window of the context.
 
     Attributes:
-        context: the whole of it.
+        context: all of it.
         first: place in the sequence of the window's first piece.
         offsets: int32 [m, 2], characters (begin, end) in the context of the window's pieces.
-        max_context: bool [m], true at the pieces that no other window shows more around.
+        max_context: bool [m], true at pieces that no other window shows with more context.
         span: the target: places in the sequence of the answer's first and last piece; twice
-            `nowhere` where the window does not hold it or there is none; None where it is not
-            known.
-        on_pieces: where the gold answer begins or ends inside a piece (only in the first
-            window): the answer, and the text of the pieces that are trained on.
-        windows: how many the context was read in.
-        nowhere: the place of the token that stands for the whole sequence.
-        answer_pieces: of the gold answer (only in the first window); None where there is
-            none, or it is not known.
+            `nowhere` if the window does not hold it or there is none; None if it is unknown.
+        on_pieces: if the gold answer begins or ends inside a piece (only in the first window): the
+            answer, and the text of the pieces that are trained on.
+        windows: the number of windows of the context.
+        nowhere: the place of the token that represents the whole sequence.
+        answer_pieces: of the gold answer (only in the first window); None if there is none, or it
+            is unknown.
     """
 
     context: str
@@ -63,15 +62,15 @@ class SpanFeatures(Features):
 
     @property
     def holds_answer(self) -> bool:
-        """Whether the answer is known and in this window."""
+        """Whether the answer is known and lies in this window."""
         return self.span is not None and self.span != (self.nowhere, self.nowhere)
 
 
 def windows(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
     """Return (begin, length) of the windows over `pieces`, each of at most `room`, `stride` apart.
 
-    The last one reaches the end. A `stride` beyond `room` would leave out pieces, and counts as
-    `room`. No pieces are one empty window, so that every question has a feature.
+    The last one reaches the end. A `stride` above `room` would leave out pieces, and counts as
+    `room`. Without pieces there is one empty window, so that every question has a feature.
     """
     bounds = []
     begin = 0
@@ -84,10 +83,10 @@ def windows(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
 
 
 def widest_view(spans: Sequence[tuple[int, int]], pieces: int) -> np.ndarray:
-    """Find for each piece the number of the window that shows most around it: int64 [pieces].
+    """Find for each piece the window with the most context around it, by number: int64 [pieces].
 
-    That is the one with the largest smaller side, where a longer window counts for a little
-    (a hundredth of its length), as in the published code; of equal ones the first.
+    That is the one whose shorter side is longest, with a small bonus for longer windows (a
+    hundredth of the length), as in the published code; ties go to the first.
     """
     best = np.full(pieces, -np.inf)
     owner = np.zeros(pieces, dtype=np.int64)
@@ -104,11 +103,11 @@ def pieces_of(offsets: np.ndarray, begin: int, end: int) -> tuple[int, int] | No
     """Find the first and the last piece that hold one of the characters `begin` to `end`
     (exclusive).
 
-    Where none does (the tokenizer leaves out control characters), the next piece, or the last;
-    None where there are no pieces.
+    If none does (the tokenizer leaves out control characters), return the next piece, or the last;
+    None if there are no pieces.
 
     Args:
-        offsets: [m, 2], characters of each piece, in their order.
+        offsets: [m, 2], characters of each piece, in order.
     """
     if not len(offsets):
         return None
@@ -120,10 +119,10 @@ def pieces_of(offsets: np.ndarray, begin: int, end: int) -> tuple[int, int] | No
 
 
 def check_room_beside(max_length: int, max_question_length: int, least: int) -> None:
-    """Refuse a `max_length` that has less than `least` beside the longest question.
+    """Refuse a `max_length` with less than `least` room besides the longest question.
 
     Raises:
-        BertineError: it is.
+        BertineError: there is less.
     """
     if max_length < max_question_length + least:
         raise BertineError(
@@ -141,13 +140,14 @@ def encode_spans(
     max_question_length: int,
     doc_stride: int,
 ) -> list[SpanFeatures]:
-    """Turn questions and contexts into features, the windows of a question in their order.
+    """Turn questions and contexts into features, the windows of a question in order.
 
     A question longer than `max_question_length` pieces is cut, which the ``num_truncated`` of its
-    first window counts. Each context is tokenized once, however many questions there are.
+    first window counts. Each context is tokenized once, even if there are many questions on it.
 
     Raises:
-        BertineError: an example that is not a question and a context; `max_length` has no room
+        BertineError: an example is not a question and a context; `max_length` has no room for a
+            piece of the context.
             for a piece of the context.
     """
     check_room_beside(max_length, max_question_length, tokenizer.template.added(2) + 1)
@@ -229,7 +229,7 @@ def _windows_of(
 def _target(
     context: str, offsets: np.ndarray, gold: Gold | None
 ) -> tuple[tuple[int, int] | None, tuple[str, str] | None]:
-    """Find the pieces of the answer, and where they are not exactly its text, the two texts."""
+    """Find the pieces of the answer, and, if they are not exactly its text, the two texts."""
     if gold is None or gold.span is None:
         return None, None
     begin, end = gold.span
@@ -240,9 +240,9 @@ def _target(
 
 
 def _with_marks(text: str, offsets: np.ndarray) -> np.ndarray:
-    """Return the offsets, with the marks that the normalization removed (category Mn, which the
-    published tokenizer strips: accents, vowel signs of Hindi and Thai) counted to the letter before
-    them, so that an answer does not end between an e and its accent."""
+    """Return the offsets, with the marks that normalization removed (category Mn, which the
+    published tokenizer strips: accents, vowel signs of Hindi and Thai) assigned to the letter
+    before them, so that an answer does not end between an e and its accent."""
     if text.isascii():
         return offsets
     for piece in range(len(offsets)):
@@ -254,13 +254,13 @@ def _with_marks(text: str, offsets: np.ndarray) -> np.ndarray:
 
 
 def _is_mark(character: str) -> bool:
-    # Not all marks combine in the sense of Unicode's classes: those of many vowel signs are 0.
+    # Not all marks have a combining class in Unicode: that of many vowel signs is 0.
     return unicodedata.category(character) == "Mn" or unicodedata.combining(character) > 0
 
 
 def unaligned_answers(examples: Examples, features: Sequence[Features]) -> list[dict[str, Any]]:
     """List the gold answers of `examples` that are not at their place, those that begin or end
-    inside a piece, and those that are whole in no window, as JSON values. Nothing for other
+    inside a piece, and those that no window holds completely, as JSON values. Empty for other
     tasks."""
     if not isinstance(examples, SpanExamples):
         return []
@@ -282,8 +282,8 @@ def unaligned_answers(examples: Examples, features: Sequence[Features]) -> list[
 
 
 def whole_nowhere(windows: Sequence[SpanFeatures]) -> bool:
-    """Tell whether the gold answer of a question is whole in none of its windows, so that each is
-    trained to say that there is none."""
+    """Return whether no window holds a question's gold answer completely, so that each is trained
+    to answer that there is none."""
     return bool(windows[0].answer_pieces) and not any(window.holds_answer for window in windows)
 
 
@@ -301,7 +301,7 @@ def span_notes(
     max_question_length: int,
     max_answer_length: int,
 ) -> list[str]:
-    """Say what a person should know of questions in windows; the other arguments are those of
+    """Return notes on the windows of questions for the user; the other arguments are those of
     :class:`bertine.tasks.spans.SpanExtraction` and its limits."""
     questions = [windows for _, windows in by_row(features)]
     firsts = [windows[0] for windows in questions]

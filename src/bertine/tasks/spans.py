@@ -1,5 +1,6 @@
-"""Span extraction: the answer to a question is a part of its context, or there is none
-(Devlin et al. 2018, sections 4.2 and 4.3).
+"""Define the task of span extraction: the answer to a question is a part of its context, or none.
+
+The sources are Devlin et al. 2018, sections 4.2 and 4.3.
 
 Shape legend: B sequences in a batch, T tokens of the longest.
 """
@@ -45,21 +46,20 @@ from bertine.tasks.span_windows import (
 )
 from bertine.tokenization.tokenizer import Tokenizer
 
-#: How many answers are listed, as in the published code.
+#: The number of listed answers, as in the published code.
 N_BEST = 20
-#: The longest input where nobody says, as in the paper's runs.
+#: The longest input by default, as in the paper's runs.
 MAX_LENGTH = 384
 
 
 @dataclass(frozen=True)
 class SpanLimits:
-    """The limits to how questions and contexts are read, and to how long an answer may be, in
-    pieces.
+    """The limits on how questions and contexts are read, and on the length of answers, in pieces.
 
     Attributes:
-        doc_stride: from the begin of one window of a context to that of the next.
+        doc_stride: from the beginning of one window of a context to that of the next.
         max_question_length: longer questions are cut.
-        max_answer_length: longer spans are no answers.
+        max_answer_length: longer spans are not answers.
     """
 
     doc_stride: int = 128
@@ -68,35 +68,35 @@ class SpanLimits:
 
     @classmethod
     def given(cls, **values: int | None) -> SpanLimits | None:
-        """Make limits of the values, by name, that are not None; None where all are."""
+        """Return limits from the values, by name, that are not None; None if all are."""
         known = {name: value for name, value in values.items() if value is not None}
         return cls(**known) if known else None
 
 
 @dataclass(frozen=True)
 class SpanExtraction(Task[SpanPrediction]):
-    """The task to find which part of a context answers a question, or (SQuAD v2.0) that none does.
+    """The task of finding the part of a context that answers a question, or (SQuAD v2.0) none.
 
-    The head is a linear layer with two outputs on every token, the scores as start and as end;
-    the loss is the mean of the two cross-entropies over the tokens of the input. Where a window
-    does not hold the answer, both targets are its [CLS].
+    The head is a linear layer with two outputs on every token, the scores as start and as end; the
+    loss is the mean of the two cross-entropies over the tokens of the input. If a window does not
+    hold the answer, both targets are its [CLS].
 
     Attributes:
         text_columns: of the question and of the context.
-        label_column: of the answer, None when not known.
+        label_column: of the answer, None if unknown.
         max_length: longest input in pieces, special tokens included; longer contexts are read in
             windows.
         limits: of windows, questions and answers.
         unanswerable: whether a question may have no answer.
-        null_threshold: no answer is given where its score exceeds that of the best span by more;
-            None: not tuned yet, which counts as 0.
+        null_threshold: no answer is given if its score exceeds that of the best span by more; None:
+            not tuned yet, which counts as 0.
         metric_names: the metrics by which the task is judged.
-        dataset: the public data set it is, e.g. "squad/v2.0"; None for one's own.
+        dataset: the public data set, e.g. "squad/v2.0"; None for a user's own.
         abstain_below: an answer with a lower probability abstains.
 
     Raises:
-        BertineError: not two text columns, a limit below 1, a maximum length that leaves no room
-            for the context beside the longest question.
+        BertineError: there are not two text columns, a limit is below 1, or a maximum length leaves
+            no room for the context besides the longest question.
     """
 
     name: ClassVar[str] = "spans"
@@ -127,7 +127,7 @@ class SpanExtraction(Task[SpanPrediction]):
 
     @classmethod
     def names_in(cls, label: Gold) -> list[str]:
-        """Say whether there is an answer."""
+        """Return a name for whether there is an answer."""
         return ["with an answer" if label.answerable else "without an answer"]
 
     @classmethod
@@ -139,8 +139,8 @@ class SpanExtraction(Task[SpanPrediction]):
         labels: Sequence[str] | None = None,
         limits: SpanLimits | None = None,
     ) -> SpanExtraction:
-        """Make the task of training examples; `labels` must be None. They tell whether a question
-        may have no answer.
+        """Create the task from training examples; `labels` must be None. They show whether a
+        question may have no answer.
 
         Raises:
             BertineError: see the class.
@@ -158,14 +158,14 @@ class SpanExtraction(Task[SpanPrediction]):
 
     @classmethod
     def arguments(cls, info: TaskInfo, config: Config) -> dict[str, Any]:
-        """Return the arguments that a model directory has; what its file leaves open is as in the
-        paper, and a model that says nothing of it always answers.
+        """Return the arguments in a model directory; missing ones are as in the paper, and a model
+        without the setting always answers.
 
         Raises:
             BertineError: an unknown setting, or one of the wrong kind.
         """
         max_length = info.input_length(config.longest_input, MAX_LENGTH)
-        # A short model that says nothing of it leaves half of its input to the context.
+        # By default, a model with short inputs leaves half of them to the context.
         question = min(SpanLimits.max_question_length, max_length // 2)
         limits = SpanLimits(
             info.setting("doc_stride", SpanLimits.doc_stride),
@@ -192,7 +192,7 @@ class SpanExtraction(Task[SpanPrediction]):
         self, sets: Sequence[tuple[Examples[Any], Sequence[Any]]]
     ) -> dict[str, list[dict[str, Any]]]:
         """Return ``not_aligned.json``: the gold answers that are not at their place, begin or end
-        inside a piece, or are whole in no window."""
+        inside a piece, or fit completely in no window."""
         answers = [unaligned_answers(examples, features) for examples, features in sets]
         return {"not_aligned.json": [*chain.from_iterable(answers)]}
 
@@ -206,7 +206,7 @@ class SpanExtraction(Task[SpanPrediction]):
         """Tokenize; one feature for each window of a context. Questions are cut.
 
         Raises:
-            BertineError: an example that is not a question and a context.
+            BertineError: an example is not a question and a context.
         """
         return encode_spans(
             examples,
@@ -217,9 +217,9 @@ class SpanExtraction(Task[SpanPrediction]):
         )
 
     def notes(self, features: Sequence[SpanFeatures]) -> list[str]:
-        """Say how many contexts were read in windows, how many questions were cut, and how many
-        gold answers begin or end inside a piece, are whole in no window, or longer than an answer
-        may be."""
+        """Return notes on how many contexts were read in windows, how many questions were cut, and
+        how many gold answers begin or end inside a piece, fit completely in no window, or are
+        longer than answers may be."""
         return span_notes(features, max_length=self.max_length, **dataclasses.asdict(self.limits))
 
     def collate(self, features: Sequence[SpanFeatures], pad_id: int) -> Batch:
@@ -234,14 +234,13 @@ class SpanExtraction(Task[SpanPrediction]):
         return batch
 
     def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
-        """Compute logits fp32 [B, T, 2], of start and end; what stands at padding has no meaning.
-        The head computes in fp32: with the three digits of bf16 many spans would be equally
-        good."""
+        """Compute logits fp32 [B, T, 2], of start and end; those at padding have no meaning. The
+        head computes in fp32: with the three digits of bf16 many spans would be equally good."""
         return model.read(self.head, encoded, fp32=True)
 
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
         """Compute the mean of the cross-entropies of start and end, over the real tokens of the
-        input, summed over the sequences, in fp32. Right is a sequence with both."""
+        input, summed over the sequences, in fp32. A sequence is right if both are."""
         logits = self.outputs_of(model, encoded, batch)
         logits = logits.masked_fill(~batch.attention_mask[..., None], float("-inf"))
         starts, ends = batch.targets["start_positions"], batch.targets["end_positions"]
@@ -268,8 +267,8 @@ class SpanExtraction(Task[SpanPrediction]):
     def soft_term(
         self, outputs: Tensor, teacher_outputs: Tensor, batch: Batch, temperature: float
     ) -> Term:
-        """Compute the mean of the divergences of start and end, summed over the sequences; right is
-        a sequence with both as the teacher has them."""
+        """Compute the mean of the divergences of start and end, summed over the sequences; a
+        sequence is right if both agree with the teacher."""
         ours, theirs = self.rows_of(outputs.float(), batch), self.rows_of(teacher_outputs, batch)
         total = divergences(ours, theirs, temperature).sum() / 2
         agreed = (ours.argmax(-1) == theirs.argmax(-1)).view(2, -1).all(0).sum()
@@ -300,9 +299,9 @@ class SpanExtraction(Task[SpanPrediction]):
     def decisions(
         self, outputs: Sequence[np.ndarray], features: Sequence[SpanFeatures]
     ) -> Decisions | None:
-        """Return for each question the scores of what its probability is shared among, the best
-        answers, and which of these is the gold one; where that is not among them, it is added.
-        Questions whose answer is whole in no window are left out."""
+        """Return for each question the scores that its probability is computed from, those of the
+        best answers, and which of them is the gold one, which is added if it is not among them.
+        Questions whose answer fits completely in no window are left out."""
         logits, truth = [], []
         for tables, windows in by_example(outputs, features):
             if any(window.span is None for window in windows):
@@ -324,8 +323,8 @@ class SpanExtraction(Task[SpanPrediction]):
         self, outputs: Sequence[np.ndarray], features: Sequence[SpanFeatures]
     ) -> list[float]:
         """Compute the mean of the cross-entropies of start and end of each question: the smallest
-        over the windows that hold the answer, where it may be found in any of them; the mean over
-        all windows where none does, as then each has to say so."""
+        over the windows that hold the answer, since any of them may find it; the mean over all
+        windows if none holds it, since each has to answer that there is none."""
         losses = []
         for tables, windows in by_example(outputs, features):
             of_windows = list(map(_window_loss, tables, windows))
@@ -340,7 +339,7 @@ class SpanExtraction(Task[SpanPrediction]):
     def constant_loss(
         self, examples: Examples[Any], features: Sequence[SpanFeatures]
     ) -> float | None:
-        """Compute the mean log of how many places a window has."""
+        """Compute the mean log of the number of places in a window."""
         if not features:
             return None
         return sum(math.log(1 + len(window.offsets)) for window in features) / len(features)
@@ -348,12 +347,12 @@ class SpanExtraction(Task[SpanPrediction]):
     def metrics(
         self, predictions: Sequence[SpanPrediction], labels: Sequence[Gold]
     ) -> dict[str, float]:
-        """Compute exact_match, f1; where questions may have no answer also of the two kinds
-        apart."""
+        """Compute exact_match and f1, and if questions may have no answer also those of the two
+        kinds separately."""
         return self.report(predictions, labels).metrics
 
     def report(self, predictions: Sequence[SpanPrediction], labels: Sequence[Gold]) -> SpanReport:
-        """Compute the official scores. A null threshold that has not been tuned is tuned here, for
+        """Compute the official scores. A null threshold that has not been tuned is tuned here for
         the best F1.
 
         Raises:
@@ -368,14 +367,14 @@ class SpanExtraction(Task[SpanPrediction]):
         )
 
     def columns_in(self, names: Container[str]) -> tuple[tuple[str, ...], int]:
-        """Return the columns, or question and context where those are among `names`."""
+        """Return the columns, or question and context if those are among `names`."""
         known = all(name in names for name in self.text_columns)
         usual = not known and all(name in names for name in TEXT_COLUMNS)
         return TEXT_COLUMNS if usual else self.text_columns, 0
 
     def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
         """Return ``answer``, ``start``, ``end`` (characters of the context), ``probability``;
-        ``null_odds`` where there may be no answer; with `details` also ``n_best``."""
+        ``null_odds`` if there may be no answer; with `details` also ``n_best``."""
         columns = super().output_columns(False)
         if not self.unanswerable:
             del columns["null_odds"]
@@ -385,8 +384,8 @@ class SpanExtraction(Task[SpanPrediction]):
 
 
 def n_best_values(prediction: SpanPrediction) -> list[dict[str, Any]]:
-    """Turn the n best answers into JSON values: the names of the published code's files, and
-    where each answer is in the context."""
+    """Convert the n best answers to JSON values: under the names in the published code's files,
+    with the place of each answer in the context."""
     names = ("text", "probability", "start_logit", "end_logit", "start", "end")
     return [
         {name: json_value(getattr(answer, name)) for name in names} for answer in prediction.n_best
@@ -394,7 +393,7 @@ def n_best_values(prediction: SpanPrediction) -> list[dict[str, Any]]:
 
 
 class _JsonList(list[Any]):
-    """A list that is itself in JSON lines, and JSON text in a cell of a csv or tsv file."""
+    """A list that stays a list in JSON lines, and is JSON text in a cell of a csv or tsv file."""
 
     def __str__(self) -> str:
         return json.dumps(self, ensure_ascii=False)
@@ -404,8 +403,8 @@ def _gold_span(
     tables: Sequence[np.ndarray], windows: Sequence[SpanFeatures], unanswerable: bool
 ) -> tuple[str, float] | None:
     """Return the text and the score of the gold answer, the highest over the windows that hold it,
-    or of no answer, the lowest over all; None where it is whole in no window, or the model always
-    answers."""
+    or of no answer, the lowest over all; None if it fits completely in no window, or the model
+    always answers."""
     held = []
     for table, window in zip(tables, windows, strict=True):
         if window.holds_answer:

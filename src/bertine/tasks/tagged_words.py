@@ -1,4 +1,4 @@
-"""Name the words, tags and entities of a text, and where they are."""
+"""Read words, tags and entities of texts, name them in answers, and report their scores."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from bertine.tasks.report import TaskReport
 from bertine.tokenization.sentences import remove_cjk_spaces
 from bertine.tokenization.tokenizer import Tokenizer
 
-# The pieces of words: each word is tokenized by itself, so that nothing has to be aligned.
+# Word pieces: each word is tokenized separately, so that nothing has to be aligned.
 
 
 class WordPieces:
     """The pieces of all words of some sentences.
 
     Attributes:
-        room: the most pieces that a word may have; what is beyond is left out.
+        room: the most pieces of a word; further ones are left out.
         lengths: pieces of each word.
         met: counts of words; see :func:`met_notes`.
-        first_word: the number of the first word of each sentence, and after the last.
+        first_word: the index of the first word of each sentence, and the total at the end.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class WordPieces:
             long=int((counts > room).sum()),
             cut=int((counts - room).clip(0).sum()),
         )
-        # Where no tag says "nothing", a word without pieces is an unknown one.
+        # Without a tag for "nothing", a word without pieces is an unknown one.
         kept = np.minimum(np.maximum(counts, 1) if keep else counts, room)
         self.lengths: list[int] = kept.tolist()
         self._regular = bool((kept == counts).all())
@@ -63,8 +63,8 @@ class WordPieces:
         self.first_word: list[int] = [0, *np.cumsum(sizes).tolist()]
 
     def read(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return ids [n] of the words from `begin` to before `end`, and where each begins in
-        them."""
+        """Return the ids [n] of the words from `begin` to before `end`, and the place where each
+        begins in them."""
         lengths = np.asarray(self.lengths[begin:end], np.int64)
         starts = np.cumsum(lengths) - lengths
         if begin == end:
@@ -84,13 +84,13 @@ class WordPieces:
 def met_notes(
     source: str, met: Mapping[str, int], max_length: int, room: int, *, keep: bool
 ) -> list[str]:
-    """Return a line for each thing that a user should know.
+    """Return notes for the user on words and windows, one per line.
 
     Args:
         source: the file.
-        met: how many ``sentences`` there were and how many of them took ``several`` windows, how
-            many ``windows`` these were; how many ``words``, how many of them were ``empty`` after
-            normalization, how many too ``long``, and how many pieces were ``cut`` from these.
+        met: the number of ``sentences``, of those that took ``several`` windows, and of these
+            ``windows``; the number of ``words``, of those that were ``empty`` after normalization,
+            of those too ``long``, and of pieces ``cut`` from these.
         max_length: of an input, in pieces.
         room: the same without special tokens.
         keep: whether words without pieces are read as unknown ones.
@@ -107,18 +107,17 @@ def met_notes(
     return [f"{source}: {note}" for name, note in notes.items() if met[name]]
 
 
-# Sentences in windows: what of a sentence, and of those around it, is read as one input. Each
-# word is predicted in exactly one window, with words around it as context.
+# Windows: parts of sentences, with text around them, that are read as one input. Each word is
+# predicted in exactly one window, with other words as context.
 #
-# Paper, section 5.3: the words of a document around a sentence help; and a sentence may be longer
-# than the model. Both are one thing: a window has a *core*, the words that it predicts, and
-# context on both sides, as much as fits.
+# The words of a document around a sentence help (paper, section 5.3), and a sentence may be longer
+# than the model's inputs. Both have one solution: a window has a *core*, the words that it
+# predicts, and context on both sides, as much as fits.
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The words from `begin` to before `end` are read, those from `first` to before `last` of
-    them predicted."""
+    """The words from `begin` to before `end`; those from `first` to before `last` are predicted."""
 
     begin: int
     end: int
@@ -129,16 +128,17 @@ class Window:
 def cover(
     lengths: Sequence[int], first: int, last: int, room: int, *, low: int, high: int
 ) -> list[Window]:
-    """Make windows whose cores are, one after the other, the words from `first` to before `last`.
+    """Return windows whose cores together are the words from `first` to before `last`.
 
-    Where these fit into one window, that is all. Else a core takes half of the room, so that every
-    word has about a quarter of it or more as context on each side, but at the ends.
+    If these fit into one window, there is only that. Otherwise a core takes half of the room, so
+    that every word, except near the ends, has about a quarter of it or more as context on each
+    side.
 
     Args:
         lengths: pieces of each word, none more than `room`.
         first, last: the words to predict, a sentence.
         room: pieces of a window, special tokens not counted.
-        low, high: the words that may be read: the sentence itself, or the document around it.
+        low, high: the words that may be read: those of the sentence, or of its document.
     """
     cores: list[tuple[int, int]] = []
     if sum(lengths[first:last]) <= room:
@@ -157,8 +157,8 @@ def cover(
 def _widened(
     lengths: Sequence[int], core: tuple[int, int], room: int, low: int, high: int
 ) -> Window:
-    """Make the window of a core: words are added at the side with fewer pieces of context, and at
-    the other when that side has no more that fit."""
+    """Return the window of a core: words are added at the side with fewer pieces of context, and at
+    the other side when no more fit there."""
     begin, end = core
     free = room - sum(lengths[begin:end])
     left = right = 0
@@ -183,8 +183,8 @@ class WordFeatures(Features):
 
     Attributes:
         positions: int32 [w], the token that predicts each of the window's words, its first piece.
-        words: int32 [w], which words of the sentence these are.
-        tags: int64 [w], the ids of their tags; None when unknown.
+        words: int32 [w], the indices of these words in the sentence.
+        tags: int64 [w], the ids of their tags; None if unknown.
         num_words: of the whole sentence.
     """
 
@@ -197,9 +197,9 @@ class WordFeatures(Features):
 def sentence_bounds(
     items: Sequence[Sentence], document_context: bool
 ) -> Iterator[tuple[int, Sentence, int, int]]:
-    """Yield (row, sentence, first and after the last row that may be read with it): of its
-    document, with `document_context` and where the file tells documents; else the sentence
-    alone."""
+    """Yield (row, sentence, first row and row after the last that may be read with it): those of
+    its document, with `document_context` and if the file separates documents; otherwise only the
+    sentence."""
     row = 0
     for document, group in groupby(items, key=lambda item: item.document):
         low, members = row, list(group)
@@ -218,13 +218,13 @@ def word_window(
     tags: np.ndarray | None,
     tokenizer: Tokenizer,
 ) -> WordFeatures:
-    """Make the features of one `window` of a sentence.
+    """Return the features of one `window` of a sentence.
 
     Args:
         row: of the sentence.
         item: the sentence.
-        sentence: the number of its first word among all words of `pieces`.
-        tags: int64 [W], the ids of the tags of its W words; None when unknown.
+        sentence: the index of its first word in all words of `pieces`.
+        tags: int64 [W], the ids of the tags of its W words; None if unknown.
     """
     ids, starts = pieces.read(window.begin, window.end)
     input_ids, segments = tokenizer.template.wrap(ids)
@@ -244,7 +244,7 @@ def word_window(
     )
 
 
-#: Start and end of each word, in characters, the end excluded.
+#: Start and end of each word, in characters; the end is exclusive.
 Offsets = tuple[tuple[int, int], ...]
 
 
@@ -252,8 +252,8 @@ Offsets = tuple[tuple[int, int], ...]
 class Tags:
     """The most probable tag of each word of a sentence, and its probability.
 
-    `unread` are the words of which normalization leaves nothing: control characters, say. Their
-    tag is O, with probability 1. `left_out` counts entities whose probability was too low.
+    `unread` are the words that are empty after normalization, such as control characters. Their tag
+    is O, with probability 1. `left_out` counts entities whose probability was too low.
     """
 
     tags: tuple[str, ...]
@@ -267,12 +267,12 @@ class Mention:
     """An entity in a text.
 
     Attributes:
-        type: what kind of thing it names.
-        text: its words as the text has them; of a list of words, with spaces between, but not
-            between Chinese characters.
+        type: the kind of entity.
+        text: its words as in the text; for a list of words, joined by spaces, but not between
+            Chinese characters.
         probability: of its least certain tag (:func:`entity_probability`).
         first_word, end_word: its words, from `first_word` to before `end_word`.
-        start, end: its characters in the text, the end excluded; None for a list of words.
+        start, end: its characters in the text, the end exclusive; None for a list of words.
     """
 
     type: str
@@ -284,7 +284,7 @@ class Mention:
     end: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entity as JSON values: the characters where there is a text, else the
+        """Return the entity as JSON values: with its characters if there is a text, else with its
         words."""
         if self.start is None:
             place: dict[str, Any] = {"first_word": self.first_word, "end_word": self.end_word}
@@ -302,8 +302,8 @@ def entity_probability(probabilities: Sequence[float]) -> float:
     """Return the probability of an entity: that of its least certain tag.
 
     On WNUT-17 it separated right entities from wrong ones about as well as the mean of the tags'
-    probabilities (AUC 0.81 for both) and was nearer to the share that is right; their product
-    ranked worse (0.80).
+    probabilities (AUC 0.81 for both) and was nearer to the actual share of right ones; their
+    product ranked worse (0.80).
 
     Args:
         probabilities: of the tags of its words, at least one.
@@ -312,8 +312,8 @@ def entity_probability(probabilities: Sequence[float]) -> float:
 
 
 def without_unsure(tags: Tags, below: float, outside: Sequence[float]) -> Tags:
-    """Return tags without the entities whose probability is lower than `below`: their words get O,
-    with the probability that `outside` gives it."""
+    """Return tags without the entities whose probability is below `below`: their words get O, with
+    its probability in `outside`."""
     words, chances, left_out = list(tags.tags), list(tags.probabilities), 0
     for entity in entities(tags.tags):
         inside = slice(entity.begin, entity.end)
@@ -332,11 +332,11 @@ class TaggedText(Answer):
         words: N words.
         tags: the most probable tag of each.
         probabilities: of these tags.
-        text: that the words are of; None for a list of words.
-        offsets: where each word stands in the text; None for a list of words.
-        unread: words of which normalization leaves nothing; their tag is O.
-        left_out: entities that are not told, because their probability is below the bound from
-            which on the model is to answer; the tags of their words are O.
+        text: the text of the words; None for a list of words.
+        offsets: the place of each word in the text; None for a list of words.
+        unread: words that are empty after normalization; their tag is O.
+        left_out: number of entities that are left out because their probability is below the bound
+            from which the model should answer; the tags of their words are O.
     """
 
     written: ClassVar[tuple[str, ...]] = ("tags", "entities")
@@ -353,7 +353,7 @@ class TaggedText(Answer):
     def of(
         cls, text: str | Sequence[str], item: Sentence, offsets: Offsets | None, tags: Tags
     ) -> TaggedText:
-        """Join a text, the words that it was cut into, their places and their tags."""
+        """Join a text, its words, their places and their tags."""
         whole = text if isinstance(text, str) else None
         return cls(
             item.words, tags.tags, tags.probabilities, whole, offsets, tags.unread, tags.left_out
@@ -361,7 +361,7 @@ class TaggedText(Answer):
 
     @property
     def entities(self) -> list[Mention]:
-        """The entities that the tags mark; none where a tag is plain."""
+        """The entities that the tags mark; empty if a tag is plain."""
         if not all(map(is_entity_tag, self.tags)):
             return []
         return [self._mention(e.type, e.begin, e.end) for e in entities(self.tags)]
@@ -370,13 +370,13 @@ class TaggedText(Answer):
         return visible(self.marked()), ""
 
     def value_of(self, name: str) -> Any:
-        """Return one of the attributes as a JSON value; of an empty text there are no tags, which
-        is no guess."""
+        """Return one of the attributes as a JSON value; for an empty text there are no tags, which
+        is not a guess."""
         return json_value(getattr(self, name))
 
     def marked(self) -> str:
-        """Write the text with its entities in brackets, "[Ada Lovelace: person] wrote"; where tags
-        are plain, each word with its tag, "Ada/NOUN wrote/VERB"."""
+        """Return the text with its entities in brackets, "[Ada Lovelace: person] wrote"; with plain
+        tags, each word with its tag, "Ada/NOUN wrote/VERB"."""
         if not all(map(is_entity_tag, self.tags)):
             return " ".join(f"{w}/{tag}" for w, tag in zip(self.words, self.tags, strict=True))
         parts, done = list[str](), 0
@@ -393,7 +393,7 @@ class TaggedText(Answer):
         return "".join([*parts, self.text[done:]])
 
     def to_json(self, details: bool) -> dict[str, Any]:
-        values = Answer.to_json(self, details)  # no super(): slots make the class anew
+        values = Answer.to_json(self, details)  # no super(): slots create the class anew
         if details:
             offsets = self.offsets or [(None, None)] * len(self.words)
             rows = zip(self.words, self.tags, self.probabilities, offsets, strict=True)
@@ -429,11 +429,11 @@ class TaggedText(Answer):
 
 @dataclass
 class TextSentences(Sentences):
-    """Sentences that texts were cut into, or lists of words.
+    """Sentences made from texts, or from lists of words.
 
     Attributes:
-        texts: as they were given, one for each sentence.
-        offsets: where the words stand in each text; None for a list of words.
+        texts: as given, one for each sentence.
+        offsets: the places of the words in each text; None for a list of words.
     """
 
     texts: Sequence[str | Sequence[str]] = ()
@@ -443,10 +443,10 @@ class TextSentences(Sentences):
 def sentences_of(
     texts: Sequence[str | Sequence[str]], name: str = "input", lines: Sequence[int] | None = None
 ) -> TextSentences:
-    """Cut texts into words.
+    """Divide texts into words.
 
     Args:
-        texts: N of them; lists of words stay as they are.
+        texts: N of them; lists of words stay unchanged.
         name: of their source, for messages.
         lines: of the source, one for each text; None: 1, 2, ….
     """
@@ -465,9 +465,9 @@ def sentences_of(
     return TextSentences(name, ("words",), None, items, texts=texts, offsets=offsets)
 
 
-# The result of evaluating a tagger, for people and for programs.
+# Report: the result of evaluating a tagger.
 
-#: More types than that are not shown in a terminal; the most frequent ones are.
+#: The most types in a terminal; the most frequent ones are shown.
 _SHOWN = 30
 
 
@@ -476,13 +476,13 @@ class TaggingReport(TaskReport):
     """The scores of a tagger on tagged sentences.
 
     Attributes:
-        metrics: of entities precision, recall and f1 over all types together, accuracy of words;
-            of plain tags accuracy, and f1 as the mean over the tags. Fractions of 1.
+        metrics: for entities precision, recall and f1 over all types together, accuracy of words;
+            for plain tags accuracy, and f1 as the mean over the tags. Fractions of 1.
         types: the counts of each type of entity, or of each plain tag.
-        entities: whether `types` are of entities.
-        num_sentences, num_words: that were scored.
-        reliability: how often entities, or plain tags, are right, by their probability; None: not
-            known.
+        entities: whether `types` are those of entities.
+        num_sentences, num_words: numbers of scored sentences and words.
+        reliability: how often entities, or plain tags, are right, by their probability; None:
+            unknown.
     """
 
     metrics: dict[str, float]
@@ -505,7 +505,7 @@ class TaggingReport(TaskReport):
         num_sentences: int,
         reliability: Reliability | None = None,
     ) -> TaggingReport:
-        """Score these counts; `right` words of `num_words` have their true tag."""
+        """Compute the scores from counts; `right` of `num_words` words have their true tag."""
         accuracy = right / num_words if num_words else 0.0
         if entities:
             whole = sum(types.values(), Counts())
@@ -518,20 +518,20 @@ class TaggingReport(TaskReport):
 
     @property
     def num_examples(self) -> int:
-        """The number of sentences that were scored."""
+        """The number of scored sentences."""
         return self.num_sentences
 
     @property
     def collapsed(self) -> bool:
-        """Whether nothing is found though there was something: every word is O, or all words have
-        one tag."""
+        """Whether nothing is predicted though there is something: every word is O, or all words
+        have one tag."""
         used = sum(counts.predicted > 0 for counts in self.types.values())
         there = sum(counts.true > 0 for counts in self.types.values())
         return used == 0 < there if self.entities else used == 1 < there
 
     def lines(self) -> list[str]:
-        """Return scores, how far probabilities are off, the warning of a collapse, notes, and a
-        table of the types."""
+        """Return scores, the calibration error, the warning of a collapse, notes, and a table of
+        the types."""
         whole = sum(self.types.values(), Counts())
         size = f"{plural(self.num_sentences, 'sentence')}, {plural(self.num_words, 'word')}"
         lines = [self.headline(size, self.metrics)]
@@ -559,7 +559,7 @@ class TaggingReport(TaskReport):
         return [*aligned(rows, head=True), *([f"and {more} more"] if more else [])]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what a program reads; only JSON types."""
+        """Return the report as JSON values for a program."""
         names = ("precision", "recall", "f1", "correct", "predicted", "true")
         types = {
             kind: {name: getattr(counts, name) for name in names}

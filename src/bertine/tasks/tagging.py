@@ -1,7 +1,7 @@
-"""Tagging of words: entities, parts of speech (Devlin et al. 2018, sections 4 and 5.3, figure 4d).
+"""Define the task of tagging words: entities, parts of speech.
 
-The word is the unit: its first piece predicts its tag, the others have no label. So no entity
-begins or ends inside a word.
+The sources are Devlin et al. 2018, sections 4 and 5.3, figure 4d. The unit is the word: its first
+piece predicts its tag, the others have no label. So no entity begins or ends inside a word.
 
 Shape legend: B sequences in a batch, T tokens of the longest, K tags.
 """
@@ -74,34 +74,34 @@ from bertine.tasks.tagged_words import (
 from bertine.tokenization.corpus import USUAL_TEXT_COLUMNS
 from bertine.tokenization.tokenizer import Tokenizer
 
-#: The label of a token that is not to be predicted.
+#: The label of tokens without a prediction.
 IGNORED = -100
 
-#: Words whose probabilities a temperature is fitted to, at most: each takes 8 K bytes.
+#: The most words for fitting a temperature: each takes 8 K bytes.
 _MOST_WORDS = 200_000
 
 
 @dataclass(frozen=True)
 class Tagging(Task[Tags]):
-    """The task to tag each word of a sentence.
+    """The task of tagging each word of a sentence.
 
-    The head is a dropout and a linear layer on the last hidden state of each token, as in the
-    paper and in ``BertForTokenClassification``. Sentences longer than the model are read in
-    several windows, each word predicted in one.
+    The head is a dropout and a linear layer on the last hidden state of each token, as in the paper
+    and in ``BertForTokenClassification``. Sentences longer than the model's inputs are read in
+    several windows; each word is predicted in one.
 
     Attributes:
         labels: the tags, in the order of the head's outputs; those of entities in IOB2.
         text_columns: the column of the words ("column 1" in column files).
-        label_column: that of the tags, None when not known.
+        label_column: that of the tags, None if unknown.
         max_length: longest input in pieces, special tokens included.
         document_context: whether the sentences before and after, of the same document, fill the
             input up to `max_length` (section 5.3). Each sentence is then an input of that length.
-        dataset: the public data set it is; None for one's own.
+        dataset: the public data set; None for a user's own.
         abstain_below: an entity with a lower probability is left out.
 
     Raises:
-        BertineError: fewer than two tags, a repeated one, or a maximum length without room for
-            words.
+        BertineError: there are fewer than two tags, a repeated one, or a maximum length without
+            room for words.
     """
 
     name: ClassVar[str] = "tagging"
@@ -128,13 +128,13 @@ class Tagging(Task[Tags]):
 
     @property
     def has_entities(self) -> bool:
-        """Whether the tags mark entities; else they are plain, parts of speech for example."""
+        """Whether the tags mark entities; otherwise they are plain, such as parts of speech."""
         return all(map(is_entity_tag, self.labels))
 
     @property
     def _in_iob2(self) -> bool:
-        """Whether the tags of entities are those of IOB2; a model that was trained elsewhere may
-        have others."""
+        """Whether the tags of entities follow IOB2; a model that was trained elsewhere may use
+        another scheme."""
         prefixes: dict[str, set[str]] = {}
         for prefix, kind in map(split_tag, self.labels):
             if prefix != OUTSIDE:
@@ -143,8 +143,8 @@ class Tagging(Task[Tags]):
 
     @classmethod
     def arguments(cls, info: TaskInfo, config: Config) -> dict[str, Any]:
-        """Return those of the base; a model that was trained elsewhere, of which no columns are
-        known, may spell its tags in another way."""
+        """Return the base's arguments; a model that was trained elsewhere, whose columns are
+        unknown, may write its tags in another way."""
         values = super().arguments(info, config)
         if not info.text_columns and (spelling := spelling_of(info.labels)):
             values["labels"] = tuple(spelling.tags[tag] for tag in info.labels)
@@ -152,14 +152,14 @@ class Tagging(Task[Tags]):
 
     @classmethod
     def names_in(cls, label: Sequence[str]) -> list[str]:
-        """Return the type of each entity, where it begins; or every tag, where none marks one."""
+        """Return the type of each entity, or every tag if none marks an entity."""
         parts = [split_tag(tag) for tag in label if tag != OUTSIDE]
         marked = any(prefix in ("B", "I") and kind for prefix, kind in parts)
         return [kind for prefix, kind in parts if prefix == "B"] if marked else list(label)
 
     @classmethod
     def count_names(cls, labels: Iterable[Any]) -> Counter[str]:
-        """Count the entities of each type, and no words outside them; or every tag, where none of
+        """Count the entities of each type, without words outside them; or every tag, if no tag at
         all marks an entity."""
         tags = Counter(tag for label in labels for tag in label)
         parts = {tag: split_tag(tag) for tag in tags if tag != OUTSIDE}
@@ -176,13 +176,13 @@ class Tagging(Task[Tags]):
         labels: Sequence[str] | None = None,
         document_context: bool = False,
     ) -> Tagging:
-        """Make the task of tagged training sentences.
+        """Create the task from tagged training sentences.
 
-        The tags are those that occur, sorted; of entities O, and B and I of every type.
+        The tags are those that occur, sorted; for entities O, and B and I of every type.
 
         Raises:
-            BertineError: fewer than two tags occur; with `document_context`, the file tells no
-                documents.
+            BertineError: fewer than two tags occur; with `document_context`, the file does not
+                separate documents.
         """
         occurring = {tag for item in examples.items for tag in item.tags or ()}
         if labels is None and len(occurring) < 2:
@@ -204,11 +204,11 @@ class Tagging(Task[Tags]):
         )
 
     def label_id(self, tag: str, where: str, word: str) -> int:
-        """Return the index of `tag`; of a ``B-`` that the model lacks, as IOB1 may, that of its
+        """Return the index of `tag`; for a ``B-`` that the model lacks, as in IOB1, that of its
         ``I-``.
 
         Raises:
-            BertineError: it is none of the tags; names file, line, word, tag and the known ones.
+            BertineError: it is not one of the tags; names file, line, word, tag and the known ones.
         """
         if tag not in self.ids:
             prefix, kind = split_tag(tag)
@@ -220,13 +220,13 @@ class Tagging(Task[Tags]):
         return self.ids[tag]
 
     def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[Features]:
-        """Turn sentences into windows (:class:`WordFeatures`), one or more each, in their order.
+        """Turn sentences into windows (:class:`WordFeatures`), one or more each, in order.
 
-        Each word is tokenized by itself. What is met is added to the notes of `examples`: words
-        with too many pieces, words without any, sentences that take several windows.
+        Each word is tokenized separately. Notes are added to those of `examples`: words with too
+        many pieces, words without any, sentences in several windows.
 
         Raises:
-            BertineError: a sentence has more or fewer tags than words; an unknown tag.
+            BertineError: a sentence has more or fewer tags than words; a tag is unknown.
         """
         sentences = cast(Sentences, examples)
         items = sentences.items
@@ -261,12 +261,12 @@ class Tagging(Task[Tags]):
         return features
 
     def met_notes(self, source: str, met: Mapping[str, int], tokenizer: Tokenizer) -> list[str]:
-        """Say what a user should know of what :meth:`featurize` met in `source`, a line each."""
+        """Return notes on the counts of :meth:`featurize` for `source`, one per line."""
         room = self.max_length - tokenizer.template.added()
         return met_notes(source, met, self.max_length, room, keep=OUTSIDE not in self.ids)
 
     def _tag_ids(self, sentences: Sentences, item: Sentence) -> np.ndarray | None:
-        """Return the ids of the tags of a sentence, int64 [W]; None where they are unknown."""
+        """Return the ids of the tags of a sentence, int64 [W]; None if they are unknown."""
         if item.tags is None:
             return None
         if len(item.tags) != len(item.words):
@@ -286,7 +286,7 @@ class Tagging(Task[Tags]):
         return []
 
     def collate(self, features: Sequence[Features], pad_id: int) -> Batch:
-        """Pad; ``targets["labels"]`` int64 [B, T], -100 but at the first piece of a word, when
+        """Pad; ``targets["labels"]`` int64 [B, T], -100 except at the first piece of a word, if
         every feature has tags."""
         windows = cast(Sequence[WordFeatures], features)
         batch = pad_features(features, pad_id, self.max_length)
@@ -299,17 +299,17 @@ class Tagging(Task[Tags]):
         return batch
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Count the words that are predicted."""
+        """Count the predicted words."""
         return {self.head: int((batch.targets["labels"] != IGNORED).sum())}
 
     def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
-        """Compute logits [B, T, K], of every token; only those of first pieces have a meaning."""
+        """Compute logits [B, T, K] of every token; only those of first pieces have a meaning."""
         return model.read(self.head, encoded)
 
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
         """Compute the cross-entropy, summed over the words, in fp32."""
         logits = self.outputs_of(model, encoded, batch).float()
-        # A micro-batch may be cut narrower than the batch that its labels come from.
+        # A micro-batch may be narrower than the batch of its labels.
         labels = batch.targets["labels"][:, : logits.shape[1]]
         total = F.cross_entropy(
             logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum"
@@ -323,7 +323,7 @@ class Tagging(Task[Tags]):
         return replace(feature, tags=np.zeros(len(feature.words), dtype=np.int64))
 
     def as_label(self, answer: Any) -> tuple[str, ...]:
-        """Return the tags."""
+        """Return the tags of an answer."""
         tags: tuple[str, ...] = answer.tags
         return tags
 
@@ -360,7 +360,7 @@ class Tagging(Task[Tags]):
     def decisions(
         self, outputs: Sequence[np.ndarray], features: Sequence[Features]
     ) -> Decisions | None:
-        """Return the logits of each word, and the number of its tag; of many words the first."""
+        """Return the logits of each word, and the number of its tag, up to a limit of words."""
         tables, tags, rows, count = [], [], [], 0
         for logits, window in zip(outputs, cast(Sequence[WordFeatures], features), strict=True):
             if window.tags is None or not len(window.tags) or count >= _MOST_WORDS:
@@ -374,8 +374,8 @@ class Tagging(Task[Tags]):
         return Decisions(np.concatenate(tables), np.concatenate(tags), np.concatenate(rows), "tags")
 
     def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[float]:
-        """Compute the cross-entropy of each sentence, the mean over the words that are predicted;
-        nan where there are none."""
+        """Compute the cross-entropy of each sentence, the mean over the predicted words; nan if
+        there are none."""
         losses = []
         for tables, windows in by_example(outputs, features):
             of_words = [
@@ -393,17 +393,17 @@ class Tagging(Task[Tags]):
     def metrics(
         self, predictions: Sequence[Tags], labels: Sequence[Sequence[str]]
     ) -> dict[str, float]:
-        """Compute of entities precision, recall, f1 (over all types together, as ``conlleval``),
-        accuracy (of words); of plain tags accuracy and f1 (the mean over the tags).
+        """Compute for entities precision, recall, f1 (over all types together, like ``conlleval``)
+        and accuracy (of words); for plain tags accuracy and f1 (the mean over the tags).
 
         Args:
-            predictions: of N sentences.
-            labels: their true tags, of entities in any scheme.
+            predictions: for N sentences.
+            labels: their true tags, those of entities in any scheme.
         """
         return self.report(predictions, labels).metrics
 
     def report(self, predictions: Sequence[Tags], labels: Sequence[Sequence[str]]) -> TaggingReport:
-        """Compute metrics, each type's scores, and whether the model finds nothing at all.
+        """Compute metrics, each type's scores, and whether the model predicts no entity at all.
 
         Raises:
             BertineError: there are no sentences, or a sentence has another number of tags.
@@ -416,7 +416,7 @@ class Tagging(Task[Tags]):
                     f"{plural(len(answer.tags), 'word')}; each word needs one"
                 )
         guesses: list[Sequence[str]] = [prediction.tags for prediction in predictions]
-        if self.has_entities and not self._in_iob2:  # as the true ones are, to be compared
+        if self.has_entities and not self._in_iob2:  # in the scheme of the true ones
             guesses = [encode(entities(tags), len(tags), "IOB2") for tags in guesses]
         counts = (entity_counts if self.has_entities else tag_counts)(labels, guesses)
         return TaggingReport.of(
@@ -435,8 +435,8 @@ class Tagging(Task[Tags]):
     def _reliability(
         self, predictions: Sequence[Tags], labels: Sequence[Sequence[str]]
     ) -> Reliability:
-        """Compare the probabilities of the entities that are given, or of plain tags, with whether
-        they are right; words of which nothing was read have none."""
+        """Compare the probabilities of the predicted entities, or of plain tags, with whether they
+        are right; words without pieces have none."""
         chances: list[float] = []
         right: list[bool] = []
         for answer, true in zip(predictions, labels, strict=True):
@@ -454,26 +454,26 @@ class Tagging(Task[Tags]):
     def examples_of(
         self, texts: Sequence[Any], source: str = "input", lines: Sequence[int] | None = None
     ) -> TextSentences:
-        """Cut texts into words; what is a list of words already stays as it is."""
+        """Divide texts into words; lists of words stay unchanged."""
         return sentences_of(texts, source, lines)
 
     def answers(self, examples: Examples, predictions: Sequence[Tags]) -> list[Any]:
-        """Join tags with the words of texts and their places."""
+        """Combine tags with the words of texts and their places."""
         if not isinstance(examples, TextSentences):
             return list(predictions)
         rows = zip(examples.texts, examples.items, examples.offsets, predictions, strict=True)
         return [TaggedText.of(text, item, spans, tags) for text, item, spans, tags in rows]
 
     def misfit(self, text: str | Sequence[str]) -> str | None:
-        """Return None: a text and a list of words will do."""
+        """Return None: both a text and a list of words are accepted."""
         return None
 
     def group(self, strings: Sequence[str]) -> list[Any]:
-        """Return the strings: each is a text."""
+        """Return the strings, each as a text."""
         return list(strings)
 
     def columns_in(self, names: Container[str]) -> tuple[tuple[str, ...], int]:
-        """Choose one column; the task was trained on words, and a text has none of its own."""
+        """Choose one column; the task was trained on words, and a text has no column of its own."""
         columns = [name for name in (*self.text_columns, *USUAL_TEXT_COLUMNS) if name in names]
         return (*columns, USUAL_TEXT_COLUMNS[0])[:1], 0
 
@@ -491,7 +491,7 @@ class Tagging(Task[Tags]):
         )
 
     def row_of(self, texts: Sequence[str], answer: Any, details: bool) -> dict[str, Any]:
-        """Return the text and its entities; words and tags where they are asked for or are all."""
+        """Return the text and its entities; words and tags with `details` or if tags are plain."""
         names = ["words", "tags"] if details or not self.has_entities else []
         names += ["probabilities"] * details + ["entities"] * self.has_entities
         values = {name: json_value(getattr(answer, name)) for name in names}

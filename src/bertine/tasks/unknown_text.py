@@ -1,8 +1,8 @@
-"""Texts of which a vocabulary knows little, and empty ones.
+"""Find texts that are mostly unknown to a vocabulary, and empty ones.
 
-What it has no pieces for becomes the unknown piece, ``[UNK]``: Chinese, Thai and emoji are all the
-same to an English model, which answers without a word of complaint. Vocabularies of bytes know
-every text. Of an empty text, or one of which normalization leaves nothing, there is nothing to say.
+Text without pieces in the vocabulary becomes the unknown piece, ``[UNK]``: Chinese, Thai and emoji
+are all the same to an English model, which answers without a warning. Vocabularies of bytes know
+every text. An empty text, or one that is empty after normalization, has no meaningful answer.
 """
 
 from __future__ import annotations
@@ -23,27 +23,26 @@ from bertine.tasks.base import Features
 from bertine.tokenization.tokenizer import Tokenizer
 from bertine.tokenization.unigram_files import SPACE
 
-#: The share of unknown pieces from which on it is said of texts, where they are at least so many or
-#: a text is mostly unknown; and from which on that is flagged.
+#: The share of unknown pieces that is reported for texts, the fewest unknown pieces for that
+#: (unless a text is mostly unknown), and the share from which a text is flagged as such.
 MANY, LEAST, MOSTLY = 0.03, 10, 0.5
-#: Texts with unknown pieces that are looked into, how much of each, and the characters of them that
-#: are looked up and shown.
+#: The most texts with unknown pieces to examine, the most characters of each, the most characters
+#: to look up, and the most to show.
 _TEXTS, _LENGTH, _LOOKED_UP, _SHOWN = 200, 2000, 200, 5
-#: Pieces of an input at most that has nothing but special tokens.
+#: The most pieces of an input with only special tokens.
 _NOTHING = 4
-#: Texts, or features of them, that are looked at together.
+#: Texts, or features of them, that are processed together.
 _TOGETHER = 4096
-#: Lines of texts that are mostly unknown that are kept, to be named.
+#: The most lines of mostly unknown texts to keep, for messages.
 _LINES = 100
-#: What scripts are called, by the first word of the names of their characters, where that is not
-#: what people call them.
+#: Common names of scripts, by the first word of their characters' names, where the two differ.
 _SCRIPTS = {"CJK": "Chinese", "HANGUL": "Korean", "HIRAGANA": "Japanese", "KATAKANA": "Japanese"}
-#: A character that every vocabulary with Chinese has, and the model that comes with the package.
+#: A character of every vocabulary with Chinese, and the model that comes with the package.
 _CHINESE, _CHINESE_MODEL = "的", "bertine-zh"
 
 
 def mostly_unknown(features: Sequence[Features], tokenizer: Tokenizer) -> dict[int, float]:
-    """Find the share of unknown pieces of each text of which these are most, by its row."""
+    """Return the share of unknown pieces of each mostly unknown text, by its row."""
     unk = tokenizer.unk_token_id
     if unk is None or not any((feature.input_ids == unk).any() for feature in features):
         return {}
@@ -53,7 +52,7 @@ def mostly_unknown(features: Sequence[Features], tokenizer: Tokenizer) -> dict[i
 
 
 def _tally(features: Sequence[Features], tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """Count the pieces of the text of each row, special tokens and lone spaces left out, and the
+    """Count the pieces of each row's text, without special tokens and single spaces, and the
     unknown ones among them."""
     unk = tokenizer.unk_token_id
     nothing = [*tokenizer.special_ids - {unk}]
@@ -74,18 +73,18 @@ def _tally(features: Sequence[Features], tokenizer: Tokenizer) -> tuple[np.ndarr
 def empty_rows(
     texts: Sequence[Sequence[str]], features: Sequence[Features], tokenizer: Tokenizer
 ) -> set[int]:
-    """Find the rows without any text: neither of the two of a pair.
+    """Find the rows without any text, in pairs without both.
 
     Args:
         texts: of each row.
-        features: one or more of each row.
-        tokenizer: that made them.
+        features: one or more for each row.
+        tokenizer: the one that made them.
     """
     empty = {row for row, parts in enumerate(texts) if not any(part.strip() for part in parts)}
     special = tokenizer.special_ids - {tokenizer.unk_token_id}
     short = [each for each in features if len(each.input_ids) <= _NOTHING]
     nothing = {each.row for each in short if special.issuperset(each.input_ids.tolist())}
-    if nothing - empty:  # all features of a row have nothing but special tokens
+    if nothing - empty:  # all features of a row have only special tokens
         short_ones = {id(each) for each in short if each.row in nothing}
         nothing -= {each.row for each in features if id(each) not in short_ones}
     return empty | nothing
@@ -97,8 +96,8 @@ def with_flags(
     features: Sequence[Features],
     tokenizer: Tokenizer,
 ) -> list[Any]:
-    """Return `answers` with the share of unknown pieces where it is of a text that is mostly
-    unknown, and marked where there is no text; the arguments are those of :func:`empty_rows`."""
+    """Return `answers` with the share of unknown pieces where the text is mostly unknown, and a
+    mark where there is no text; the arguments are those of :func:`empty_rows`."""
     for row in empty_rows(texts, features, tokenizer):
         if isinstance(answers[row], Answer):
             answers[row] = replace(answers[row], empty=True)
@@ -112,9 +111,9 @@ class UnknownText:
     """A count of the pieces of texts that the vocabulary does not know.
 
     Attributes:
-        texts: that were read.
+        texts: number of texts.
         pieces: of them, without special tokens.
-        unknown: of these.
+        unknown: of the pieces.
         mostly: texts that are mostly unknown.
     """
 
@@ -128,7 +127,7 @@ class UnknownText:
     def of(
         cls, examples: Examples[Any], features: Sequence[Features], tokenizer: Tokenizer
     ) -> UnknownText:
-        """Count the texts of `examples`, of which `features` were made."""
+        """Count the texts of `examples`, which have the `features`."""
         unknown = cls(tokenizer)
         unknown.count(features, [item.texts for item in examples.items])
         return unknown
@@ -142,8 +141,8 @@ class UnknownText:
         """Count texts.
 
         Args:
-            features: one or more of each text, whose number their rows are.
-            texts: N of them, or what belongs together of each.
+            features: one or more for each text, with its index as their row.
+            texts: N of them, or the texts of each example.
             lines: of their source, one for each; None: 1, 2, ….
         """
         before, self.texts = self.texts, self.texts + len(texts)
@@ -164,7 +163,7 @@ class UnknownText:
             self._sample.append((text if isinstance(text, str) else " ".join(text))[:_LENGTH])
 
     def read(self, texts: Sequence[str | Sequence[str]]) -> None:
-        """Tokenize texts, or what belongs together of each, and count them."""
+        """Tokenize texts, or the texts of each example, and count them."""
         for start in range(0, len(texts), _TOGETHER):
             some = texts[start : start + _TOGETHER]
             joined = [text if isinstance(text, str) else " ".join(text) for text in some]
@@ -174,11 +173,11 @@ class UnknownText:
 
     @property
     def share(self) -> float:
-        """The share of the pieces that is unknown."""
+        """The share of unknown pieces."""
         return self.unknown / max(1, self.pieces)
 
     def counts(self) -> dict[str, int]:
-        """Return what was counted so far, for a process that goes on."""
+        """Return the counts so far, for a process that continues."""
         return {
             "texts": self.texts,
             "pieces": self.pieces,
@@ -187,14 +186,14 @@ class UnknownText:
         }
 
     def go_on(self, counts: Mapping[str, int]) -> None:
-        """Take over what an earlier process has counted."""
+        """Add the counts of an earlier process."""
         self.texts, self.pieces = counts.get("texts", 0), counts.get("pieces", 0)
         self.unknown = counts.get("unknown_pieces", 0)
         self.mostly = counts.get("mostly_unknown", 0)
 
     def note(self, what: str = "texts") -> str | None:
-        """Say that many of the pieces are unknown, what that is, and what kind of model knows it;
-        None where they are few. The texts are called `what`."""
+        """Return a note that many of the pieces are unknown, which characters these are, and which
+        model knows them; None if they are few. The texts are called `what`."""
         share = self.share
         if share < MANY or (self.unknown < LEAST and not self.mostly):
             return None
@@ -228,10 +227,10 @@ class UnknownText:
         ]
 
     def _characters(self) -> Counter[str]:
-        """Count the characters that are unknown, in some of the texts."""
+        """Count the unknown characters in some of the texts."""
         met = Counter("".join(self._sample))
         often = [each for each, _ in met.most_common() if not each.isspace()][:_LOOKED_UP]
-        # Twice, as inside a word a character may be none of the pieces that it is at its beginning.
+        # Twice, since a character may have a piece at the beginning of a word, but not inside.
         pieces = self._tokenizer.encode_plain([2 * each for each in often])
         unknown = self._tokenizer.unk_token_id
         return Counter(
@@ -239,7 +238,7 @@ class UnknownText:
         )
 
     def _advice(self, characters: Counter[str]) -> str:
-        """Say what kind of model knows such characters."""
+        """Return advice on the kind of model that knows such characters."""
         if not self._sample:  # an earlier process has read them
             return "take a model of their language, or a multilingual one"
         if not characters:
@@ -259,7 +258,7 @@ class UnknownText:
 
 
 def _script(character: str) -> str:
-    """Return what people call the script of a letter; "" for signs that are of none."""
+    """Return the common name of a letter's script; "" for signs that have none."""
     if unicodedata.category(character)[0] not in "LM":
         return ""
     name = unicodedata.name(character, "").split(" ")[0]

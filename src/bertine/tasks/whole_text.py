@@ -1,4 +1,6 @@
-"""Regression: a number for a text or a pair of texts (Devlin et al. 2018, section 4.1, STS-B).
+"""Define tasks on whole texts or pairs of texts: their base, and regression.
+
+Regression gives a number for a text or a pair (Devlin et al. 2018, section 4.1, STS-B).
 
 Shape legend: B sequences in a batch.
 """
@@ -41,16 +43,15 @@ from bertine.tasks.base import (
 from bertine.tasks.report import EvaluationReport, TaskReport, regression_scores, require_some
 from bertine.tokenization.tokenizer import Tokenizer
 
-# The base of tasks over whole texts, or pairs of texts: classification with one label or many,
-# and regression.
+# Whole-text tasks: the base of classification with one label or many, and of regression.
 #
 # Shape legend: B sequences in a batch, K outputs.
 
-#: A probability of 0, as a logarithm: less than any model gives.
+#: A probability of 0 in logarithms: smaller than any model's.
 LEAST = 1e-9
-#: The target of a batch that has how much each sequence counts in the loss.
+#: The target of a batch with the weight of each sequence in the loss.
 WEIGHTS = "weights"
-#: Texts given to the tokenizer at once: enough to keep its threads busy.
+#: Texts that the tokenizer gets at once: enough to keep its threads busy.
 _TOKENIZE = 4096
 
 Prediction = TypeVar("Prediction")
@@ -60,19 +61,20 @@ class WholeTextTask(Task[Prediction]):
     """Base of the tasks whose head reads one vector of a text or of a pair of texts.
 
     Attributes:
-        kind: the task, as messages call it.
-        fp32_head: whether the head computes in fp32 whatever the model computes in.
-        long_text: what is read of a longer text (:mod:`bertine.tasks.base`).
-        pair_pooling: of pairs whose texts are encoded apart: how states become vectors, by the
-            name of a :class:`~bertine.models.losses.Pooling`; "": both texts are one input.
-        shared_pieces: of such pairs: whether it also counts how much of each text is in the other.
-        text_pooling: of texts whose head is a linear layer on a vector: how states become it; "":
-            the head is that of the published models.
+        kind: the task's name in messages.
+        fp32_head: whether the head computes in fp32 independently of the model's number type.
+        long_text: which part of a longer text is read (:mod:`bertine.tasks.base`).
+        pair_pooling: for pairs whose texts are encoded separately: how states become vectors, by
+            the name of a :class:`~bertine.models.losses.Pooling`; "": both texts are one input.
+        shared_pieces: for such pairs: whether it also counts how much of each text occurs in the
+            other.
+        text_pooling: for a head that is a linear layer on a text's vector: how states become it;
+            "": the head is that of the published models.
 
     Raises:
-        BertineError: not one or two text columns, a maximum length without room for text, a way
-            with long texts that is not known or not for pairs, a pooling of the other kind of
-            texts, or shared pieces without a pooling.
+        BertineError: there are not one or two text columns, a maximum length has no room for text,
+            a mode of long texts is unknown or not for pairs, a pooling is for the other kind of
+            texts, or shared pieces have no pooling.
     """
 
     kind: ClassVar[str]
@@ -115,11 +117,11 @@ class WholeTextTask(Task[Prediction]):
         return PAIR_CLASSIFIER if self.pair_pooling else "classifier"
 
     def head_options(self, config: Config) -> dict[str, Any]:
-        """Return what the head is made with: the pooling, where it reads vectors, and of pairs
-        whether what they have in common is read.
+        """Return the options of the head: the pooling, if it reads vectors, and for pairs whether
+        shared pieces are read.
 
         Raises:
-            BertineError: the model has one token type for two texts; there is no such pooling.
+            BertineError: the model has one token type for two texts; the pooling does not exist.
         """
         if self.takes_pairs and config.num_segments < 2:
             raise BertineError(
@@ -135,14 +137,14 @@ class WholeTextTask(Task[Prediction]):
 
     @abstractmethod
     def target(self, label: str | None, source: str, line: int) -> Any:
-        """Make the target of an example's features of its label; None of None.
+        """Return the target of an example's features for its label; None for None.
 
         Raises:
-            BertineError: there is no such label; names `source` and `line`.
+            BertineError: the label does not exist; names `source` and `line`.
         """
 
     def target_of(self, example: Example, source: str) -> Any:
-        """Make the target of an example's features: of its label, or of what else it has."""
+        """Return the target of an example's features: for its label, or for soft labels."""
         return self.target(example.label, source, example.line)
 
     def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[Features]:
@@ -150,8 +152,8 @@ class WholeTextTask(Task[Prediction]):
         single text as `long_text` says.
 
         Raises:
-            BertineError: an example has another number of texts than there are columns; what
-                :meth:`target` raises.
+            BertineError: an example has another number of texts than there are columns; an error
+                of :meth:`target`.
         """
         width, frame = len(self.text_columns), tokenizer.template.one
         check_room(self.max_length, width, tokenizer)
@@ -192,7 +194,7 @@ class WholeTextTask(Task[Prediction]):
         return features
 
     def collate(self, features: Sequence[Any], pad_id: int) -> Batch:
-        """Pad features into one batch; with ``targets["weights"]`` fp32 [B] where any is not 1."""
+        """Pad features into one batch; with ``targets["weights"]`` fp32 [B] if any is not 1."""
         batch = super().collate(features, pad_id)
         weights = [feature.weight for feature in features]
         if any(weight != 1 for weight in weights):
@@ -200,7 +202,7 @@ class WholeTextTask(Task[Prediction]):
         return batch
 
     def encode(self, model: Model, batch: Batch) -> Encoded:
-        """Encode the inputs, or both texts of each pair by themselves."""
+        """Encode the inputs, or both texts of each pair separately."""
         return model.encode(texts_apart(batch) if self.pair_pooling else batch)
 
     def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
@@ -210,10 +212,10 @@ class WholeTextTask(Task[Prediction]):
 
     @abstractmethod
     def as_outputs(self, answers: np.ndarray) -> np.ndarray:
-        """Turn what another model answered into outputs that :meth:`decode` takes, fp32.
+        """Convert another model's answers to outputs that :meth:`decode` takes, fp32.
 
         Args:
-            answers: fp64 [N, K], the probability of each label; of scores [N].
+            answers: fp64 [N, K], the probability of each label; for scores [N].
         """
 
     @abstractmethod
@@ -230,7 +232,7 @@ class WholeTextTask(Task[Prediction]):
 
 
 def probability_columns(labels: Sequence[str]) -> dict[str, Callable[[Any], Any]]:
-    """Make a column with the probability of each label."""
+    """Return an output column with the probability of each label."""
 
     def column(number: int) -> Callable[[Any], Any]:
         return lambda answer: round(answer.numbers[number], 6)
@@ -238,15 +240,15 @@ def probability_columns(labels: Sequence[str]) -> dict[str, Callable[[Any], Any]
     return {f"probability_{label}": column(number) for number, label in enumerate(labels)}
 
 
-#: Standard deviation of the predictions over that of the true scores: a collapse below it.
+#: The ratio of the standard deviations of predictions and true scores below which it is a collapse.
 _COLLAPSED = 0.01
-#: Points that a report keeps to be drawn.
+#: The most points that a report keeps for a plot.
 _POINTS = 1000
 
 
 @dataclass(frozen=True, repr=False)
 class Score(Answer):
-    """The number that the model gives a text, or a pair of texts."""
+    """The number that the model predicts for a text, or a pair of texts."""
 
     written = ("score",)
 
@@ -267,13 +269,13 @@ class RegressionReport(TaskReport):
 
     Attributes:
         metrics: pearson, spearman, mean_squared_error, mean_absolute_error.
-        num_examples: that were scored.
+        num_examples: number of scored examples.
         mean: of the true scores.
-        variance: of the true scores: the mean squared error of always answering their mean.
-        collapsed: whether the predictions vary by less than a hundredth of what the true scores
-            do: practically one number.
-        points: (true, predicted) scores of the examples; of more than 1000, about so many of them,
-            evenly spaced in the order of the true scores.
+        variance: of the true scores: the mean squared error of always predicting their mean.
+        collapsed: whether the standard deviation of the predictions is less than a hundredth of
+            that of the true scores: practically one number.
+        points: (true, predicted) scores of the examples; if there are more than 1000, about 1000 of
+            them, evenly spaced in the order of the true scores.
     """
 
     metrics: dict[str, float]
@@ -286,7 +288,7 @@ class RegressionReport(TaskReport):
     facts = ("num_examples", "metrics", "mean", "variance", "collapsed", "points")
 
     def lines(self) -> list[str]:
-        """Return the scores beside what always answering the mean would get, and the warning of a
+        """Return the scores with those of always predicting the mean, and the warning of a
         collapse."""
         lines = [
             self.headline(plural(self.num_examples, "example"), self.metrics, self.metrics),
@@ -302,36 +304,36 @@ class RegressionReport(TaskReport):
 
 @dataclass(frozen=True)
 class TextRegression(WholeTextTask[Score]):
-    """The task to score a text or a pair of texts: one output on the pooled one, mean squared
+    """The task of scoring a text or a pair of texts: one output on the pooled one, mean squared
     error.
 
     The head is that of classification with one output, as in ``BertForSequenceClassification``
     with ``problem_type`` "regression". In training its output is the standardized score,
-    (score - `mean`) / `scale`, so that prices in thousands are learned at the same rates as
-    shares of one; :meth:`finished` moves both numbers into the head, and a model directory
-    gives scores as they are.
+    (score - `mean`) / `scale`, so that prices in thousands are learned at the same rates as shares
+    of one; :meth:`finished` moves both numbers into the head, and a saved model gives unscaled
+    scores.
 
     Attributes:
         text_columns: one column, or two for pairs.
-        label_column: the column of the score, None when not known.
+        label_column: the column of the score, None if unknown.
         max_length: longest input in pieces, special tokens included; longer ones are cut.
-        mean: of the training scores, or 0 when it is in the head.
-        scale: their standard deviation, or 1 when it is in the head.
+        mean: of the training scores, or 0 when the head contains it.
+        scale: their standard deviation, or 1 when the head contains it.
         metric_names: the metrics by which the task is judged.
-        dataset: the public data set it is, e.g. "glue/STS-B"; None for one's own.
-        long_text: what is read of a longer text (:mod:`bertine.tasks.base`).
-        deviation: the standard deviation of the training scores where `scale` is in the head, so
-            that losses mean then what they meant in training; else 1.
-        offset: added to what the head gives, the mean of the training scores where the head has no
-            bias to hold it.
-        sigmoid: whether scores are probabilities, of which the head gives the log-odds, as in
+        dataset: the public data set, e.g. "glue/STS-B"; None for a user's own.
+        long_text: which part of a longer text is read (:mod:`bertine.tasks.base`).
+        deviation: the standard deviation of the training scores when the head contains `scale`, so
+            that losses mean the same as in training; else 1.
+        offset: added to the head's output, the mean of the training scores if the head has no bias
+            for it.
+        sigmoid: whether scores are probabilities, and the head gives their log-odds, as in
             cross-encoders of sentence-transformers; not in training.
         pair_pooling, shared_pieces, text_pooling: see
             :class:`~bertine.tasks.whole_text.WholeTextTask`.
 
     Raises:
-        BertineError: not one or two text columns, a maximum length that leaves no room for text,
-            or a deviation that is none.
+        BertineError: there are not one or two text columns, a maximum length has no room for text,
+            or a deviation is not a positive number.
     """
 
     name: ClassVar[str] = "regression"
@@ -368,7 +370,7 @@ class TextRegression(WholeTextTask[Score]):
     def from_examples(
         cls, examples: Examples, *, max_length: int = 128, labels: Sequence[str] | None = None
     ) -> TextRegression:
-        """Make the task of training examples with scores; `labels` must be None.
+        """Create the task from training examples with scores; `labels` must be None.
 
         Raises:
             BertineError: a score is not a number, or all are the same.
@@ -395,18 +397,18 @@ class TextRegression(WholeTextTask[Score]):
         )
 
     def reuses(self, info: TaskInfo) -> bool:
-        """Return False: the head learns standardized scores, and is saved with their mean and
-        scale in it."""
+        """Return False: the head learns standardized scores, and is saved with their mean and scale
+        included."""
         return False
 
     @property
     def unsaved(self) -> bool:
-        """Whether `mean` and `scale` are still to be moved into the head."""
+        """Whether `mean` and `scale` must still be moved into the head."""
         return (self.mean, self.scale) != (0.0, 1.0)
 
     @property
     def center(self) -> float:
-        """What is taken off a score before it is compared with the head's output."""
+        """The number that is subtracted from a score for comparison with the head's output."""
         return self.mean + self.offset
 
     def finished(self, model: Model, report: EvaluationReport | None) -> Self:
@@ -426,7 +428,7 @@ class TextRegression(WholeTextTask[Score]):
         return replace(self, mean=0.0, scale=1.0, deviation=deviation, offset=offset)
 
     def target(self, label: str | None, source: str, line: int) -> float | None:
-        """Return the score that a label is, or None for None.
+        """Return the score in a label, or None for None.
 
         Raises:
             BertineError: it is not a number.
@@ -454,7 +456,7 @@ class TextRegression(WholeTextTask[Score]):
         return feature if feature.label is not None else replace(feature, label=self.center)
 
     def soft_targets(self, outputs: Sequence[np.ndarray], width: int) -> Tensor:
-        """Standardize the scores of a teacher as those of labels: fp32 [B]."""
+        """Standardize a teacher's scores in the same way as labels: fp32 [B]."""
         return self.targets([float(output) for output in outputs])
 
     def soft_term(
@@ -497,7 +499,7 @@ class TextRegression(WholeTextTask[Score]):
         return regression_scores(_numbers(labels), [answer.score for answer in predictions])
 
     def report(self, predictions: Sequence[Score], labels: Sequence[str]) -> RegressionReport:
-        """Compute metrics, and what always answering the mean would get.
+        """Compute metrics, and those of always predicting the mean.
 
         Raises:
             BertineError: there are no examples.
@@ -516,7 +518,7 @@ class TextRegression(WholeTextTask[Score]):
 
 
 def _points(truth: np.ndarray, guesses: np.ndarray) -> list[tuple[float, float]]:
-    """Pair true with predicted scores, to six digits; of very many examples some of all sizes."""
+    """Pair true with predicted scores, to six digits; of very many examples a selection."""
     order = np.argsort(truth, kind="stable")
     order = np.sort(order[:: -(-len(order) // _POINTS)])
     pairs = zip(truth[order].tolist(), guesses[order].tolist(), strict=True)
@@ -524,12 +526,12 @@ def _points(truth: np.ndarray, guesses: np.ndarray) -> list[tuple[float, float]]
 
 
 def _numbers(labels: Sequence[str]) -> list[float]:
-    """Return the scores of labels whose file is not known."""
+    """Return the scores in labels whose file is unknown."""
     return [_number(label, "labels", row) for row, label in enumerate(labels, 1)]
 
 
 def _number(label: str | None, source: str, line: int) -> float:
-    """Return the score that a cell holds.
+    """Return the score in a cell.
 
     Raises:
         BertineError: it is not a finite number.
