@@ -1,7 +1,8 @@
-"""A look at labelled examples before a model is trained on them: what spoils scores and training.
+"""Check labelled examples before training for problems that spoil scores and training.
 
-Counts of the labels, rare ones, the same text with two labels, texts that are there twice, in the
-validation examples too (then the score tells nothing of new texts), empty texts, and lengths.
+The checks are counts of the labels, rare labels, the same text with two labels, repeated texts,
+also between training and validation (then the score is meaningless for new texts), empty texts, and
+lengths.
 """
 
 from __future__ import annotations
@@ -23,33 +24,32 @@ from bertine.tasks.base import Features, Task
 from bertine.tasks.labels import MISSING, look_alikes, same_numbers, told_apart
 from bertine.tasks.unknown_text import UnknownText
 
-#: Fewer training examples of a label than that are too few to learn it.
+#: The fewest training examples from which a label can be learned.
 FEW = 10
-#: So many labels, or rows, are in a line.
+#: The most labels, or rows, in a line.
 _SHOWN = 8
-#: So many labels are in the line of their counts, so many of them the rarest of all.
+#: The most labels in the line of their counts, and how many of them are the rarest of all.
 _LABELS, _RARE = 10, 4
-#: From this share of the validation examples on it is said that they are in training, too.
+#: The share of validation examples that are also in training from which that is reported.
 _LEAK = 0.005
-#: The most frequent label is said to be so from this share on, and this many times the rarest.
+#: The ratio of the most frequent label to the rarest from which labels are reported as uneven.
 _UNEVEN = 10
 
 
 @dataclass(frozen=True, repr=False)
 class DataReport(Shown):
-    """The result of a look at labelled examples.
+    """The result of checking labelled examples.
 
     Attributes:
-        train, validation: ``examples`` (how many), ``labels`` (how many examples have each; of
-            tags how many words or entities; of numbers nothing), ``numbers`` (of a regression:
-            minimum, maximum, mean, deviation), ``empty`` texts, ``duplicates`` (examples whose
-            text came before), ``conflicts`` (different texts that have several labels),
+        train, validation: ``examples`` (how many), ``labels`` (how many examples have each; for
+            tags how many words or entities; for numbers nothing), ``numbers`` (of a regression:
+            minimum, maximum, mean, deviation), ``empty`` texts, ``duplicates`` (examples that
+            repeat an earlier text), ``conflicts`` (different texts that have several labels),
             ``unlabelled`` (rows that were left out), ``lengths`` in pieces (median, 95th
-            percentile, longest), ``cut`` (texts that are longer than the model reads) and
-            ``unknown`` (the share of pieces that the vocabulary does not know, and what is to be
-            said of it, where these are many), where they are known; of validation also
-            ``in_training``.
-        findings: what a person should know, one line each.
+            percentile, longest), ``cut`` (texts that are longer than the model's inputs) and
+            ``unknown`` (the share of pieces that the vocabulary does not know, and the note on it
+            if these are many), if they are known; validation also has ``in_training``.
+        findings: notes for the user, one per line.
     """
 
     train: dict[str, Any]
@@ -57,11 +57,11 @@ class DataReport(Shown):
     findings: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``data.json`` in a run's folder holds; only JSON types."""
+        """Return the contents of ``data.json`` in a run's folder as JSON values."""
         return {"train": self.train, "validation": self.validation, "findings": self.findings}
 
     def lines(self) -> list[str]:
-        """Return how many examples there are, their labels, and the findings."""
+        """Return the number of examples, their labels, and the findings."""
         counts = f"{self.train.get('examples', 0):,} training examples"
         if self.validation.get("examples"):
             counts += f", {self.validation['examples']:,} validation examples"
@@ -69,8 +69,8 @@ class DataReport(Shown):
         return [counts, *([labels] if labels else []), *self.findings]
 
     def label_line(self) -> str:
-        """Write "labels: joy 391, sadness 366, …", of many the most frequent and the rarest; ""
-        where there are none."""
+        """Return "labels: joy 391, sadness 366, …"; of many labels the most frequent and the
+        rarest; "" if there are none."""
         labels: dict[str, int] = self.train.get("labels", {})
         if not labels:
             return ""
@@ -92,14 +92,14 @@ def check_data(
     unknown: Sequence[UnknownText] = (),
     weighed: bool = False,
 ) -> DataReport:
-    """Look at the examples of a task.
+    """Check the examples of a task.
 
     Args:
         task: its class.
         train, validation: labelled; validation may be empty.
-        train_features, validation_features: what was made of them, for the lengths; may be empty.
-        unknown: what the vocabulary does not know of both; may be empty.
-        weighed: the classes have weights in training.
+        train_features, validation_features: their features, for the lengths; may be empty.
+        unknown: the unknown pieces of both; may be empty.
+        weighed: whether the classes have weights in training.
     """
     facts = [
         _facts(task, train, train_features),
@@ -170,7 +170,7 @@ def _facts(
 
 
 def _counts(task: type[Task[Any]], items: Sequence[Any]) -> dict[str, int]:
-    """Count how many there are of each label, the most frequent first."""
+    """Count the examples of each label, the most frequent first."""
     labels = [item.label for item in items if item.label is not None]
     counts = task.count_names(labels)
     return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
@@ -179,7 +179,7 @@ def _counts(task: type[Task[Any]], items: Sequence[Any]) -> dict[str, int]:
 def _of_labels(
     task: type[Task[Any]], train: dict[str, int], validation: dict[str, int], *, weighed: bool
 ) -> list[str]:
-    """Say what stands out in how often labels occur."""
+    """Return notes on unusual frequencies of labels."""
     what = task.label_noun
     if not what:
         return []
@@ -217,8 +217,8 @@ def _of_labels(
 
 
 def names_of_labels(task: type[Task[Any]], train: Examples[Any]) -> list[str]:
-    """Say which labels look alike or are the same number, and which are how programs write that one
-    is missing."""
+    """Return notes on labels that look alike or are the same number, and on those that programs
+    write for a missing one."""
     if not task.label_noun:
         return []
     lines: dict[str, list[int]] = defaultdict(list)
@@ -249,8 +249,8 @@ def names_of_labels(task: type[Task[Any]], train: Examples[Any]) -> list[str]:
 
 
 def _where(train: Examples[Any], alike: Sequence[str], lines: Mapping[str, list[int]]) -> str:
-    """Write the command that finds the rows of the rarest of labels that look alike; "" where they
-    are in no file of plain text, or have characters that a terminal does not show."""
+    """Return the command that finds the rows of the rarest of labels that look alike; "" if they
+    are not in a plain text file, or have characters that a terminal does not show."""
     rarest = min(alike, key=lambda name: (len(lines[name]), name))
     plain = Path(train.source).suffix.lower() in (".csv", ".tsv", ".txt", ".jsonl", ".conll")
     if not plain or visible(rarest) != rarest or not rarest.isprintable():
@@ -259,7 +259,7 @@ def _where(train: Examples[Any], alike: Sequence[str], lines: Mapping[str, list[
 
 
 def _of_texts(task: type[Task[Any]], train: Examples[Any]) -> list[str]:
-    """Say what stands out in texts that are there twice."""
+    """Return notes on repeated texts."""
     findings = []
     conflicts = _conflicts(train.items)
     if conflicts and not task.numeric and not task.writes:
@@ -278,7 +278,7 @@ def _of_texts(task: type[Task[Any]], train: Examples[Any]) -> list[str]:
 
 
 def _conflicts(items: Sequence[Any]) -> list[list[Any]]:
-    """Find the examples of each text that is there with different labels."""
+    """Find the examples of each text that occurs with different labels."""
     groups: dict[tuple[str, ...], list[Any]] = defaultdict(list)
     for item in items:
         groups[text_key(item)].append(item)
@@ -286,7 +286,7 @@ def _conflicts(items: Sequence[Any]) -> list[list[Any]]:
 
 
 def _repeated(items: Sequence[Any]) -> list[Any]:
-    """Find the examples whose text came before."""
+    """Find the examples that repeat an earlier text."""
     first: dict[tuple[str, ...], Any] = {}
     return [item for item in items if first.setdefault(text_key(item), item) is not item]
 
@@ -296,7 +296,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _lines(items: Sequence[Any]) -> str:
-    """Say where examples stand, for a message."""
+    """Return the places of examples, for a message."""
     numbers = list(dict.fromkeys(item.line for item in items))
     more = ", …" if len(numbers) > _SHOWN else ""
     word = "line" if len(numbers) == 1 else "lines"

@@ -1,8 +1,8 @@
-"""The examples of multiple choice: SWAG's files (Zellers et al. 2018), and one's own tables.
+"""Read the examples of multiple choice: SWAG's files (Zellers et al. 2018), and users' tables.
 
 SWAG's csv has the columns ``video-id, fold-ind, startphrase, sent1, sent2, gold-source, ending0,
-ending1, ending2, ending3, label`` behind a nameless number. As the paper's sentence A stands
-``sent1``, as sentence B ``sent2`` and the ending.
+ending1, ending2, ending3, label`` after a number without a name. The paper's sentence A is
+``sent1``, sentence B is ``sent2`` and the ending.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from bertine.tasks.choice import SWAG_CHOICES, SWAG_PROMPT, MultipleChoice
 
 SWAG = "swag"
 _SWAG_LABEL = "label"
-#: Usual names of what is given, tried in this order, and of the choices.
+#: Usual names of the prompt's columns, tried in this order; below, those of the choices.
 _PROMPTS = (SWAG_PROMPT, ("context", "question"), ("question",), ("context",), ("text",))
-#: A longer number is no place.
+#: The most digits of a choice's number.
 _DIGITS = 9
 _CHOICE = re.compile(r"((?:ending|choice|option|answer)[ _-]?)(\d+|[A-Ja-j])")
 
@@ -42,15 +42,15 @@ def choice_columns_of(
     text_columns: Sequence[str] | str | None,
     choice_columns: Sequence[str] | str | None,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Choose the columns of what is given, and those of the choices: those named, or the usual
-    ones.
+    """Return the columns of the prompt and of the choices: those named, or those with usual
+    names.
 
     Args:
         name: of the table, for messages.
-        columns: that it has.
+        columns: of the table.
 
     Raises:
-        BertineError: they are neither named nor recognized.
+        BertineError: the columns are neither named nor recognized.
     """
     prompts, choices = as_columns(text_columns), as_columns(choice_columns)
     if not choices:
@@ -78,16 +78,16 @@ def read_choices(
     swag: bool = False,
     **reading: Any,
 ) -> tuple[Examples, tuple[str, ...]]:
-    """Read the examples of a table, and which of their columns hold the choices.
+    """Read the examples of a table; return also which of their columns hold the choices.
 
     Args:
-        swag: the columns are SWAG's.
+        swag: whether the columns are SWAG's.
         reading: `format`, `quotes` and `strict` of :func:`~bertine.data.examples.read_examples`.
 
     Raises:
-        BertineError: a column is missing or cannot be recognized; a row of JSON lines has a choice
-            that the first does not have, where nobody names them; there are choices that SWAG does
-            not have; what reading the table raises.
+        BertineError: a column is missing or not recognized; a row of JSON lines has a choice that
+            the first row does not have, and the user named none; there are choices that SWAG does
+            not have; or the table cannot be read.
     """
     prompts: tuple[str, ...] = SWAG_PROMPT
     choices: tuple[str, ...] = SWAG_CHOICES
@@ -115,15 +115,15 @@ def read_choices(
 
 
 def _all_columns(path: Source, wanted: Sequence[str], **reading: Any) -> dict[str, int]:
-    """Find every column of a table, of JSON lines every key of any row, and the line that has it
-    first.
+    """Return every column of a table, for JSON lines every key of any row, with the first line that
+    has it.
 
     Args:
-        wanted: columns that show a header to be one, and no text.
+        wanted: columns that identify a header.
         reading: `format`, `quotes` and `strict` of :class:`~bertine.data.tables.Table`.
 
     Raises:
-        BertineError: what reading the table raises.
+        BertineError: the table cannot be read.
     """
     with Table(path, wanted=wanted, optional=wanted, **reading) as table:
         keys = dict.fromkeys(table.columns, 1)
@@ -143,15 +143,15 @@ def refuse_added(
     swag: bool = False,
     **reading: Any,
 ) -> None:
-    """Refuse a table with a choice that is not one of `choices`, which nobody has named.
+    """Refuse a table with a choice that is not one of `choices` and that the user did not name.
 
     Args:
-        wanted: columns that show a header to be one, and no text.
-        swag: the choices are those of SWAG.
+        wanted: columns that identify a header.
+        swag: whether the choices are SWAG's.
         reading: `format`, `quotes` and `strict` of :class:`~bertine.data.tables.Table`.
 
     Raises:
-        BertineError: a column looks like another choice, with its line; what reading raises.
+        BertineError: a column looks like another choice, with its line; the table cannot be read.
     """
     for key, line in _all_columns(path, wanted, **reading).items():
         if key not in choices and _CHOICE.fullmatch(key):
@@ -170,14 +170,14 @@ def refuse_added(
 def open_choices(
     path: Source, task: MultipleChoice, named: tuple[str, ...], **reading: Any
 ) -> Table:
-    """Open a table for a trained model, of which :func:`choices_of` says what is read.
+    """Open a table for a trained model; :func:`choices_of` gives the columns to read.
 
     Args:
-        named: the columns of what is given and of any number of choices, where a user names them.
+        named: the columns of the prompt and of any number of choices, if the user names them.
         reading: `format`, `quotes` and `strict` of :class:`~bertine.data.tables.Table`.
 
     Raises:
-        BertineError: fewer than two choices are named; what opening the table raises.
+        BertineError: fewer than two choices are named; the table cannot be opened.
     """
     usual = named or task.text_columns
     optional = task.optional(usual)
@@ -188,15 +188,15 @@ def open_choices(
 def choices_of(
     table: Table, task: MultipleChoice, named: tuple[str, ...]
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Choose the columns of an open table that a trained model reads, and what a user should know
-    of them.
+    """Return the columns of an open table that a trained model reads, and notes on them for the
+    user.
 
-    They are those `named`; or those of training, but for the last choices that the table lacks, and
-    with those that go on with their usual names (``ending4`` after ``ending3``): each choice is
-    scored by itself, so there may be any number. Empty ones are allowed from here on.
+    They are those `named`; otherwise those of training, without the last choices if the table lacks
+    them, and with further ones under the next usual names (``ending4`` after ``ending3``): each
+    choice is scored separately, so there may be any number. From here on empty ones are allowed.
 
     Raises:
-        BertineError: a column is not there; a choice does not come just after another.
+        BertineError: a column is missing; a choice is not the next one after another.
     """
     prompts = len(task.prompt_columns)
     if named:
@@ -224,11 +224,11 @@ def choices_of(
 def choice_rows(
     table: Table, task: MultipleChoice, columns: Sequence[str], named: tuple[str, ...]
 ) -> Iterator[TableRow]:
-    """Yield the rows of a table of which `columns` are read, by :func:`choices_of`.
+    """Yield the rows of a table, with the `columns` of :func:`choices_of`.
 
     Raises:
-        BertineError: a row of JSON lines has a further choice, which the first has not, where
-            nobody names them.
+        BertineError: a row of JSON lines has a further choice that the first row does not have, and
+            the user named none.
     """
     if named or task.named_choices:
         yield from table
@@ -247,11 +247,11 @@ def choice_rows(
 
 
 def _later(where: str, choices: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
-    """Find those of `columns` that go on with the usual names of `choices`, in their order; none
-    where these have other names, or not all of the same kind.
+    """Find those of `columns` that continue the usual names of `choices`, in order; none if these
+    have other names, or not all of the same kind.
 
     Raises:
-        BertineError: one of them does not come just after another; begins with `where`.
+        BertineError: one of them is not the next one after another; begins with `where`.
     """
     places = [_place(name) for name in choices]
     kinds = {place[0] if place else None for place in places}
@@ -270,8 +270,8 @@ def _later(where: str, choices: Sequence[str], columns: Sequence[str]) -> tuple[
 
 
 def _place(name: str) -> tuple[str, int] | None:
-    """Return the kind of a usual name of a choice ("ending" with a number, "option " with a
-    capital), and its place among those of its kind."""
+    """Return the kind of a choice's usual name ("ending" with a number, "option " with a capital),
+    and its position among names of its kind."""
     match = _CHOICE.fullmatch(name)
     if match is None or len(match[2]) > _DIGITS:
         return None
@@ -288,11 +288,11 @@ def read_trained_choices(
     label_column: str | None = None,
     **reading: Any,
 ) -> Examples:
-    """Read the labelled examples of a table for a trained model; :func:`choices_of` tells the
+    """Read the labelled examples of a table for a trained model; :func:`choices_of` gives the
     columns.
 
     Raises:
-        BertineError: a column is missing; what reading the table raises.
+        BertineError: a column is missing; the table cannot be read.
     """
     named = as_columns(text_columns)
     with open_choices(path, task, named, **reading) as table:

@@ -19,10 +19,10 @@ from bertine.tasks.base import Task
 from bertine.tasks.classification import TextClassification
 from bertine.tasks.whole_text import TextRegression
 
-# The tasks of GLUE as data: files, columns, labels, metrics (Wang et al. 2018, arXiv 1804.07461).
+# GLUE's tasks: files, columns, labels, metrics (Wang et al. 2018, arXiv 1804.07461).
 #
-# The layouts are those of the files that gluebenchmark.com gives out: a folder for each task,
-# tab-separated, quotes never escaped. Only CoLA's training and dev files have no header.
+# The layouts are those of the files on gluebenchmark.com: a folder for each task, tab-separated,
+# quotes never escaped. Only CoLA's training and dev files have no header.
 
 _ENTAILMENT = ("contradiction", "entailment", "neutral")
 _NOT_ENTAILMENT = ("entailment", "not_entailment")
@@ -31,24 +31,23 @@ _PAIR = ("sentence1", "sentence2")
 
 @dataclass(frozen=True)
 class GlueTask:
-    """One task of GLUE; what most tasks have in common are the defaults.
+    """One task of GLUE; the defaults are the values of most tasks.
 
     Attributes:
-        name: as the leaderboard calls it.
+        name: the leaderboard's name.
         text_columns: in all of its files, unless `test_text_columns` says otherwise.
         label_column: in the training and dev files.
-        labels: the label texts in their order; empty for a regression.
+        labels: the label texts in order; empty for a regression.
         metrics: the official ones, on `validation`; their mean is the task's score.
-        directory: the folder of its files, where that is not called as the task.
+        directory: the folder of its files, if its name is not the task's.
         index_column: of the test files.
-        columns: names for the columns of the training and dev files where they have no header.
-        test_text_columns: where the test file calls the text otherwise; empty: as elsewhere.
+        columns: names for the columns of the training and dev files if they have no header.
+        test_text_columns: those of the test file if its names differ; empty: the same.
         train: the training file; None for AX, which is only a test of a model for MNLI.
-        validation: the dev files: by the word that the metrics of each get before their names
-            ("" for the first).
-        tests: the test files, by the name that the leaderboard wants for the predictions; empty:
-            ``test.tsv``, for ``NAME.tsv``.
-        alone: what a test file is called where the site gives it out by itself.
+        validation: the dev files: by the prefix of their metrics' names ("" for the first).
+        tests: the test files, by the leaderboard's names for the predictions; empty: ``test.tsv``,
+            for ``NAME.tsv``.
+        alone: the name of a test file that the site offers separately.
         score_range: of a regression; predictions for the leaderboard are clipped to it.
     """
 
@@ -74,12 +73,12 @@ class GlueTask:
 
     @property
     def test(self) -> Mapping[str, str]:
-        """The test files, by the name that the leaderboard wants for the predictions."""
+        """The test files, by the leaderboard's names for the predictions."""
         return self.tests or {f"{self.name}.tsv": "test.tsv"}
 
     @property
     def dataset(self) -> str:
-        """The name by which a model directory calls it."""
+        """Its name in a model directory."""
         return f"glue/{self.name}"
 
     @property
@@ -129,8 +128,8 @@ _TASKS = (
     GlueTask(name="QNLI", text_columns=("question", "sentence"), labels=_NOT_ENTAILMENT),
     GlueTask(name="RTE", text_columns=_PAIR, labels=_NOT_ENTAILMENT),
     GlueTask(name="WNLI", text_columns=_PAIR),
-    # The diagnostic set: a test of a model for MNLI. Its labels, where one has them, are in a
-    # file with columns of its own, diagnostic-full.tsv.
+    # The diagnostic set: a test of a model for MNLI. Its labels, for those who have them, are in
+    # a file with its own columns, diagnostic-full.tsv.
     GlueTask(
         name="AX",
         text_columns=("Premise", "Hypothesis"),
@@ -152,7 +151,7 @@ GLUE: Mapping[str, GlueTask] = MappingProxyType({task.name: task for task in _TA
 #: The label of a row on which the annotators did not agree (MNLI, SNLI).
 NO_LABEL = "-"
 
-#: The tasks that the leaderboard's average is over; AX stands beside it.
+#: The tasks in the leaderboard's average, which excludes AX.
 AVERAGED = tuple(task.name for task in _TASKS if task.train)
 
 
@@ -171,8 +170,7 @@ def glue_task(name: str) -> GlueTask:
 
 
 def glue_task_of(dataset: str | None) -> GlueTask | None:
-    """Return the task of the data set that a model directory names; None where it is none of
-    GLUE's."""
+    """Return the task of the data set in a model directory; None if it is not one of GLUE's."""
     name = (dataset or "").removeprefix("glue/")
     return GLUE.get(name) if dataset == f"glue/{name}" else None
 
@@ -198,7 +196,7 @@ def glue_folder(data: Path | str, task: GlueTask) -> Path:
 
 
 def _folders(data: Path | str, task: GlueTask) -> list[Path]:
-    """Name the folders in `data` that may hold the files of `task`."""
+    """Return the folders in `data` that may hold the files of `task`."""
     return [Path(data) / task.folder, Path(data) / task.name]
 
 
@@ -206,7 +204,7 @@ def glue_tasks_in(data: Path | str) -> list[GlueTask]:
     """Find the tasks that have a folder with a training file in `data`, in GLUE's order.
 
     Raises:
-        BertineError: there is none.
+        BertineError: there are none.
     """
     tasks = [
         task
@@ -223,11 +221,11 @@ def glue_tasks_in(data: Path | str) -> list[GlueTask]:
 def read_glue(
     data: Path | str, task: GlueTask, *, strict: bool = False
 ) -> tuple[Examples, dict[str, Examples]]:
-    """Read the training examples of `task`, and its dev sets by the word before the names of their
-    metrics: "" for the first, the matched one of MNLI. There are none where the folder has none.
+    """Read the training examples of `task`, and its dev sets by the prefix of their metrics' names:
+    "" for the first, the matched one of MNLI. There are none if the folder has none.
 
     Raises:
-        BertineError: see :func:`read_glue_file`; there is no training file; MNLI has but one of
+        BertineError: see :func:`read_glue_file`; there is no training file; MNLI has only one of
             its dev files.
     """
     if task.train is None:
@@ -251,12 +249,12 @@ def read_glue(
 
 
 def read_glue_file(path: Path, task: GlueTask, *, strict: bool = False) -> Examples:
-    """Read a labelled file of `task`. Rows with too many or too few cells, of which QQP has a few,
+    """Read a labelled file of `task`. Rows with too many or too few cells, which QQP has a few of,
     and rows without a gold label are left out, counted and named.
 
     Raises:
-        BertineError: what :class:`~bertine.data.tables.Table` raises; it is no file of the task;
-            a label is not one of the task's.
+        BertineError: an error of :class:`~bertine.data.tables.Table`; the file is not one of the
+            task's; a label is not one of the task's.
     """
     texts, label = task.text_columns, task.label_column
     examples: Examples[Example] = Examples(str(path), texts, label)
@@ -301,8 +299,8 @@ def read_glue_test(path: Path, task: GlueTask) -> tuple[list[str], Examples]:
     out.
 
     Raises:
-        BertineError: what :class:`~bertine.data.tables.Table` raises; an index is not a whole
-            number, or comes twice.
+        BertineError: an error of :class:`~bertine.data.tables.Table`; an index is not an integer,
+            or is repeated.
     """
     texts = task.test_text_columns or task.text_columns
     examples: Examples[Example] = Examples(str(path), texts, None)
@@ -326,9 +324,9 @@ def read_glue_test(path: Path, task: GlueTask) -> tuple[list[str], Examples]:
 
 
 def find_glue_labelled(data: Path | str, task: GlueTask) -> tuple[GlueTask, dict[str, Path]] | None:
-    """Find the labelled files in `data` to score a model for `task` on, and the task they are of:
-    the dev files of a folder, by the word before their metrics; or the one file, by its name. A
-    model for MNLI is scored on AX too. None where `data` is none of GLUE's.
+    """Find the labelled files in `data` for scoring a model for `task`, and their task: the dev
+    files of a folder, by the prefix of their metrics; or the one file, by its name. A model for
+    MNLI can be scored on AX too. None if `data` is not GLUE's.
     """
     data = Path(data)
     kinds = [task, GLUE["AX"]] if task.name == "MNLI" else [task]
@@ -349,15 +347,15 @@ def find_glue_labelled(data: Path | str, task: GlueTask) -> tuple[GlueTask, dict
 
 
 def find_glue_test(data: Path | str, task: GlueTask, *, required: bool = True) -> dict[str, Path]:
-    """Find the test files of `task`, by the names that the leaderboard wants for their predictions.
+    """Find the test files of `task`, by the leaderboard's names for their predictions.
 
     Raises:
-        BertineError: one is missing, unless not `required`; then what is there is the answer.
+        BertineError: one is missing, unless not `required`; then the existing ones are returned.
     """
     files: dict[str, Path] = {}
     for written, name in task.test.items():
-        # Single-sentence tasks have the same columns: the folder of another one is no mistake that
-        # would show.
+        # Single-sentence tasks have the same columns, so the folder of another one would go
+        # unnoticed.
         places = _folders(data, task)
         if not _of_another(Path(data), task, name):
             places.append(Path(data))
@@ -372,11 +370,10 @@ def find_glue_test(data: Path | str, task: GlueTask, *, required: bool = True) -
 
 
 def refuse_unlabelled(data: Path | str, task: GlueTask) -> None:
-    """Tell what `data` is, where it is but AX's test file, on which a model for MNLI cannot be
-    scored.
+    """Refuse `data` that are only AX's test file, on which a model for MNLI cannot be scored.
 
     Raises:
-        BertineError: it is that.
+        BertineError: they are; the message describes the file.
     """
     path, ax = Path(data), GLUE["AX"]
     if task.name != "MNLI":
@@ -393,7 +390,7 @@ def refuse_unlabelled(data: Path | str, task: GlueTask) -> None:
 
 
 def _of_another(folder: Path, task: GlueTask, name: str) -> bool:
-    """Tell whether `folder` is called like a task that is not `task` and has a test file `name`
+    """Return whether `folder` has the name of a task other than `task` that has a test file `name`
     too."""
     called = folder.resolve().name
     return any(
@@ -404,8 +401,8 @@ def _of_another(folder: Path, task: GlueTask, name: str) -> bool:
 
 
 def glue_built(task: GlueTask, train: Examples, max_length: int) -> Task[Any]:
-    """Make the task over its training examples: what is trained, and what a model remembers of
-    it."""
+    """Return the task for its training examples: the one that is trained and saved with the
+    model."""
     built: TextRegression | TextClassification
     if task.regression:
         built = TextRegression.from_examples(train, max_length=max_length)

@@ -1,4 +1,4 @@
-"""Read the user's own tables as the examples of a task, and make the task that they describe."""
+"""Read a user's own tables as the examples of a task, and build the task for them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from bertine.tasks.multi_label import MultiLabel
 from bertine.tasks.seq2seq import TextToText
 from bertine.tasks.whole_text import TextRegression
 
-#: Held out of the training file where the data has no validation file.
+#: The share of the training file that is held out if there is no validation file.
 HOLD_OUT = 0.1
 Build = Callable[[int], Task[Any]]
 
@@ -48,20 +48,20 @@ def read_own(
     label_column: str | None = None,
     **reading: Any,
 ) -> tuple[Examples, Examples, Build]:
-    """Read training and validation examples, and what makes the task they describe of the longest
-    input. Where there is no validation file, a tenth is held out, stratified by label (unless it
-    is a score).
+    """Read training and validation examples; return also the function that builds their task from
+    the longest input. Without a validation file, a tenth is held out, stratified by label (unless
+    it is a score).
 
     Args:
         kind: the class of the task.
-        swag: multiple choice with the columns of SWAG.
+        swag: whether it is multiple choice with the columns of SWAG.
         known: the numbers of rows that are not held out
             (:meth:`~bertine.data.examples.Examples.hold_out`).
         reading: `format`, `quotes` and `strict` of :class:`~bertine.data.tables.Table`; `quotes`
-            of the files that may have some.
+            is for files that may have some.
 
     Raises:
-        BertineError: there is no training file; what reading the files raises.
+        BertineError: there is no training file; or the files cannot be read.
     """
     if splits.train is None:
         raise BertineError("the data has no training file (train.csv, .tsv, .jsonl or .txt)")
@@ -98,8 +98,8 @@ class _LabelledTables:
         return read_examples(path, known=() if self.scores else None, **named)
 
     def validation(self, path: Source, named: dict[str, Any], train: Examples) -> Examples:
-        """Read the validation examples beside those of training; these may have labels where those
-        have probabilities."""
+        """Read the validation examples for those of training; these may have labels if those have
+        probabilities."""
         columns = as_columns(self.options.probability_columns)
         if columns and self._has(path, columns, named):
             named = {name: value for name, value in named.items() if name != "label_column"}
@@ -108,17 +108,17 @@ class _LabelledTables:
 
     @staticmethod
     def _has(path: Source, columns: Sequence[str], named: dict[str, Any]) -> bool:
-        """Tell whether a table has all these columns."""
+        """Return whether a table has all these columns."""
         how = {name: named[name] for name in ("format", "quotes") if name in named}
         with Table(path, wanted=named["text_columns"] or (), **how) as table:
             return set(columns) <= set(table.columns)
 
     def stratified(self, train: Examples) -> bool:
-        """Tell whether a part is held out label by label."""
+        """Return whether a part is held out label by label."""
         return not self.scores
 
     def task(self, train: Examples, max_length: int) -> Task[Any]:
-        """Make the task of the training examples."""
+        """Return the task for the training examples."""
         columns = as_columns(self.options.probability_columns)
         labels = [name.removeprefix(PREFIX) for name in columns] or None
         task = self.kind.from_examples(train, max_length=max_length, labels=labels)
@@ -130,8 +130,8 @@ class _LabelledTables:
 
 
 class _LabelSetTables(_LabelledTables):
-    """Tables with any number of labels in each row; the training table decides which there are and
-    what separates them."""
+    """Tables with any number of labels in each row; the training table defines the labels and their
+    separator."""
 
     separator: str | None
     labels: tuple[str, ...]
@@ -146,7 +146,7 @@ class _LabelSetTables(_LabelledTables):
     def training(self, path: Source, named: dict[str, Any]) -> Examples:
         self.separator = self.options.label_separator
         train = self._read(path, named)
-        # A label that is there but once may be held out with its row, and is one all the same.
+        # A label that occurs only once may be held out with its row, but is still a label.
         columns = as_columns(self.options.label_columns)
         self.labels = columns or train.class_names or _labels_of(train)
         self.one_hot = bool(train.class_names)
@@ -156,7 +156,7 @@ class _LabelSetTables(_LabelledTables):
         return self._read(path, {**named, "known": self.labels, "one_hot": self.one_hot})
 
     def stratified(self, train: Examples) -> bool:
-        # Each set of labels may be there but once.
+        # Each set of labels may occur only once.
         return len({item.label for item in train.items}) < len(train)
 
     def task(self, train: Examples, max_length: int) -> MultiLabel:
@@ -176,7 +176,7 @@ class _LabelSetTables(_LabelledTables):
 
 
 class _ChoiceTables(_LabelledTables):
-    """Tables with a column for each choice; the training table decides which columns these are."""
+    """Tables with a column for each choice; the training table defines which columns these are."""
 
     choices: tuple[str, ...]
 
@@ -237,7 +237,7 @@ class _WrittenTables(_LabelledTables):
         )
 
 
-#: How tables are read, by the tasks whose rows do not have one label, or one score, each.
+#: The kinds of tables, by the tasks whose rows do not have one label, or one score, each.
 _KINDS: dict[type[Task[Any]], type[_LabelledTables]] = {
     MultiLabel: _LabelSetTables,
     MultipleChoice: _ChoiceTables,
@@ -246,7 +246,7 @@ _KINDS: dict[type[Task[Any]], type[_LabelledTables]] = {
 
 
 def _labels_of(train: Examples) -> tuple[str, ...]:
-    """Sort the labels that occur, of one and of many labels; of soft labels all."""
+    """Sort the labels that occur, of one and of many labels; for soft labels return all."""
     if train.items and isinstance(train.items[0], SoftExample):
         return train.class_names
     return tuple(sorted({name for item in train.items for name in labels_in(item.label or "")}))
@@ -262,12 +262,12 @@ def read_for(
     **reading: Any,
 ) -> Examples:
     """Read the labelled examples of a table for a trained `task`; columns that are not named are
-    those of its training. Of a classifier that was trained without a column of labels, a table with
-    none of a usual name may have a column for the probability of each label.
+    those of its training. For a classifier trained without a column of labels, a table with no such
+    column under a usual name may have a column for the probability of each label.
 
     Raises:
         BertineError: a column is missing; a column of labels and some of probabilities are named;
-            what reading the table raises.
+            or the table cannot be read.
     """
     if isinstance(task, MultipleChoice):
         asked: dict[str, Any] = {"text_columns": text_columns, "label_column": label_column}
@@ -306,8 +306,8 @@ def _refuse_both_kinds(label_column: str | None) -> None:
 def _unnamed_probabilities(
     task: TextClassification, path: Source, named: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """Return the columns of a table with the probability of each of the task's labels; () where it
-    has a column called as that of a label usually is, or lacks one of them."""
+    """Return the columns of a table with the probability of each of the task's labels; () if it has
+    a label column under a usual name, or lacks one of them."""
     if not reads_again(path):
         return ()
     how = {name: named[name] for name in ("format", "quotes") if name in named}

@@ -1,7 +1,7 @@
-"""One reader for each kind of data: to train on, and to judge a trained model on.
+"""Read labelled data of every kind, for training and for judging a trained model.
 
-Tables of one's own, SWAG's csv, questions (SQuAD's JSON or tables), tagged words, GLUE's files.
-:mod:`bertine.datasets.readers` says which one a task takes.
+The kinds are users' tables, SWAG's csv, questions (SQuAD's JSON or tables), tagged words and GLUE's
+files.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from bertine.tasks.labels import TableOptions
 from bertine.tasks.spans import MAX_LENGTH, SpanExtraction, SpanLimits
 from bertine.tasks.tagging import Tagging
 
-# How labelled data are read, and what is read: what every kind of data has in common.
+# Options and results: the common parts of all kinds of data.
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,12 @@ class DatasetSplits:
     """The examples that a run is trained and judged on.
 
     Attributes:
-        build: (the longest input) → the task that the training examples describe.
+        build: (the longest input) → the task for the training examples.
         train: the training examples.
-        validation: what the model is judged on after each epoch; of none it is not judged.
-        others: further validation sets, by the word before the names of their metrics.
-        max_length: the longest input, in pieces, where nobody says.
+        validation: the examples that the model is judged on after each epoch; without any it is not
+            judged.
+        others: further validation sets, by the prefix of their metrics' names.
+        max_length: the longest input by default, in pieces.
     """
 
     build: Callable[[int], Task[Any]]
@@ -73,7 +74,7 @@ class DatasetSplits:
     max_length: int = 128
 
     def whole(self) -> DatasetSplits:
-        """Return the same with the examples that were held out of one file back in their places."""
+        """Return the splits with the examples that were held out of a file back in their places."""
         items = sorted([*self.train.items, *self.validation.items], key=lambda item: item.line)
         return replace(
             self,
@@ -82,15 +83,15 @@ class DatasetSplits:
         )
 
 
-#: What only tagged words have.
+#: Options for tagged words only.
 _TAGGED = ("word_column", "tag_column", "tag_scheme", "document_context")
 
 
 class DataConfig(GlueChoice, TableColumns, TableReading, TaggedColumns, DocumentContext, SplitSeed):
-    """The options by which data are read; see :func:`bertine.finetune`, whose arguments the
-    attributes are: `options` those of own tables, `limits` those of questions and contexts. Where
-    there is no validation file, `whole` says that no examples are held out, and rows whose numbers
-    are `known` (:mod:`~bertine.data.examples`) are not, as a model was trained on them."""
+    """The options for reading data; see :func:`bertine.finetune`, whose arguments the attributes
+    are: `options` are those for users' tables, `limits` those for questions and contexts. If there
+    is no validation file, `whole` means that no examples are held out, and rows whose numbers are
+    `known` (:mod:`~bertine.data.examples`) are not, because a model was trained on them."""
 
     options: TableOptions = field(default_factory=TableOptions)
     limits: SpanLimits | None = None
@@ -110,12 +111,11 @@ class DataConfig(GlueChoice, TableColumns, TableReading, TaggedColumns, Document
 
     @property
     def named(self) -> bool:
-        """Whether columns, format or quotes are said, which the official files have of their
-        own."""
+        """Whether columns, format or quotes are given, which are fixed for official files."""
         return any(value is not None for name, value in self.table.items() if name != "strict")
 
     def refuse(self, task: str) -> None:
-        """Raise a :class:`BertineError` if anything is given that is for other tasks."""
+        """Raise a :class:`BertineError` if an option for other tasks is given."""
         if self.limits is not None and task not in ("squad", SpanExtraction.name):
             raise BertineError(
                 "doc_stride, max_question_length and max_answer_length are for spans, but the "
@@ -125,26 +125,26 @@ class DataConfig(GlueChoice, TableColumns, TableReading, TaggedColumns, Document
         self.options.refuse("choice" if task == SWAG else task)
 
     def refuse_tagging(self, task: str) -> None:
-        """Raise a :class:`BertineError` if anything is given that is for tagging, which `task` is
-        not."""
+        """Raise a :class:`BertineError` if an option for tagging is given, and `task` is another
+        task."""
         for name in _TAGGED:
             value = getattr(self, name)
             if task != Tagging.name and value is not None and value is not False:
                 raise BertineError(f"{name} is for the task tagging, but the task is {task!r}")
 
     def given(self) -> dict[str, Any]:
-        """Return what is said at all, by name; the limits of spans under that of the first."""
+        """Return all given options by name; the limits of spans under that of the first."""
         said = _said(self, ("options", "limits", "known")) | _said(self.options)
         return said if self.limits is None else {**said, "doc_stride": self.limits}
 
     def to_facts(self) -> dict[str, Any]:
-        """Return what is said at all, as JSON; :meth:`from_facts` takes it back. Limits of spans
-        are left out, which say nothing of how a file is read."""
+        """Return all given options as JSON, which :meth:`from_facts` accepts. Limits of spans are
+        left out, as they do not affect how a file is read."""
         return {name: value for name, value in self.given().items() if name != "doc_stride"}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> DataConfig:
-        """Take back what :meth:`to_facts` returned; unknown names are left out."""
+        """Return the options from the result of :meth:`to_facts`; unknown names are left out."""
         own = {field.name for field in fields(cls)} - {"options", "limits", "known"}
         options = {field.name for field in fields(TableOptions)} & facts.keys()
         return cls(
@@ -153,8 +153,8 @@ class DataConfig(GlueChoice, TableColumns, TableReading, TaggedColumns, Document
         )
 
     def refuse_all(self) -> None:
-        """Raise a :class:`BertineError` if anything is given at all: for examples that are read
-        already, and describe their task."""
+        """Raise a :class:`BertineError` if any option is given: for examples that are already read,
+        and define their task."""
         for name in self.given():
             raise BertineError(
                 f"{name} is given, but the data are examples that are read already; leave it out, "
@@ -163,12 +163,12 @@ class DataConfig(GlueChoice, TableColumns, TableReading, TaggedColumns, Document
 
 
 def _said(group: Any, but: Container[str] = ()) -> dict[str, Any]:
-    """Return the fields of a dataclass that are not as usual, by name, all but some."""
+    """Return the fields of a dataclass that differ from their defaults, by name, except `but`."""
     values = {field: getattr(group, field.name) for field in fields(group) if field.name not in but}
     return {field.name: value for field, value in values.items() if value != field.default}
 
 
-#: Labelled sets, by the word before the names of their metrics; "" is before those of the first.
+#: Labelled sets, by the prefix of their metrics' names; "" is that of the first.
 Sets = dict[str, Examples[Any]]
 
 
@@ -176,17 +176,17 @@ class Reader(Protocol):
     """A reader of one kind of data."""
 
     def training(self, task: str, data: Data, seed: int, reading: DataConfig) -> DatasetSplits:
-        """Read the examples to train `task` on; `seed` decides what is held out where there is no
+        """Read the examples for training `task`; `seed` decides which are held out if there is no
         validation file.
 
         Raises:
-            BertineError: there is no training file; something is given that the files do not
-                take; what reading them raises.
+            BertineError: there is no training file; an option is given that the files do not allow;
+                or the files cannot be read.
         """
         ...
 
     def has_validation(self, data: Data, reading: DataConfig) -> bool:
-        """Tell whether `data` have a validation file, so that nothing is held out.
+        """Return whether `data` have a validation file, so that nothing is held out.
 
         Raises:
             BertineError: there is no such file or folder, or it is not clear which file is meant.
@@ -194,17 +194,17 @@ class Reader(Protocol):
         ...
 
     def evaluation(self, task: Task[Any], data: Data, reading: DataConfig) -> Sets:
-        """Read the examples to judge a trained `task` on: of a file, or of the validation (else the
-        test) file of a folder. Columns that are not named are those of its training.
+        """Read the examples for judging a trained `task`: from a file, or from the validation (else
+        the test) file of a folder. Columns that are not named are those of its training.
 
         Raises:
-            BertineError: there is no such file; what reading it raises.
+            BertineError: there is no such file; or it cannot be read.
         """
         ...
 
 
 class TableReader:
-    """A reader of the user's own tables, a row for each example."""
+    """A reader of users' own tables, with a row for each example."""
 
     swag = False
 
@@ -248,10 +248,10 @@ class SwagReader(TableReader):
 
 
 class SpanReader:
-    """A reader of questions about contexts: a table's, or SQuAD's in their JSON.
+    """A reader of questions about contexts: from a table, or from SQuAD's JSON.
 
     Args:
-        official: only in SQuAD's format.
+        official: whether only SQuAD's format is accepted.
     """
 
     def __init__(self, *, official: bool) -> None:
@@ -300,7 +300,7 @@ class TaggedReader:
             own = WordColumns.trained_with(train.text_columns, train.label_column)
             if train.scheme == "plain":
                 how["scheme"] = "plain"
-            # What is said of columns suits the training file; another kind of file has its own.
+            # Columns of the training file are known; another kind of file has its own.
             known = dataclasses.replace(columns.merged(own), given=())
             validation = read_sentences(splits.validation, known, **how)
         return DatasetSplits(
@@ -384,7 +384,7 @@ class GlueReader:
         if kind is None or own or isinstance(data, InMemoryTable | InMemorySplits):
             return TableReader().evaluation(task, data, reading)
         labelled = find_glue_labelled(data, kind)
-        if labelled is None:  # a table of one's own, for a model of GLUE
+        if labelled is None:  # a user's table, for a model of GLUE
             refuse_unlabelled(data, kind)
             return TableReader().evaluation(task, data, reading)
         kind, files = labelled
@@ -394,21 +394,19 @@ class GlueReader:
 
 
 def _columns_of(task: Task[Any], reading: DataConfig) -> AbstractContextManager[None]:
-    """Let the columns of training stand in for what `reading` does not name."""
+    """Use the columns of training for those that `reading` does not name."""
     return columns_of_training(
         () if reading.text_columns else task.text_columns,
         None if reading.label_column else task.label_column,
     )
 
 
-# Read the labelled examples of a fine-tuning run, or to judge a model on, by the reader of their
-# kind.
-#
-# A new kind of data is a reader in :mod:`bertine.datasets.readers` and a line here.
+# Readers by task: labelled examples for fine-tuning or judging, read by the reader of their kind. A
+# new kind of data is a class above and a line here.
 
 __all__ = ["DataConfig", "DatasetSplits", "has_validation", "read_evaluation", "read_labelled"]
 
-#: The kinds of data, by the tasks and data sets that are not read from tables of one's own.
+#: The kinds of data, by the tasks and data sets that are not read from users' tables.
 _READERS: dict[str, Reader] = {
     "glue": GlueReader(),
     "squad": SpanReader(official=True),
@@ -417,21 +415,21 @@ _READERS: dict[str, Reader] = {
     "tagging": TaggedReader(),
 }
 
-#: The tasks whose data have files of known names, beside which there may be others.
+#: The tasks whose data have files of known names, possibly among others.
 _OFFICIAL = ("glue", "squad", "swag")
 
 
 def read_labelled(
     task: str, data: Data, *, seed: int, reading: DataConfig | None = None
 ) -> DatasetSplits:
-    """Read the examples of `data` for `task`; see :func:`bertine.finetune`. Where
-    there is no validation file, the `split_seed` of `reading`, or `seed`, decides what is held out.
+    """Read the examples of `data` for `task`; see :func:`bertine.finetune`. Without a validation
+    file, the `split_seed` of `reading`, or `seed`, decides which examples are held out.
 
     Raises:
-        BertineError: no such task; options of other tasks are given; a task of GLUE is named for
-            another data set, or not named for GLUE; columns are named for GLUE or SWAG, which
-            have their own; there is a `split_seed`, and a validation file; what reading the files
-            raises.
+        BertineError: there is no such task; options of other tasks are given; a task of GLUE is
+            named for another data set, or not named for GLUE; columns are named for GLUE or SWAG,
+            which have their own; there is a `split_seed` and a validation file; or the files
+            cannot be read.
     """
     reading = reading or DataConfig()
     reading.refuse(task)
@@ -441,7 +439,7 @@ def read_labelled(
             "path, or fine-tune on the table as your own data"
         )
     if task not in _READERS:
-        task_class(task)  # which knows the nearest name
+        task_class(task)  # whose error names the nearest one
     if task != "glue" and reading.glue_task is not None:
         raise BertineError(
             f"{reading.glue_task!r} is named as a task of GLUE, but the task is {task!r}"
@@ -462,7 +460,7 @@ def read_labelled(
 
 
 def has_validation(task: str, data: Data, reading: DataConfig) -> bool:
-    """Tell whether `data` have a validation file for `task`, so that nothing is held out.
+    """Return whether `data` have a validation file for `task`, so that nothing is held out.
 
     Raises:
         BertineError: there is no such file or folder, or it is not clear which file is meant.
@@ -471,13 +469,13 @@ def has_validation(task: str, data: Data, reading: DataConfig) -> bool:
 
 
 def read_evaluation(task: Task[Any], data: Data, reading: DataConfig | None = None) -> Sets:
-    """Read the examples of `data` to judge the trained `task` on, by the word before the names of
-    their metrics; see :func:`bertine.evaluate`. Of a model that was trained
-    on a task of GLUE its official files are known.
+    """Read the examples of `data` for judging the trained `task`, by the prefix of their metrics'
+    names; see :func:`bertine.evaluate`. For a model that was trained on a task of GLUE, its
+    official files are known.
 
     Raises:
-        BertineError: options of tagging, or of texts with one label, are given for another task;
-            what reading the files raises.
+        BertineError: options of tagging, or of texts with one label, are given for another task; or
+            the files cannot be read.
     """
     reading = reading or DataConfig()
     reading.refuse_tagging(task.name)

@@ -1,5 +1,4 @@
-"""Read texts of a trained task of which some have a label, all or none: what a student learns
-from."""
+"""Read the texts that a student learns from, with labels for all, some or none."""
 
 from __future__ import annotations
 
@@ -38,7 +37,8 @@ from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.classification import TextClassification
 from bertine.tasks.multi_label import MultiLabel
 
-#: A tenth of fewer labelled rows than that tells little of a student, which needs them to learn.
+#: The fewest labelled rows of which a tenth is enough to judge a student, which also learns from
+#: them.
 FEW_LABELS = 100
 
 
@@ -49,9 +49,8 @@ class TransferSet:
     Attributes:
         train: with labels, without, or some of each.
         validation: all with labels, or all without.
-        others: further validation sets, by the word before the names of their metrics.
-        held_out: which items of the first file, in its order, are those of `validation`; empty
-            where that is a file of its own.
+        others: further validation sets, by the prefix of their metrics' names.
+        held_out: the indices of `validation` in the first file; empty if it is a separate file.
     """
 
     train: Examples[Any]
@@ -63,13 +62,13 @@ class TransferSet:
 def read_transfer_set(
     task: Task[Any], data: Data, reading: DataConfig, *, seed: int
 ) -> TransferSet:
-    """Read the examples to distil a trained `task` on. Where there is no validation file, a tenth
-    is held out: of the rows with a label; or, where these are few and fewer than the others, of the
-    rows without one, so that every label is learned from.
+    """Read the examples for distilling a trained `task`. Without a validation file, a tenth is held
+    out: of the rows with a label; or, if these are few and fewer than the others, of the rows
+    without one, so that every label is learned from.
 
     Raises:
         BertineError: there is no training file; a column is missing; options of tagging are given
-            for another task; what reading the files raises.
+            for another task; or the files cannot be read.
     """
     official = _official(task, data, reading, seed)
     if official is not None:
@@ -110,8 +109,8 @@ def read_transfer_set(
 
 
 def _official(task: Task[Any], data: Data, reading: DataConfig, seed: int) -> DatasetSplits | None:
-    """Read what is no table of texts: words with tags, questions, files of GLUE, all of them
-    labelled; None: it is a table."""
+    """Read data other than tables of texts: words with tags, questions, files of GLUE, all of them
+    labelled; return None for a table."""
     if task.reads_words or task.reads_questions:
         return read_labelled(task.name, data, seed=seed, reading=reading)
     reading.refuse_tagging(task.name)
@@ -122,7 +121,7 @@ def _official(task: Task[Any], data: Data, reading: DataConfig, seed: int) -> Da
         return None
     try:
         folder = glue_folder(data, kind)
-    except BertineError:  # a folder of one's own files
+    except BertineError:  # a folder of a user's files
         return None
     if not (folder / kind.train).is_file():
         return None
@@ -131,7 +130,7 @@ def _official(task: Task[Any], data: Data, reading: DataConfig, seed: int) -> Da
 
 
 def _read(task: Task[Any], path: Source, reading: DataConfig) -> Examples[Any]:
-    """Read a table; where it has no column of labels, no example has one."""
+    """Read a table; without a column of labels, no example has one."""
     if isinstance(task, MultiLabel):
         return _read_label_sets(task, path, reading)
     how: dict[str, Any] = {name: getattr(reading, name) for name in ("format", "quotes", "strict")}
@@ -203,8 +202,8 @@ def _texts(task: Task[Any], table: Table, named: tuple[str, ...]) -> tuple[tuple
 def _label_column(
     task: Task[Any], table: Table, texts: Sequence[str], named: str | None
 ) -> str | None:
-    """Return the column of the labels: the one named, that of the teacher's training, or one of a
-    usual name; None: the table has none."""
+    """Return the column of the labels: the one named, that of the teacher's training, or one with a
+    usual name; None if the table has none."""
     if named is not None:
         require_columns(table.name, table.columns, [named])
         return named
