@@ -25,7 +25,7 @@ from bertine.models.embeddings import Embeddings, RowEmbeddings
 from bertine.models.layers import EncoderLayer, RowLayout, init_weights
 from bertine.models.precision import autocast_dtype
 
-# Inputs and outputs of a backbone.
+# Inputs and outputs: what a backbone reads and returns.
 #
 # Shape legend: B sequences, T tokens of the longest, H hidden size, P places.
 

@@ -384,7 +384,7 @@ class _PromptSearch:
         self.beams = [_Beam((), 0.0)]
         self._settings, self._choosing = settings, settings.choosing
         self._done: list[Written] = []
-        # As many that continue as beams, even if as many others end.
+        # Each beam can end with every end token; as many candidates as beams then still continue.
         self._candidates = max(2, 1 + len(settings.end_tokens)) * self._choosing.beams
 
     def advance(self, scores: Tensor) -> list[int]:

@@ -76,7 +76,7 @@ class HeadNames:
             yield f"heads.{head}.{ours}", _within(self.name, theirs)
 
     def output(self) -> str:
-        """The canonical name of the last module, whose rows are the head's outputs."""
+        """Return the canonical name of the last module, whose rows are the head's outputs."""
         return _within(self.name, self.modules[-1][1])
 
     def holds(self, canonical: str) -> bool:

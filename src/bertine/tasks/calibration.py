@@ -52,7 +52,7 @@ _SHARES = tuple(round(0.05 * number, 2) for number in range(1, 21))
 
 @dataclass(frozen=True)
 class Reliability:
-    """How often answers are right, by their probability.
+    """The share of right answers, by their probability.
 
     Attributes:
         error: the expected calibration error: the mean difference between the probability of an
