@@ -2734,9 +2734,9 @@ def train_vocab(
 
     Args:
         corpus: files and folders, as for :class:`bertine.tokenization.corpus.Corpus`.
-        out: folder for vocab.txt, tokenizer.json and tokenizer_config.json. A tokenizer's folder
-            that is there is replaced; one with anything else in it is refused.
-        hold_out_every: of so many lines of text, one is not trained on, but measured on.
+        out: folder for vocab.txt, tokenizer.json and tokenizer_config.json. An existing tokenizer
+            folder is replaced; a folder with anything else in it is refused.
+        hold_out_every: one in this number of lines is not trained on, but used for measuring.
         kind: wordpiece: BERT's; byte-bpe: RoBERTa's byte-level BPE, which keeps case and accents,
             has no unknown characters, and takes none of the options for them; unigram: ALBERT's;
             word-bpe: GPT-1's. byte-bpe and word-bpe write ``vocab.json`` and ``merges.txt`` in
@@ -2774,9 +2774,8 @@ def train_vocab(
         The report; its `lines()` are for people.
 
     Raises:
-        BertineError: something is wrong with the corpus, `vocab_size` is too small for its
-            alphabet, `kind` is not known or does not go with an option, or `out` is a folder of
-            something else.
+        BertineError: the corpus has an error, `vocab_size` is too small for its alphabet, `kind` is
+            unknown or does not support an option, or `out` is a folder of something else.
     """
 
 def word2vec(

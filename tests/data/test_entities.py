@@ -222,7 +222,7 @@ def test_a_named_scheme_is_held() -> None:
     tags = [["O", "I-a", "I-a"]]
     assert to_iob2(tags, "IOB2", "x")[1:] == ("IOB2", 1)
     assert to_iob2(tags, "plain", "x") == ([["O", "I-a", "I-a"]], "plain", 0)
-    with pytest.raises(BertineError, match=r"train\.conll: the tag 'NN' is none of IOB2"):
+    with pytest.raises(BertineError, match=r"train\.conll: the tag 'NN' is not one of IOB2"):
         to_iob2([["O", "NN"]], "IOB2", "train.conll")
     with pytest.raises(BertineError, match="unknown tag scheme 'BIO'; known: IOB1, IOB2"):
         to_iob2(tags, "BIO", "train.conll")

@@ -55,7 +55,7 @@ def test_bytes_are_texts_whose_writer_did_not_say_so(tmp_path: Path) -> None:
         (("hé",), "a"),
         (("x\ufffd",), "b"),
     ]
-    assert any("1 invalid UTF-8 sequence was replaced" in note for note in examples.notes)
+    assert any("1 byte that is not valid UTF-8" in note for note in examples.notes)
 
 
 def test_texts_that_are_no_utf8_are_mended_and_counted(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_texts_that_are_no_utf8_are_mended_and_counted(tmp_path: Path) -> None:
         rows = [row.values for row in table]
         assert [row["text"] for row in rows] == ["\ufffdl", "ab"]
         assert [row["words"] for row in rows] == [["\ufffdl"], ["ab"]]
-        assert "2 invalid UTF-8 sequences were replaced" in table.stats.notes("t")[0]
+        assert "2 bytes that are not valid UTF-8" in table.stats.notes("t")[0]
     with (
         Table(path, strict=True) as table,
         pytest.raises(BertineError, match=r"train\.parquet:1: invalid UTF-8 in a text; mend"),

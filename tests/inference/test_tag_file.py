@@ -70,7 +70,8 @@ def test_half_characters_are_mended_and_counted(
     source.write_text(f"{row}\n\n{row}\n")
     report = predict(predictor, source, out)
     assert report.notes[-2:] == [
-        f"{source}: 2 invalid UTF-8 sequences were replaced by U+FFFD",
+        f"{source}: 2 bytes that are not valid UTF-8 (the file has another encoding or is damaged) "
+        "were replaced by U+FFFD",
         f"{source}: 1 blank line was skipped",
     ]
     for found in rows_of(out):

@@ -235,7 +235,7 @@ def test_damage_that_is_mended_is_told(
     told = "\n".join(report.lines())
     assert "1 of 3 texts are empty" in told
     assert "1 NUL byte was removed" in told
-    assert "1 invalid UTF-8 sequence was replaced" in told
+    assert "1 byte that is not valid UTF-8" in told
     rows = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()
     assert rows[0] == "text,n,label,probability"
     assert rows[1].startswith("the cat,1,")
@@ -297,7 +297,7 @@ def test_a_tagger_on_what_is_no_words(made: Path, tmp_path: Path, fails: Fails) 
     half = tmp_path / "half.jsonl"
     half.write_text('{"words": ["the", "\\ud800"]}\n{"words": ["\\u00e9"]}\n')
     report = predict(tagger, half, tmp_path / "out", precision="fp32", show_progress=False)
-    assert f"{half}: 1 invalid UTF-8 sequence was replaced by U+FFFD" in "\n".join(report.notes)
+    assert f"{half}: 1 byte that is not valid UTF-8" in "\n".join(report.notes)
     dev = tmp_path / "dev.jsonl"
     dev.write_text(json.dumps({"words": toys.sentence("cat", "old").split(), "tags": ["O"] * 7}))
     message = fails("evaluate", tagger, "--data", dev)

@@ -299,7 +299,7 @@ def test_document_context_is_remembered(model: Path, tmp_path: Path) -> None:
     [
         (["--tag-column", "9"], "train.conll: has 3 columns, so the tag cannot be in column 9"),
         (["--tag-scheme", "BIO"], "--tag-scheme: invalid choice: 'BIO'"),
-        (["--tag-scheme", "IOB2", "--tag-column", "2"], "the tag '3' is none of IOB2"),
+        (["--tag-scheme", "IOB2", "--tag-column", "2"], "the tag '3' is not one of IOB2"),
         (["--document-context"], "train.conll: tells no documents"),
         (["--quotes"], "files of tagged words have no quotes"),
     ],

@@ -160,4 +160,4 @@ def _check_header(path: str | Path) -> None:
         size = int.from_bytes(handle.read(2 if version[0] == 1 else 4), "little")
         header = handle.read(size) if size <= _MAX_HEADER else b""
     if not _HEADER.fullmatch(header):
-        raise ValueError("its header is none of an array of numbers")
+        raise ValueError("its header is not that of an array of numbers")

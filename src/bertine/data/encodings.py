@@ -560,3 +560,11 @@ def twice_note(unit: str, count: int, word: str, before: str) -> str:
         f"{plural(count, unit, 'holds', 'hold')} text that was encoded twice ({briefly(word)} "
         f"for {briefly(before)}), and is read as it stands; mend the file, as ftfy does"
     )
+
+
+def invalid_note(count: int) -> str:
+    """Say that `count` bytes were not valid UTF-8 and were replaced."""
+    return (
+        f"{plural(count, 'byte', 'that is', 'that are')} not valid UTF-8 (the file has another "
+        f"encoding or is damaged) {'was' if count == 1 else 'were'} replaced by U+FFFD"
+    )

@@ -358,7 +358,7 @@ def to_iob2(
         strange = strange_tags(counts) or {tag for tag in counts if not is_entity_tag(tag)}
         first = next(tag for tag in counts if tag in strange)
         raise BertineError(
-            f"{source}: the tag {first!r} is none of {known}; is that the tag column? "
+            f"{source}: the tag {first!r} is not one of {known}; is that the tag column? "
             "(for tags that mark no entities name the scheme plain)"
         )
     if scheme is not None:

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Literal, cast, get_args
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
-from bertine.data.encodings import ESCAPE, twice_encoded, twice_note
+from bertine.data.encodings import ESCAPE, invalid_note, twice_encoded, twice_note
 from bertine.data.in_memory import InMemoryTable, Source
 from bertine.data.parquet import is_parquet
 from bertine.data.streams import (
@@ -81,7 +81,6 @@ class TableStats:
     def notes(self, name: str) -> list[str]:
         """Return one line for each note to the user about the table `name`."""
         mended = [
-            (self.invalid_utf8, "invalid UTF-8 sequence", "replaced by U+FFFD"),
             (self.nul_bytes, "NUL byte", "removed"),
             (self.blank_lines, "blank line", "skipped"),
             (
@@ -91,7 +90,8 @@ class TableStats:
                 f"({first_numbers(self.damaged)})",
             ),
         ]
-        notes = [
+        notes = [f"{name}: {invalid_note(self.invalid_utf8)}"] if self.invalid_utf8 else []
+        notes += [
             f"{name}: {plural(count, what, 'was', 'were')} {how}"
             for count, what, how in mended
             if count

@@ -24,7 +24,7 @@ from bertine.core.errors import BertineError
 from bertine.core.files import os_errors
 from bertine.core.foreign_files import reading_outside
 from bertine.core.names import option
-from bertine.data.encodings import twice_encoded, twice_note
+from bertine.data.encodings import invalid_note, twice_encoded, twice_note
 from bertine.data.lines import MAX_JSON_BYTES
 from bertine.data.streams import (
     COMPRESSIONS,
@@ -254,7 +254,7 @@ class CorpusStats(Fixes):
         if self.split_documents:
             lines.append(f"{self.split_documents:,} very large documents split into parts")
         if self.invalid_utf8:
-            lines.append(f"{self.invalid_utf8:,} invalid UTF-8 sequences replaced by U+FFFD")
+            lines.append(invalid_note(self.invalid_utf8))
         if self.nul:
             lines.append(f"{self.nul:,} NUL characters removed")
         if self.twice[0]:

@@ -167,18 +167,17 @@ def train_vocab(
 
     Args:
         corpus: files and folders, as for :class:`bertine.tokenization.corpus.Corpus`.
-        out: folder for vocab.txt, tokenizer.json and tokenizer_config.json. A tokenizer's folder
-            that is there is replaced; one with anything else in it is refused.
-        hold_out_every: of so many lines of text, one is not trained on, but measured on.
-        options: what the other arguments say.
+        out: folder for vocab.txt, tokenizer.json and tokenizer_config.json. An existing tokenizer
+            folder is replaced; a folder with anything else in it is refused.
+        hold_out_every: one in this number of lines is not trained on, but used for measuring.
+        options: the values of the other arguments.
 
     Returns:
         The report; its `lines()` are for people.
 
     Raises:
-        BertineError: something is wrong with the corpus, `vocab_size` is too small for its
-            alphabet, `kind` is not known or does not go with an option, or `out` is a folder of
-            something else.
+        BertineError: the corpus has an error, `vocab_size` is too small for its alphabet, `kind` is
+            unknown or does not support an option, or `out` is a folder of something else.
     """
     vocab_size, kind = options.vocab_size, options.kind
     if vocab_size < len(SPECIAL_TOKENS) + 1:
