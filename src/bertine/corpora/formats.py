@@ -1,4 +1,4 @@
-"""Make the pre-training sequences of every input format but segment pairs.
+"""Define the input formats of pre-training, and make their sequences of running text.
 
 FULL-SENTENCES and DOC-SENTENCES are those of RoBERTa (Liu et al. 2019, section 4.2). A sequence
 holds as many whole consecutive sentences as fit: with FULL-SENTENCES the sentences of the next

@@ -1,5 +1,4 @@
-"""Join the parts of a corpus into one token store: find copies, take over shards, write the
-manifest.
+"""Join the parts of a corpus into one token store, and leave out copies of documents.
 
 Shards become part of the store by a hard link to the same file, so that nothing is read again; if
 the file system has no hard links they are copied. Only a part that loses documents is rewritten.

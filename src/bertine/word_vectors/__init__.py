@@ -1,1 +1,1 @@
-"""Static word vectors: word2vec's training, its files, and queries."""
+"""Train, read, write and query static word vectors."""
