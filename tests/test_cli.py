@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 import bertine
-from bertine.cli import main, parse_arguments, with_name_joined
-from bertine.commands import COMMANDS
+from bertine.cli import COMMANDS, main, parse_arguments, with_name_joined
 from bertine.commands.parser import Switch, real, whole
 from bertine.core.errors import BertineError
 from cli_calls import ENOUGH, VERBS, error_line

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from bertine.cli import parse_arguments, recipes
-from bertine.commands import COMMANDS
+from bertine.cli import COMMANDS, parse_arguments, recipes
 from cli_calls import ENOUGH, error_line
 
 

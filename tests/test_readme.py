@@ -28,8 +28,7 @@ from pathlib import Path
 
 import pytest
 
-from bertine.cli import apply_config, parse_arguments, with_name_joined
-from bertine.commands import COMMANDS
+from bertine.cli import COMMANDS, apply_config, parse_arguments, with_name_joined
 from bertine.core.errors import BertineError
 from documents import (
     DOCUMENTS,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import bertine
-from bertine.commands import COMMANDS
+from bertine.cli import COMMANDS
 from bertine.core.names import OBJECTIVES
 from bertine.core.terms import OF_TEACHERS, TERMS
 from bertine.families.presets import PRESETS

@@ -41,8 +41,7 @@ def parameters(thing: Any) -> list[str]:
 def surface() -> dict[str, list[str]]:
     """Return what `bertine` of this process shows: signatures, and the help of every command."""
     import bertine
-    from bertine.cli import main
-    from bertine.commands import COMMANDS
+    from bertine.cli import COMMANDS, main
 
     seen: dict[str, list[str]] = {}
     for name in bertine.__all__:

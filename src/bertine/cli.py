@@ -21,8 +21,41 @@ from typing import Any
 
 import yaml
 
-from bertine.commands import COMMANDS
 from bertine.commands.parser import Command, Parser, Switch, line_width, nearest
+from bertine.commands.share import CONVERT, EXPORT, GLUE_SUBMISSION, SERVE
+from bertine.commands.study import (
+    BLIMP,
+    CHECK_LABELS,
+    DEMO,
+    FEATURE_BASED,
+    INSPECT,
+    LEARNING_CURVE,
+    LR_FIND,
+    PAPER,
+    REPORT,
+    SEARCH,
+)
+from bertine.commands.train import (
+    DISTILL,
+    FEW_SHOT,
+    FINETUNE,
+    FINETUNE_SIMILARITY,
+    PREPARE,
+    PRETRAIN,
+    PRETRAIN_ELMO,
+    VOCAB,
+    WORD2VEC,
+)
+from bertine.commands.use import (
+    EMBED,
+    EVALUATE,
+    EXPLAIN,
+    FILL_MASK,
+    GENERATE,
+    INDEX_VECTORS,
+    PREDICT,
+    SIMILAR,
+)
 from bertine.core import cpu
 from bertine.core.console import briefly, one_line, printable
 from bertine.core.errors import BertineError
@@ -34,6 +67,44 @@ from bertine.core.process import (
     out_of_memory,
     prepared_process,
 )
+
+#: The commands in the order of their use; a new command needs a line here.
+COMMANDS: dict[str, Command] = {
+    command.name: command
+    for command in (
+        DEMO,
+        VOCAB,
+        PREPARE,
+        INSPECT,
+        PRETRAIN,
+        PRETRAIN_ELMO,
+        LR_FIND,
+        FINETUNE,
+        FINETUNE_SIMILARITY,
+        FEW_SHOT,
+        LEARNING_CURVE,
+        SEARCH,
+        CHECK_LABELS,
+        DISTILL,
+        REPORT,
+        EVALUATE,
+        BLIMP,
+        PREDICT,
+        EXPLAIN,
+        FILL_MASK,
+        GENERATE,
+        EMBED,
+        INDEX_VECTORS,
+        SIMILAR,
+        EXPORT,
+        CONVERT,
+        SERVE,
+        GLUE_SUBMISSION,
+        FEATURE_BASED,
+        PAPER,
+        WORD2VEC,
+    )
+}
 
 # Configuration: ``--config FILE`` reads a command's arguments from a YAML file with the same names,
 # or from a recipe of the package, by its name.

@@ -12,8 +12,7 @@ import pytest
 
 import bertine
 import toys
-from bertine.cli import main
-from bertine.commands import COMMANDS
+from bertine.cli import COMMANDS, main
 from bertine.core.errors import BertineError
 from bertine.core.names import on_the_command_line, option, shell_option, text_option
 from bertine.options.declare import FORMER

@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from bertine.cli import parse_arguments
-from bertine.commands import COMMANDS
+from bertine.cli import COMMANDS, parse_arguments
 from bertine.reports.diagnosis import Finding, diagnose
 from bertine.reports.findings import Asked
 from bertine.reports.run_files import by_step

@@ -14,8 +14,7 @@ import torch
 
 import bertine
 import toys
-from bertine.cli import main, parse_arguments
-from bertine.commands import COMMANDS
+from bertine.cli import COMMANDS, main, parse_arguments
 from bertine.core.errors import BertineError
 from bertine.datasets.readers import read_labelled
 from bertine.options.finetuning import FinetuneOptions

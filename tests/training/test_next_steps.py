@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import toys
-from bertine.cli import main, parse_arguments
-from bertine.commands import COMMANDS
+from bertine.cli import COMMANDS, main, parse_arguments
 from bertine.core.taskinfo import TaskInfo
 from bertine.hub.modeldir import TASK
 from bertine.training.finetuning.learner import next_lines

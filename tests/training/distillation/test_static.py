@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 import bertine
-import tokenizers
 import toys
 from bertine.cli import main
 from bertine.core.errors import BertineError
