@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import torch
 
 import bertine
-from bertine.training.ceiling import Product, time_products
+from bertine.training.mfu import Product, time_products
 
 #: OpenMP's threads look for work for some milliseconds before they sleep: seconds to wait
 #: until those of the last turn's process leave the cores alone.

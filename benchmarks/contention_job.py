@@ -32,7 +32,7 @@ def prepare(folder: Path) -> None:
     from common import minilm
 
     from bertine.demo import texts
-    from bertine.hub.modeldir import load_model, save_model
+    from bertine.hub.model_directory import load_model, save_model
     from bertine.tasks.classification import TextClassification
 
     config = bertine.load_model(minilm()).config
@@ -74,7 +74,7 @@ def bertine_pretrain(folder: Path) -> Piece:
 
 def bertine_finetune(folder: Path) -> Piece:
     from bertine.data.examples import Example, Examples
-    from bertine.hub.modeldir import load_model
+    from bertine.hub.model_directory import load_model
     from bertine.tasks.classification import TextClassification
 
     loaded = load_model(folder / "model")

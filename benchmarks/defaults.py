@@ -34,7 +34,7 @@ from bertine.core.names import TaskName
 from bertine.core.rng import generator
 from bertine.data.examples import Examples
 from bertine.datasets.readers import DataConfig, DatasetSplits, read_labelled
-from bertine.hub.modeldir import load_config, load_model
+from bertine.hub.model_directory import load_config, load_model
 from bertine.inference.baselines.measure import measure_baselines
 from bertine.inference.baselines.texts import FrozenEncoder, pooling_of
 from bertine.inference.evaluate import evaluate_examples

@@ -29,11 +29,11 @@ from sides.results import Results
 import bertine
 from bertine.core.console import quietly
 from bertine.datasets.own_data import read_for
-from bertine.hub.modeldir import load_config
+from bertine.hub.model_directory import load_config
 from bertine.inference.predictor import Predictor
 from bertine.models.family import config_to_huggingface
-from bertine.training.distillation.comparison import Distilled, speed_ratio
 from bertine.training.distillation.student import every_other
+from bertine.training.distillation.teacher_on_task import Distilled, speed_ratio
 from bertine.training.pretraining.result import PretrainResult
 
 #: Task → folder, training file, file to judge on.

@@ -48,7 +48,7 @@ from model_folders import NAMES, SHAPES, model_folder, texts_of
 from runtimes import LONGEST, REFERENCE, SYSTEMS
 
 from bertine.families.presets import PRESETS
-from bertine.hub.modeldir import load_model
+from bertine.hub.model_directory import load_model
 from bertine.inference.embedding.vectors import Cosines
 from bertine.inference.rows import open_texts
 from bertine.options.inference import PlainTexts

@@ -27,7 +27,7 @@ import bertine
 from bertine.core.console import quietly
 from bertine.core.names import TaskName
 from bertine.core.scores import rate_text
-from bertine.hub.modeldir import load_config
+from bertine.hub.model_directory import load_config
 from bertine.training.finetuning.setup import rate_for
 
 #: The grid: factors on the usual rate of a model.

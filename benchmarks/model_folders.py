@@ -14,7 +14,7 @@ from bertine.core.names import SpecialStyle, TokenizerKind
 from bertine.demo.texts import articles_corpus
 from bertine.families.bert import BertConfig
 from bertine.families.presets import PRESETS, preset
-from bertine.hub.modeldir import load_model, save_model
+from bertine.hub.model_directory import load_model, save_model
 from bertine.models.config import Config
 from bertine.models.family import family_of
 from bertine.models.heads import Model

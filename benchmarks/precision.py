@@ -25,7 +25,7 @@ from shapes import Shape, make_batch, make_model
 from bertine.core.process import keep_freed_memory
 from bertine.corpora.batch import Batch
 from bertine.families.presets import preset
-from bertine.hub.modeldir import load_config
+from bertine.hub.model_directory import load_config
 from bertine.models.heads import Model
 from bertine.models.precision import cpu_has_bf16, measured_rates, resolve_precision, using_threads
 from bertine.models.products import products_of
@@ -33,7 +33,7 @@ from bertine.objectives.losses import Loss
 from bertine.tasks.base import Features
 from bertine.tasks.classification import TextClassification
 from bertine.training.computing import measured_computing, scored_words
-from bertine.training.pretraining.samples import seconds_per_step
+from bertine.training.pretraining.result import seconds_per_step
 
 WORKS = ("minilm", "bert-mini")
 

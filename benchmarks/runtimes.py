@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertine.hub.modeldir import load_model
+from bertine.hub.model_directory import load_model
 
 #: Texts → fp32 [N, H].
 Embed = Callable[[Sequence[str]], np.ndarray]

@@ -39,7 +39,7 @@ from common import print_table, save_json
 
 import bertine
 from bertine.families.presets import PRESETS, preset
-from bertine.hub.modeldir import save_model
+from bertine.hub.model_directory import save_model
 from bertine.inference.predictor import Predictor
 from bertine.models.heads import Model
 from bertine.tasks.classification import TextClassification

@@ -22,8 +22,7 @@ from common import Timing, Turn, Worker, describe_machine, machine, print_table,
 from bertine.core.names import WordVectorModel
 from bertine.options.vectors import WordVectorRecipe
 from bertine.tokenization.corpus import Corpus
-from bertine.word_vectors.steps import BREAK, Weights
-from bertine.word_vectors.train import train_vectors
+from bertine.word_vectors.train import BREAK, Weights, train_vectors
 from bertine.word_vectors.vectors import words_of
 
 #: The text that is given to gensim at once: it reads no more of a sentence.

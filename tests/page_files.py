@@ -24,7 +24,7 @@ import tagged
 import toys
 from bertine.core.model_folders import bundled_folder
 from bertine.families.presets import preset
-from bertine.hub.modeldir import save_model
+from bertine.hub.model_directory import save_model
 from bertine.models.heads import Model, new_head
 from bertine.objectives.losses import MlmNsp
 from bertine.tokenization.tokenizer import Tokenizer

@@ -25,7 +25,7 @@ import processes
 import toys
 from bertine.families.bert import BertConfig
 from bertine.families.presets import PRESETS, preset
-from bertine.hub.modeldir import save_model
+from bertine.hub.model_directory import save_model
 from bertine.models.heads import Model
 from bertine.models.layers import init_weights
 from bertine.models.precision import cpu_has_bf16

@@ -20,7 +20,7 @@ import processes
 import toys
 from bertine.cli import main
 from bertine.core.errors import BertineError
-from bertine.hub.modeldir import save_model
+from bertine.hub.model_directory import save_model
 from bertine.models.dropout import stream
 from bertine.models.heads import Model
 from bertine.objectives import choose

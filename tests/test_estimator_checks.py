@@ -21,7 +21,7 @@ from sklearn.utils.validation import validate_data
 
 import toys
 from bertine import BertClassifier, BertRegressor
-from bertine.hub.modeldir import save_model
+from bertine.hub.model_directory import save_model
 from bertine.models.heads import Model
 from bertine.objectives.losses import MlmNsp
 from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer

@@ -19,7 +19,7 @@ from bertine.data.entities import Sentence, Sentences
 from bertine.data.examples import Example, Examples
 from bertine.data.squad import Gold, SpanExamples
 from bertine.families.bert import BertConfig
-from bertine.hub.modeldir import LoadedModel, load_model, save_model
+from bertine.hub.model_directory import LoadedModel, load_model, save_model
 from bertine.inference.compute import sample_inputs
 from bertine.inference.explaining.words import read_text
 from bertine.models.heads import Model
@@ -34,7 +34,7 @@ from bertine.tasks.tagging import Tagging
 from bertine.tokenization.base import bare, goes_on
 from bertine.tokenization.sentences import split_sentences
 from bertine.tokenization.tokenizer import Tokenizer
-from bertine.training.pretraining.samples import MaskSamples
+from bertine.training.pretraining.result import MaskSamples
 from roberta import write_vocabulary
 
 DOCUMENTS = [

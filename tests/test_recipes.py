@@ -26,7 +26,7 @@ import bertine
 import glue_files
 import toys
 from bertine.core.errors import BertineError
-from bertine.hub.modeldir import save_model
+from bertine.hub.model_directory import save_model
 from bertine.models.family import read_config
 from bertine.models.heads import Model, new_head
 from bertine.reports.run_files import read_log

@@ -13,8 +13,8 @@ import pytest
 
 import bertine
 from bertine.cli import COMMANDS
+from bertine.core.loss_names import OF_TEACHERS, TERMS
 from bertine.core.names import OBJECTIVES
-from bertine.core.terms import OF_TEACHERS, TERMS
 from bertine.families.presets import PRESETS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -24,7 +24,7 @@ from bertine.corpora.pretraining_data import PretrainingData
 from bertine.corpora.store import TokenStore
 from bertine.corpora.store_writer import StoreWriter, write_manifest
 from bertine.families.bert import BertConfig
-from bertine.hub.modeldir import save_model
+from bertine.hub.model_directory import save_model
 from bertine.models.config import Config
 from bertine.models.family import config_to_huggingface, family_of
 from bertine.models.heads import Model

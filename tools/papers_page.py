@@ -20,8 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from bertine.core.console import human_time
-from bertine.papers.result import AVERAGE, Order, PaperResult, order_line
-from bertine.papers.table import MEASURES, PaperTable, TableRow, read_table
+from bertine.papers.table import (
+    AVERAGE,
+    MEASURES,
+    Order,
+    PaperResult,
+    PaperTable,
+    TableRow,
+    order_line,
+    read_table,
+)
 from bertine.reports.plots import curves, spread
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"

@@ -28,7 +28,7 @@ from sphinx.environment import BuildEnvironment
 from sphinx.environment.adapters.toctree import TocTree
 
 import bertine
-from bertine.commands import COMMANDS
+from bertine.cli import COMMANDS
 from bertine.commands.parser import Command
 
 _COMMAND = re.compile(r"^```\{bertine-command\} (\S+)\n```$", re.MULTILINE)

@@ -16,7 +16,7 @@ import bertine
 from bertine.families.elmo import BEGIN, END, character_ids
 from bertine.families.xlnet_layers import GuessedPlaces, hidden_by_order
 from bertine.hub.elmo_files import load_elmo
-from bertine.hub.modeldir import LoadedModel, load_model
+from bertine.hub.model_directory import LoadedModel, load_model
 from bertine.inference.elmo import SPECIAL
 from bertine.inference.embedding.other_embedders import open_embedder
 from bertine.inference.minimal_pairs.scoring import BothWaysProbability

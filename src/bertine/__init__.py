@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bertine.estimators import BertClassifier, BertRegressor
     from bertine.families.bert import BertConfig
     from bertine.families.presets import preset
-    from bertine.hub.modeldir import load_model, save_model
+    from bertine.hub.model_directory import load_model, save_model
     from bertine.inference.embedding.embedder import Embedder
     from bertine.inference.fill_mask import fill_mask
     from bertine.inference.glue import glue_submission
@@ -91,7 +91,7 @@ _HOME = {
     "index_vectors": "bertine.inference.embedding.index",
     "inspect": "bertine.reports.inspect",
     "learning_curve": "bertine.training.learning_curve.learning_curve",
-    "load_model": "bertine.hub.modeldir",
+    "load_model": "bertine.hub.model_directory",
     "lr_find": "bertine.training.lr_find",
     "paper": "bertine.papers.paper",
     "paper_tables": "bertine.papers.paper",
@@ -102,7 +102,7 @@ _HOME = {
     "pretrain_elmo": "bertine.training.elmo",
     "report": "bertine.reports.run_page",
     "run_demo": "bertine.demo.run",
-    "save_model": "bertine.hub.modeldir",
+    "save_model": "bertine.hub.model_directory",
     "search": "bertine.training.search.search",
     "serve": "bertine.serving.serve",
     "similar": "bertine.inference.embedding.similar",

@@ -22,7 +22,6 @@ from typing import Any
 import yaml
 
 from bertine.commands.parser import Command, Parser, Switch, line_width, nearest
-from bertine.commands.share import CONVERT, EXPORT, GLUE_SUBMISSION, SERVE
 from bertine.commands.study import (
     BLIMP,
     CHECK_LABELS,
@@ -47,13 +46,17 @@ from bertine.commands.train import (
     WORD2VEC,
 )
 from bertine.commands.use import (
+    CONVERT,
     EMBED,
     EVALUATE,
     EXPLAIN,
+    EXPORT,
     FILL_MASK,
     GENERATE,
+    GLUE_SUBMISSION,
     INDEX_VECTORS,
     PREDICT,
+    SERVE,
     SIMILAR,
 )
 from bertine.core import cpu

@@ -29,7 +29,7 @@ from bertine.core.names import ClassWeights, LongText, Precision, ScheduleName, 
 from bertine.data.examples import Example, Examples
 from bertine.datasets.check import names_of_labels
 from bertine.datasets.readers import DatasetSplits
-from bertine.hub.modeldir import save_model
+from bertine.hub.model_directory import save_model
 from bertine.inference.predictor import Predictor
 from bertine.models.precision import resolve_device
 from bertine.options.declare import MOST
@@ -324,7 +324,7 @@ class BertEstimator(BaseEstimator):
                 f"X has {_number(len(texts[0]))} a row, but {type(self).__name__} was fitted to "
                 f"{_number(width)}"
             )
-        items = [Example(each, None, row) for row, each in enumerate(texts, 1)]
+        items = [Example(item, None, row) for row, item in enumerate(texts, 1)]
         columns = self.predictor_.task.text_columns
         examples: Examples[Example] = Examples(_SOURCE, columns, None, items)
         answers, features = self.predictor_.run(examples)

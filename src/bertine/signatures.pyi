@@ -51,7 +51,7 @@ from bertine.core.names import (
 from bertine.corpora.prepare import PrepareReport
 from bertine.data.in_memory import TableLike
 from bertine.datasets.readers import DatasetSplits
-from bertine.hub.modeldir import LoadedModel
+from bertine.hub.model_directory import LoadedModel
 from bertine.inference.convert import Conversion, VectorConversion
 from bertine.inference.embedding.embed import EmbedReport
 from bertine.inference.embedding.embedder import Embedder
@@ -62,17 +62,16 @@ from bertine.inference.export import ExportReport
 from bertine.inference.generate import GeneratedTexts, OnText
 from bertine.inference.minimal_pairs.evaluate_pairs import MinimalPairsReport
 from bertine.inference.predict import PredictReport, SquadPredictReport
-from bertine.inference.predict_texts import GivenTextsReport
+from bertine.inference.predict_files import GivenTextsReport, TagReport
 from bertine.inference.predictor import Predictor
 from bertine.inference.rows import TextOrDict
-from bertine.inference.tag_file import TagReport
-from bertine.papers.result import PaperResult
+from bertine.papers.table import PaperResult
 from bertine.reports.inspect import Inspection
 from bertine.serving.serve import ServeReport
 from bertine.tasks.report import EvaluationReport
 from bertine.tokenization.vocab import VocabReport
-from bertine.training.distillation.comparison import Distilled
 from bertine.training.distillation.static import StaticResult
+from bertine.training.distillation.teacher_on_task import Distilled
 from bertine.training.elmo import ElmoResult
 from bertine.training.feature_based.features import FeatureBasedReport
 from bertine.training.finetuning.learner import Learner
@@ -418,7 +417,7 @@ def distill(
             ones.
         mask_smoothing: choose rarer tokens for prediction more often: in proportion to their count
             in the store to minus this; 0: all alike. As in the published code, but within each
-            sequence (:func:`~bertine.corpora.masking.rarer_first`).
+            sequence (:func:`~bertine.corpora.collators.rarer_first`).
         freeze_positions: do not train the position embeddings.
         freeze_token_types: do not train the embeddings of token types.
         label_weight: the share of the labels in the loss, a mean over the rows that have one; the
@@ -456,7 +455,7 @@ def distill(
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
-            (:mod:`bertine.corpora.masking`).
+            (:mod:`bertine.corpora.collators`).
         masking: of the tokens to predict: anew at every step, or static, in the same `dupe_factor`
             ways again. See :class:`~bertine.corpora.pretraining_data.PretrainingData`.
         seed: random seed.
@@ -569,7 +568,7 @@ def distill(
 
     Returns:
         For a store a :class:`~bertine.training.pretraining.result.PretrainResult`; for a task a
-        :class:`~bertine.training.distillation.comparison.Distilled`; for a table of vectors a
+        :class:`~bertine.training.distillation.teacher_on_task.Distilled`; for a table of vectors a
         :class:`~bertine.training.distillation.static.StaticResult`.
 
     Raises:
@@ -1564,7 +1563,7 @@ def inspect(
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
-            (:mod:`bertine.corpora.masking`).
+            (:mod:`bertine.corpora.collators`).
         masking: of the tokens to predict: anew at every step, or static, in the same `dupe_factor`
             ways again. See :class:`~bertine.corpora.pretraining_data.PretrainingData`.
         num_instances: instances to show.
@@ -1902,7 +1901,7 @@ def predict(
     ``.parquet`` has that format for any input, and one named ``.csv`` where the input is tsv or
     plain text. For spans, a file in SQuAD's format becomes the official object of answers by id;
     see :func:`~bertine.inference.predict.predict_squad`. The output of a tagger is described at
-    :func:`~bertine.inference.tag_file.tag_file`. For a table in memory without an output the
+    :func:`~bertine.inference.predict_files.tag_file`. For a table in memory without an output the
     answered rows are returned.
 
     Args:
@@ -2186,7 +2185,7 @@ def pretrain(
         whole_word_mask: choose whole words for prediction.
         ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
-            (:mod:`bertine.corpora.masking`).
+            (:mod:`bertine.corpora.collators`).
         masking: of the tokens to predict: anew at every step, or static, in the same `dupe_factor`
             ways again. See :class:`~bertine.corpora.pretraining_data.PretrainingData`.
         seed: random seed.

@@ -8,8 +8,8 @@ import pytest
 
 from bertine.core import names
 from bertine.core.names import OBJECTIVES
+from bertine.corpora.collators import MASKINGS
 from bertine.corpora.formats import INPUT_FORMATS
-from bertine.corpora.masking import MASKINGS
 from bertine.data.entities import SCHEMES
 from bertine.inference import compute, export
 from bertine.inference.embedding.vector_files import DTYPES

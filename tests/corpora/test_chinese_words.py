@@ -17,7 +17,7 @@ from bertine.core import errors
 from bertine.core.errors import BertineError
 from bertine.corpora.pretraining_data import PretrainingData
 from bertine.corpora.store import TokenStore
-from bertine.hub.modeldir import load_model, save_model
+from bertine.hub.model_directory import load_model, save_model
 from bertine.options.pretraining import InstanceSettings
 from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
 

@@ -15,8 +15,8 @@ import toys
 from bertine.core.rng import generator
 from bertine.corpora import formats
 from bertine.corpora.batch import Batch, select, split
+from bertine.corpora.collators import Draws, PaddingCollator
 from bertine.corpora.formats import DocSentences, Format, Label
-from bertine.corpora.masking import Draws, PaddingCollator
 from bertine.corpora.pretraining_data import PretrainingData
 from bertine.corpora.sequences import Instance
 from bertine.corpora.store import TokenStore

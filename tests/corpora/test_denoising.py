@@ -16,7 +16,8 @@ import torch
 
 import toys
 from bertine.core.rng import generator
-from bertine.corpora.corruption import (
+from bertine.corpora.pretraining_data import PretrainingData
+from bertine.corpora.sequence_collators import (
     deleted,
     infilled,
     masked,
@@ -24,7 +25,6 @@ from bertine.corpora.corruption import (
     rotated,
     span_lengths,
 )
-from bertine.corpora.pretraining_data import PretrainingData
 from bertine.objectives.losses import Denoising
 from bertine.options.pretraining import DenoisingOptions
 

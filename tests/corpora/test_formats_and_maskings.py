@@ -15,8 +15,8 @@ import torch
 import toys
 from bertine.core.errors import BertineError
 from bertine.corpora.batch import Batch
+from bertine.corpora.collators import MASKINGS
 from bertine.corpora.formats import FORMATS, INPUT_FORMATS
-from bertine.corpora.masking import MASKINGS
 from bertine.corpora.pretraining_data import PretrainingData
 from bertine.corpora.store import TokenStore
 from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import chisquare
 
 from bertine.core.errors import BertineError
-from bertine.corpora.masking import InstanceDraws, mask_tokens
+from bertine.corpora.collators import InstanceDraws, mask_tokens
 from bertine.options.pretraining import InstanceSettings
 
 MASK, FIRST, VOCAB = 4, 5, 1000

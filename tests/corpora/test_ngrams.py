@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2_contingency, chisquare
 
 import toys
-from bertine.corpora.masking import choose_runs, mask_tokens
+from bertine.corpora.collators import choose_runs, mask_tokens
 
 from .conftest import MakeStore
 from .test_masking import FIRST, MASK, RANDOM_IDS, batch, run, words

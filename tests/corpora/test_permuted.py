@@ -15,10 +15,10 @@ import toys
 from bertine.core.errors import BertineError
 from bertine.core.rng import generator
 from bertine.corpora.batch import select
-from bertine.corpora.corruption import PermutedLMCollator, choose_spans, draw_order
+from bertine.corpora.collators import starts_of_words
 from bertine.corpora.formats import FullSentences
-from bertine.corpora.masking import starts_of_words
 from bertine.corpora.pretraining_data import PretrainingData
+from bertine.corpora.sequence_collators import PermutedLMCollator, choose_spans, draw_order
 from bertine.corpora.store import TokenStore
 from bertine.families.xlnet_layers import hidden_by_order
 from bertine.options.pretraining import InstanceSettings, PermutationOptions

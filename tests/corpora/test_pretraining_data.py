@@ -10,7 +10,7 @@ import torch
 import toys
 from bertine.core.errors import BertineError
 from bertine.corpora.batch import Batch
-from bertine.corpora.masking import TokenMasking
+from bertine.corpora.collators import TokenMasking
 from bertine.corpora.pretraining_data import PretrainingData
 from bertine.corpora.store import TokenStore
 from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer

@@ -7,7 +7,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from bertine.corpora.masking import InstanceDraws, mask_tokens, rarer_first
+from bertine.corpora.collators import InstanceDraws, mask_tokens, rarer_first
 
 COUNTS = np.array([0, 1, 4, 30, 400], dtype=np.int64)
 

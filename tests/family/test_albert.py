@@ -19,14 +19,14 @@ from bertine.families.fitted_heads import add_mean_layer
 from bertine.families.presets import preset
 from bertine.fast.backbone import PackedBackbone
 from bertine.fast.int8 import RangeObserver
-from bertine.hub.modeldir import load_model, save_model
+from bertine.hub.model_directory import load_model, save_model
 from bertine.inference.compute import Engine
 from bertine.models.family import config_to_huggingface, read_config
 from bertine.models.heads import Model, new_head
 from bertine.objectives import choose
 from bertine.reports.inspect import describe_model
-from bertine.training.ceiling import step_cost
 from bertine.training.distillation.student import copy_layers, plan_student
+from bertine.training.mfu import step_cost
 from bertine.training.optim import parameter_groups
 from bertine.training.step import check_freezing
 

@@ -16,7 +16,7 @@ import transformers
 import bertine
 import toys
 from bertine.corpora.batch import Batch
-from bertine.hub.modeldir import load_model
+from bertine.hub.model_directory import load_model
 from bertine.models import layers
 from bertine.models.encoder import TextInputs, last_tokens
 from bertine.models.family import config_to_huggingface

@@ -25,7 +25,7 @@ from bertine.core.names import FAMILIES
 from bertine.corpora.batch import Batch
 from bertine.datasets.readers import read_evaluation
 from bertine.families.fitted_heads import takes_mean_layer
-from bertine.hub.modeldir import load_model, only_here
+from bertine.hub.model_directory import load_model, only_here
 from bertine.inference.embedding.embedder import Embedder
 from bertine.models.config import Config
 from bertine.models.family import family_of

@@ -20,10 +20,10 @@ from bertine.families.gpt import (
     full_reading_order,
     reading_order,
 )
-from bertine.hub.modeldir import load_model, save_model
+from bertine.hub.model_directory import load_model, save_model
 from bertine.models.encoder import TextInputs
 from bertine.models.heads import Model
-from bertine.training.ceiling import operations, step_products
+from bertine.training.mfu import operations, step_products
 
 
 def config(**changes: Any) -> LstmConfig:

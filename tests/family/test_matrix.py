@@ -13,7 +13,7 @@ import torch
 import transformers
 
 import bertine
-from bertine.hub.modeldir import load_model
+from bertine.hub.model_directory import load_model
 from bertine.inference.compute import why_not_int8
 from tolerance import network_terms, tolerance
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bertine.core.errors import BertineError
-from bertine.hub.modeldir import save_model
+from bertine.hub.model_directory import save_model
 from bertine.models.family import check_same_family, config_to_huggingface, read_config
 from bertine.models.heads import Model, new_head
 from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer

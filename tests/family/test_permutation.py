@@ -17,10 +17,10 @@ from torch import Tensor
 
 import bertine
 from bertine.core.rng import generator
-from bertine.core.taskinfo import TaskInfo
+from bertine.core.task_info import TaskInfo
 from bertine.corpora.batch import Batch
 from bertine.families.xlnet_layers import GuessedPlaces, hidden_by_order
-from bertine.hub.modeldir import load_model, save_model
+from bertine.hub.model_directory import load_model, save_model
 from bertine.hub.tensorflow.checkpoint import Checkpoint
 from bertine.models import encoder
 from bertine.models.encoder import TextInputs

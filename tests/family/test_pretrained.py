@@ -16,9 +16,9 @@ import transformers
 
 import bertine
 import toys
-from bertine.core.terms import OBJECTIVE_TERMS, main_term
+from bertine.core.loss_names import OBJECTIVE_TERMS, main_term
 from bertine.families.fitted_heads import can_be_linear, takes_mean_layer
-from bertine.hub.modeldir import load_model, save_model
+from bertine.hub.model_directory import load_model, save_model
 from bertine.inference.predictor import Predictor
 from bertine.models.heads import VECTOR_CLASSIFIER
 from bertine.models.losses import Pooling

@@ -15,7 +15,7 @@ import transformers
 
 import bertine
 from bertine.corpora.batch import Batch
-from bertine.hub.modeldir import load_model
+from bertine.hub.model_directory import load_model
 from bertine.models.encoder import TextInputs
 from bertine.models.family import config_to_huggingface, family_of
 from bertine.models.generation import SearchSettings, search

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bertine.families.bert import BertConfig
-from bertine.hub.modeldir import LoadedModel, load_model
+from bertine.hub.model_directory import LoadedModel, load_model
 from bertine.models.heads import ClassificationHead, MlmHead, Model, NspHead
 
 LETTERS = [chr(c) for c in range(ord("a"), ord("z") + 1)]

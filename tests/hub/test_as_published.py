@@ -15,8 +15,8 @@ from torch import Tensor
 
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json
-from bertine.core.taskinfo import TaskInfo
-from bertine.hub.modeldir import load_model, save_model
+from bertine.core.task_info import TaskInfo
+from bertine.hub.model_directory import load_model, save_model
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.fill_mask import fill_mask
 from bertine.inference.predictor import Predictor

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bertine.core.errors import BertineError
-from bertine.hub.modeldir import (
+from bertine.hub.model_directory import (
     TaskInfo,
     load_model,
     save_model,

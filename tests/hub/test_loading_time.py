@@ -16,7 +16,7 @@ def test_no_compiler_is_imported_to_make_empty_weights(tmp_path: Path) -> None:
     folder = toys.write_classifier(tmp_path / "model")
     code = f"""
 import sys
-from bertine.hub.modeldir import load_model
+from bertine.hub.model_directory import load_model
 load_model({str(folder)!r})
 print(*{{name for name in sys.modules if name in ("torch._dynamo", "sympy", "torch._inductor")}})
 """

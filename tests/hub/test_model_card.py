@@ -13,9 +13,9 @@ import bertine
 import toys
 from bertine.core.files import read_json
 from bertine.core.scores import correlation_interval
-from bertine.core.taskinfo import TaskInfo
+from bertine.core.task_info import TaskInfo
 from bertine.hub.model_card import model_card
-from bertine.hub.modeldir import load_model, save_model
+from bertine.hub.model_directory import load_model, save_model
 from bertine.models.heads import Model, new_head
 
 _TASKS = {

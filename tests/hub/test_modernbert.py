@@ -13,7 +13,7 @@ import toys
 from bertine.core.errors import BertineError
 from bertine.families.modernbert_layers import GLOBAL, LOCAL, ModernBertConfig
 from bertine.families.presets import preset
-from bertine.hub.modeldir import load_model, save_model
+from bertine.hub.model_directory import load_model, save_model
 from bertine.models.family import config_to_huggingface, read_config
 from bertine.models.heads import Model, new_head
 

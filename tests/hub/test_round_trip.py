@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bertine.core.errors import BertineError
-from bertine.hub.modeldir import (
+from bertine.hub.model_directory import (
     TaskInfo,
     load_config,
     load_model,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import bertine
 from bertine.families import albert
-from bertine.hub.modeldir import load_model
+from bertine.hub.model_directory import load_model
 from bertine.hub.tensorflow.bundle import Bundle
 from bertine.objectives.losses import MlmSop
 from tolerance import assert_close

@@ -15,7 +15,7 @@ import torch
 
 from bertine.families.mobilebert import MobileBertConfig
 from bertine.families.presets import preset
-from bertine.hub.modeldir import load_model
+from bertine.hub.model_directory import load_model
 from bertine.hub.tensorflow.checkpoint import Checkpoint
 from bertine.models.family import family_of
 from bertine.models.heads import Model, new_head

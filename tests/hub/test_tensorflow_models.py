@@ -17,7 +17,7 @@ import bertine
 from bertine.cli import main
 from bertine.core.errors import BertineError
 from bertine.families import albert
-from bertine.hub.modeldir import load_model
+from bertine.hub.model_directory import load_model
 from bertine.hub.tensorflow.checkpoint import Checkpoint
 from bertine.hub.weights import read_facts
 from bertine.objectives.losses import MlmNsp

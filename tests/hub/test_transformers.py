@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from bertine.core.errors import BertineError
-from bertine.hub.modeldir import (
+from bertine.hub.model_directory import (
     TaskInfo,
     load_model,
     save_model,

@@ -9,7 +9,7 @@ import torch
 
 import toys
 from bertine.families.bert import BertConfig
-from bertine.hub.modeldir import save_model
+from bertine.hub.model_directory import save_model
 from bertine.models.heads import MlmHead, Model, NspHead
 from bertine.tasks.classification import TextClassification
 from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer

@@ -14,7 +14,7 @@ import torch
 
 import bertine
 import toys
-from bertine.hub.modeldir import save_model
+from bertine.hub.model_directory import save_model
 from bertine.inference.compute import why_not_int8
 from bertine.models.heads import Model
 from bertine.models.precision import cpu_has_bf16

@@ -16,7 +16,7 @@ import toys
 import unigrams
 from bertine.core.errors import BertineError
 from bertine.corpora.batch import Batch
-from bertine.hub.modeldir import save_model
+from bertine.hub.model_directory import save_model
 from bertine.tokenization.tokenizer import SPECIAL_TOKENS
 
 from .test_generate import bart

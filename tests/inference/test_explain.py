@@ -18,7 +18,7 @@ import toys
 from bertine.cli import main
 from bertine.core.errors import BertineError
 from bertine.data.examples import Example, Examples
-from bertine.hub.modeldir import save_model
+from bertine.hub.model_directory import save_model
 from bertine.inference.explaining.explainer import Explanation, WordContribution
 from bertine.inference.explaining.target import METHODS, TOLERANCE, TOLERANCE_SHARE
 from bertine.inference.predictor import Predictor

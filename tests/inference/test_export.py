@@ -25,11 +25,11 @@ import transformers
 import bertine.hub.export as graph_module
 import bertine.inference.export as writing_module
 from bertine.core.errors import BertineError
-from bertine.core.taskinfo import TaskInfo
+from bertine.core.task_info import TaskInfo
 from bertine.data.examples import Example, Examples
 from bertine.families.bert import BertConfig
 from bertine.hub.export import INPUTS, onnx_runner, torch_runner
-from bertine.hub.modeldir import save_model
+from bertine.hub.model_directory import save_model
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.export import ExportReport, export
 from bertine.inference.predictor import Predictor

@@ -14,7 +14,7 @@ import bertine
 import glue_files
 from bertine.core.errors import BertineError
 from bertine.families.bert import BertConfig
-from bertine.hub.modeldir import save_model
+from bertine.hub.model_directory import save_model
 from bertine.inference.evaluate import evaluate
 from bertine.inference.export import ExportReport, export
 from bertine.inference.export_scores import MODEL, GraphScores, ScoreDifference

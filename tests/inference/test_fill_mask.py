@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bertine.core.errors import BertineError
-from bertine.hub.modeldir import load_model
+from bertine.hub.model_directory import load_model
 from bertine.inference.fill_mask import fill_mask
 from bertine.tokenization.tokenizer import Tokenizer
 

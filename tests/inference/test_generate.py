@@ -18,8 +18,8 @@ import bertine
 import roberta
 import toys
 from bertine.core.errors import BertineError
-from bertine.core.taskinfo import TaskInfo
-from bertine.hub.modeldir import load_model, save_model
+from bertine.core.task_info import TaskInfo
+from bertine.hub.model_directory import load_model, save_model
 from bertine.inference.generate import IncrementalDecoder, one_line
 from bertine.models.family import family_of
 from bertine.models.heads import Model, new_head

@@ -18,7 +18,7 @@ import toys
 from bertine.cli import main
 from bertine.core.errors import BertineError
 from bertine.data.examples import read_examples
-from bertine.hub.modeldir import save_model
+from bertine.hub.model_directory import save_model
 from bertine.inference.explaining import nearest as nearest_module
 from bertine.inference.explaining.nearest import NearestExamples, head_vectors
 from bertine.inference.predictor import Predictor

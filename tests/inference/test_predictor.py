@@ -23,7 +23,7 @@ import frames
 from bertine.core.errors import BertineError
 from bertine.data.in_memory import as_table
 from bertine.families.bert import BertConfig
-from bertine.hub.modeldir import load_model, save_model
+from bertine.hub.model_directory import load_model, save_model
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.evaluate import evaluate
 from bertine.inference.explaining.explain import explain

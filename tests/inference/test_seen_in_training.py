@@ -15,7 +15,7 @@ import toys
 from bertine.core.rng import generator
 from bertine.data.examples import row_numbers, rows_as_facts
 from bertine.datasets.readers import DataConfig, DatasetSplits, read_evaluation, read_labelled
-from bertine.inference.training_rows import overlap_note, rows_known
+from bertine.inference.train_overlap import overlap_note, rows_known
 from bertine.tasks.labels import TableOptions
 from glue_files import write_glue
 from squad_files import write_squad

@@ -13,8 +13,8 @@ import torch
 from bertine.core.errors import BertineError
 from bertine.families.bert import BertConfig
 from bertine.inference.predict import predict
+from bertine.inference.predict_files import TagReport
 from bertine.inference.predictor import Predictor
-from bertine.inference.tag_file import TagReport
 from bertine.models.heads import Model
 from bertine.tasks.tagging import Tagging
 from bertine.tokenization.tokenizer import Tokenizer

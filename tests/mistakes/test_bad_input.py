@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import toys
-from bertine.hub.modeldir import save_model
+from bertine.hub.model_directory import save_model
 from bertine.models.heads import Model
 from bertine.objectives.losses import MlmNsp
 from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer

@@ -15,7 +15,7 @@ import unigrams
 from bertine.core.model_folders import locate
 from bertine.core.names import FAMILIES
 from bertine.core.rng import generator
-from bertine.hub.modeldir import save_model
+from bertine.hub.model_directory import save_model
 from bertine.models.config import Config
 from bertine.models.family import Family, config_to_huggingface, family_of
 from bertine.models.heads import Model, new_head

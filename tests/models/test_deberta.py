@@ -16,7 +16,7 @@ from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_po
 from bertine.core.errors import BertineError
 from bertine.families.deberta import DisentangledAttention, RelativePositions, bucket, shifted
 from bertine.families.presets import preset
-from bertine.hub.modeldir import load_model, save_model
+from bertine.hub.model_directory import load_model, save_model
 from bertine.models.dropout import stream
 from bertine.models.family import config_to_huggingface, family_of, read_config
 from bertine.models.heads import Model, new_head

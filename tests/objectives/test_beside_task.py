@@ -13,7 +13,7 @@ import torch.nn.functional as F
 import bertine
 import toys
 from bertine.corpora.batch import Batch, split
-from bertine.hub.modeldir import save_model
+from bertine.hub.model_directory import save_model
 from bertine.models.family import family_of
 from bertine.models.heads import Model, new_head
 from bertine.models.losses import sum_cross_entropy

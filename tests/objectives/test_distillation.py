@@ -317,7 +317,7 @@ def test_maps_that_cannot_be_compared(
 
 def test_projections_are_not_saved(tmp_path: Path) -> None:
     """They help in training alone."""
-    from bertine.hub.modeldir import save_model
+    from bertine.hub.model_directory import save_model
 
     student, teacher = model_of(2, hidden_size=16), model_of(1)
     student.add_module(PROJECTIONS, new_projections([HIDDEN], student.config, teacher.config))

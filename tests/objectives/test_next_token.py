@@ -12,7 +12,7 @@ import pytest
 
 import toys
 from bertine.corpora.batch import Batch
-from bertine.corpora.masking import Draws, PaddingCollator
+from bertine.corpora.collators import Draws, PaddingCollator
 from bertine.corpora.sequences import Instance
 from bertine.inference.heldout import score_batches
 from bertine.models.encoder import Encoded
@@ -21,7 +21,7 @@ from bertine.models.losses import sum_cross_entropy
 from bertine.objectives.losses import LossDefaults, Term
 from bertine.options.pretraining import InstanceSettings
 from bertine.tokenization.tokenizer import Tokenizer
-from bertine.training import ceiling
+from bertine.training import mfu
 from bertine.training.fit import FitConfig, fit
 from bertine.training.run import Run
 
@@ -56,7 +56,7 @@ class NextToken(LossDefaults):
 def test_a_run_learns_and_logs_its_share_of_the_ceiling(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ceiling, "_WORTH", 0.0)
+    monkeypatch.setattr(mfu, "_WORTH", 0.0)
     store = toys.write_store(tmp_path / "store")
     data = toys.pretraining_data(store, input_format="full-sentences", corruption=NextTokens)
     model, loss = toys.pretraining_model(), NextToken()

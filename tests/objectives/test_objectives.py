@@ -11,11 +11,11 @@ import torch.nn.functional as F
 
 import toys
 from bertine.core.errors import BertineError
+from bertine.core.loss_names import OBJECTIVE_TERMS, TERMS
 from bertine.core.names import FAMILIES, OBJECTIVES
-from bertine.core.terms import OBJECTIVE_TERMS, TERMS
 from bertine.corpora.formats import INPUT_FORMATS, PAIR_FORMATS
 from bertine.families.presets import preset
-from bertine.hub.modeldir import load_model, save_model
+from bertine.hub.model_directory import load_model, save_model
 from bertine.models.family import family_of
 from bertine.models.heads import Model
 from bertine.objectives import check_family, check_format, choose, objective, objective_of

@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor
 
 import toys
-from bertine.core.terms import TERMS, guessing
+from bertine.core.loss_names import TERMS, guessing
 from bertine.corpora.batch import Batch, plan, select, split
 from bertine.corpora.pretraining_data import PretrainingData
 from bertine.families.electra import (

@@ -18,11 +18,10 @@ import glue_files
 import tagged
 import toys
 from bertine import BertineError, paper
-from bertine.hub.modeldir import load_model
+from bertine.hub.model_directory import load_model
 from bertine.models.heads import weights_fingerprint
 from bertine.papers import steps
-from bertine.papers.result import PaperResult
-from bertine.papers.table import read_table, table_names
+from bertine.papers.table import PaperResult, read_table, table_names
 from bertine.tokenization.tokenizer import Tokenizer
 from bertine.training.search.table import PAPER_GRID
 

@@ -23,8 +23,16 @@ from bertine.options.finetuning import FinetuneOptions
 from bertine.options.pretraining import ElmoOptions, PretrainOptions
 from bertine.papers.model_steps import config_of
 from bertine.papers.paper import paper_tables
-from bertine.papers.result import AVERAGE, PaperResult, compare_order, kendall
-from bertine.papers.table import MEASURES, PaperTable, read_table, table_names
+from bertine.papers.table import (
+    AVERAGE,
+    MEASURES,
+    PaperResult,
+    PaperTable,
+    compare_order,
+    kendall,
+    read_table,
+    table_names,
+)
 
 OPTIONS: dict[str, Any] = {
     "train_vocab": VocabOptions,

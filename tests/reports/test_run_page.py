@@ -12,7 +12,7 @@ import pytest
 import toys
 from bertine import finetune, pretrain, report
 from bertine.core.errors import BertineError
-from bertine.core.terms import OBJECTIVE_TERMS, TERMS, TermTexts
+from bertine.core.loss_names import OBJECTIVE_TERMS, TERMS, TermTexts
 from bertine.reports.curves import pretraining_curves
 from bertine.reports.plots import curve
 from bertine.reports.run_sections import sentence

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import toys
-from bertine.hub.modeldir import save_model
+from bertine.hub.model_directory import save_model
 from bertine.models.heads import Model
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.classification import TextClassification

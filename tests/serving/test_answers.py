@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 import toys
 from bertine.core.errors import BertineError
-from bertine.hub.modeldir import load_model, save_model
+from bertine.hub.model_directory import load_model, save_model
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.fill_mask import fill_mask
 from bertine.inference.predictor import Predictor

@@ -12,7 +12,7 @@ import toys
 from bertine.core.errors import BertineError
 from bertine.data.examples import Example, Examples
 from bertine.families.roberta import RobertaConfig
-from bertine.hub.modeldir import load_model
+from bertine.hub.model_directory import load_model
 from bertine.models.heads import Model
 from bertine.serving.page import AttentionQuestion, AttentionReader
 from bertine.tasks import task_class

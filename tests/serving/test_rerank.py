@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import toys
-from bertine.hub.modeldir import load_model
+from bertine.hub.model_directory import load_model
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.predictor import Predictor
-from bertine.serving.rerank import relevant_label
+from bertine.serving.compat import relevant_label
 
 from .conftest import Client, running
 from .models import write_task_model

@@ -18,7 +18,7 @@ import bertine
 import toys
 from bertine import BertineError
 from bertine.cli import main
-from bertine.hub.modeldir import load_model
+from bertine.hub.model_directory import load_model
 from bertine.tasks.base import Features
 from bertine.tasks.calibration import Decisions, Reliability, calibrate, calibration_error
 from bertine.tasks.multi_label import MultiLabel

@@ -17,7 +17,7 @@ from bertine.corpora.batch import Batch, FeatureBatches, members, plan, split
 from bertine.data.examples import Example, Examples, Splits
 from bertine.datasets.choices import read_choices
 from bertine.datasets.own_data import read_for, read_own
-from bertine.hub.modeldir import load_model, save_model
+from bertine.hub.model_directory import load_model, save_model
 from bertine.inference.answer_files import TextReport
 from bertine.models.heads import Model
 from bertine.tasks import task_class

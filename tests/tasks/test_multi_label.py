@@ -14,7 +14,7 @@ import toys
 from bertine.core.errors import BertineError
 from bertine.data.examples import Example, Examples
 from bertine.data.label_sets import joined, read_label_sets
-from bertine.hub.modeldir import load_model, save_model
+from bertine.hub.model_directory import load_model, save_model
 from bertine.models.heads import Model
 from bertine.tasks import task_class
 from bertine.tasks.multi_label import MultiLabel

@@ -13,7 +13,7 @@ import transformers
 import toys
 from bertine.core.errors import BertineError
 from bertine.core.rng import generator
-from bertine.core.taskinfo import TaskInfo
+from bertine.core.task_info import TaskInfo
 from bertine.data.squad import Gold, RawQuestion, SpanExamples, span_examples
 from bertine.families.bert import FAMILY
 from bertine.models.heads import Model

@@ -15,7 +15,7 @@ import bertine
 import toys
 from bertine.core.errors import BertineError
 from bertine.data.entities import Sentence, Sentences
-from bertine.hub.modeldir import save_model
+from bertine.hub.model_directory import save_model
 from bertine.inference.predictor import Predictor
 from bertine.models.heads import Model
 from bertine.tasks.calibration import Calibration, calibrate

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertine.core.errors import BertineError
-from bertine.core.taskinfo import TaskInfo
+from bertine.core.task_info import TaskInfo
 from bertine.corpora.batch import check_batch, split
 from bertine.data.entities import Sentence, Sentences
 from bertine.families.bert import BertConfig

@@ -14,16 +14,16 @@ from bertine.families.presets import preset
 from bertine.models.heads import Model
 from bertine.objectives import choose
 from bertine.objectives.losses import MlmNsp
-from bertine.training import ceiling
-from bertine.training.ceiling import (
+from bertine.training import mfu
+from bertine.training.display import facts_of
+from bertine.training.fit import FitConfig, fit
+from bertine.training.mfu import (
     MfuMeter,
     matrix_rate,
     operations,
     step_cost,
     step_products,
 )
-from bertine.training.display import facts_of
-from bertine.training.fit import FitConfig, fit
 from bertine.training.run import Run
 
 
@@ -99,14 +99,14 @@ def test_a_count_leaves_the_model_and_the_generator_alone() -> None:
 def test_the_rate_is_measured_once_and_leaves_the_generator_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ceiling, "_rates", {})
+    monkeypatch.setattr(mfu, "_rates", {})
     before = torch.get_rng_state()
     given = {"sequences": 4, "length": 16, "targets": {"mlm": 8}, "dtype": torch.float32}
     model = toys.pretraining_model()
     rate = matrix_rate(model, **given)  # type: ignore[arg-type]
     assert torch.equal(torch.get_rng_state(), before)
     assert rate > 1e6
-    monkeypatch.setattr(ceiling, "time_products", lambda *_, **__: pytest.fail("measured again"))
+    monkeypatch.setattr(mfu, "time_products", lambda *_, **__: pytest.fail("measured again"))
     assert matrix_rate(model, **given) == rate  # type: ignore[arg-type]
 
 
@@ -117,7 +117,7 @@ def operations_of(model: Model, batch: Batch) -> float:
 
 
 def test_the_share_is_that_of_the_rate(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ceiling, "matrix_rate", lambda *_, **__: 1e9)
+    monkeypatch.setattr(mfu, "matrix_rate", lambda *_, **__: 1e9)
     batch = toys.pretraining_data(store).batch(0)
     model = toys.pretraining_model()
     wanted = operations_of(model, batch)
@@ -143,7 +143,7 @@ def test_longer_sequences_have_a_rate_of_their_own(
         asked.append(length)
         return 1e12 / length
 
-    monkeypatch.setattr(ceiling, "matrix_rate", rate)
+    monkeypatch.setattr(mfu, "matrix_rate", rate)
     gauge = MfuMeter(
         toys.pretraining_model(), MlmNsp().counts, dtype=torch.float32, max_tokens=1000
     )
@@ -164,7 +164,7 @@ def test_a_rate_that_was_measured_beside_other_work_is_measured_again(
     model = toys.pretraining_model()
     wanted = operations_of(model, batch)
     rates = iter([wanted / 4, wanted * 2])
-    monkeypatch.setattr(ceiling, "matrix_rate", lambda *_, **__: next(rates))
+    monkeypatch.setattr(mfu, "matrix_rate", lambda *_, **__: next(rates))
     gauge = MfuMeter(model, MlmNsp().counts, dtype=torch.float32, max_tokens=1000)
     gauge.add(batch, 1.0)
     assert gauge.facts(10_000) == {}, "four times what the machine can do is not a share"
@@ -185,7 +185,7 @@ def test_a_long_run_logs_its_share_and_is_the_same_run(
 
     short = run(tmp_path / "short")
     assert "share_of_ceiling" not in (tmp_path / "short" / "log.jsonl").read_text()
-    monkeypatch.setattr(ceiling, "_WORTH", 0.0)
+    monkeypatch.setattr(mfu, "_WORTH", 0.0)
     measured = run(tmp_path / "long")
     assert all(torch.equal(short[name], measured[name]) for name in short)
     assert (tmp_path / "long" / "log.jsonl").read_text().count('"share_of_ceiling": 0.') == 3

@@ -19,7 +19,7 @@ from bertine.cli import main
 from bertine.core.errors import BertineError
 from bertine.data.conll import read_sentences
 from bertine.data.entities import Sentence, Sentences
-from bertine.hub.modeldir import load_model
+from bertine.hub.model_directory import load_model
 from bertine.inference.evaluate import evaluate
 from bertine.inference.word_states import StaticStates, word_states
 from bertine.models.precision import precision_name

@@ -21,7 +21,7 @@ from bertine.core.errors import BertineError
 from bertine.core.rng import generator
 from bertine.data.examples import Splits
 from bertine.datasets.own_data import read_own
-from bertine.hub import modeldir
+from bertine.hub import model_directory
 from bertine.tasks.labels import TableOptions
 from bertine.tasks.multi_label import MultiLabel
 
@@ -316,13 +316,13 @@ def test_the_start_is_read_once_though_its_head_is_for_other_labels(
     second.write_text(first.read_text().replace(",animal", ",beast"), encoding="utf-8")
     settings: dict[str, Any] = {"epochs": 1, "precision": "fp32", "baselines": False}
     started = bertine.finetune("text", model=model, data=first, out=tmp_path / "a", **settings)
-    reads, read = [], modeldir.read_weights
+    reads, read = [], model_directory.read_weights
 
     def counted(folder: Path) -> Any:
         reads.append(folder)
         return read(folder)
 
-    monkeypatch.setattr(modeldir, "read_weights", counted)
+    monkeypatch.setattr(model_directory, "read_weights", counted)
     ended = bertine.finetune(
         "text", model=started.model, data=second, out=tmp_path / "b", learning_rate=0, frozen=False,
         **settings,

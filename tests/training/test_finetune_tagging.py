@@ -19,8 +19,8 @@ import tagged
 import toys
 from bertine.cli import main
 from bertine.core.errors import BertineError
-from bertine.hub.modeldir import load_model
-from bertine.inference import tag_file
+from bertine.hub.model_directory import load_model
+from bertine.inference import predict_files
 from bertine.tasks.tagged_words import Mention
 from bertine.training.finetuning.learner import Learner
 
@@ -364,7 +364,7 @@ def test_a_long_file_is_tagged_in_parts_with_the_same_answers(
     text.write_text("the old cat sleeps .\n" * 20 + "a warm soup boils .\n" * 20, encoding="utf-8")
     sources = [data / "dev.conll", text]
     whole = [predict(trained.model, source, tmp_path / "whole") for source in sources]
-    monkeypatch.setattr(tag_file, "CHUNK_WORDS", 10)
+    monkeypatch.setattr(predict_files, "CHUNK_WORDS", 10)
     parts = [predict(trained.model, source, tmp_path / "parts") for source in sources]
     assert parts == whole
 

@@ -221,7 +221,7 @@ def test_tokens_are_turned_into_steps(store: Path, model: Path, tmp_path: Path) 
 def test_dropout_can_be_set_for_a_model_that_has_another(
     store: Path, model: Path, tmp_path: Path
 ) -> None:
-    from bertine.hub.modeldir import load_config
+    from bertine.hub.model_directory import load_config
 
     given: dict[str, Any] = {"max_seq_length": 32, "batch_size": 2, "steps": 1}
     for start in (model, "bert-tiny"):

@@ -14,7 +14,7 @@ import transformers
 import toys
 from bertine.core.errors import BertineError
 from bertine.families.fitted_heads import add_mean_layer
-from bertine.hub.modeldir import load_model
+from bertine.hub.model_directory import load_model
 from bertine.inference.predictor import Predictor
 from bertine.options.declare import declared
 from bertine.options.finetuning import OF_TRAINING, FinetuneOptions

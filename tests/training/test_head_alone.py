@@ -26,7 +26,7 @@ from bertine.data.examples import Example, Examples
 from bertine.families.fitted_heads import can_be_linear, make_linear
 from bertine.families.modernbert import ModernHead
 from bertine.families.roberta import DenseClassificationHead, RobertaConfig
-from bertine.hub.modeldir import load_model
+from bertine.hub.model_directory import load_model
 from bertine.inference.baselines.linear import LinearModel
 from bertine.inference.baselines.texts import FrozenEncoder, Scaling, pair_features
 from bertine.inference.compute import Engine

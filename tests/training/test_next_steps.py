@@ -10,8 +10,8 @@ import pytest
 
 import toys
 from bertine.cli import COMMANDS, main, parse_arguments
-from bertine.core.taskinfo import TaskInfo
-from bertine.hub.modeldir import TASK
+from bertine.core.task_info import TaskInfo
+from bertine.hub.model_directory import TASK
 from bertine.training.finetuning.learner import next_lines
 
 

@@ -17,7 +17,7 @@ import bertine
 import processes
 import toys
 from bertine.core.errors import BertineError
-from bertine.corpora.masking import CausalLMCollator, Draws
+from bertine.corpora.collators import CausalLMCollator, Draws
 from bertine.corpora.pretraining_data import PretrainingData
 from bertine.corpora.sequences import Instance
 from bertine.corpora.store import TokenStore

@@ -18,7 +18,7 @@ import toys
 from bertine.core.errors import BertineError
 from bertine.core.names import OptimizerName
 from bertine.families.presets import PRESETS
-from bertine.hub.modeldir import load_model
+from bertine.hub.model_directory import load_model
 from bertine.hub.tensorflow.checkpoint import Checkpoint
 from bertine.models.family import family_of
 from bertine.models.heads import Model

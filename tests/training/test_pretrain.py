@@ -22,7 +22,7 @@ from bertine.core.errors import BertineError
 from bertine.corpora.batch import Batch
 from bertine.corpora.store import TokenStore
 from bertine.objectives.losses import MlmNsp
-from bertine.training.pretraining.samples import seconds_per_step
+from bertine.training.pretraining.result import seconds_per_step
 from bertine.training.step import TrainStep
 
 FEW: dict[str, Any] = {
@@ -279,7 +279,7 @@ class Clock:
         for module in ("pretraining.pretrain", "pretraining.speed", "loop.fit", "loop.display"):
             patched.setattr(f"bertine.training.{module}.time", time)
         timed = functools.partial(seconds_per_step, clock=self.read)
-        patched.setattr("bertine.training.pretraining.samples.seconds_per_step", timed)
+        patched.setattr("bertine.training.pretraining.result.seconds_per_step", timed)
 
     def read(self) -> float:
         return self.now
@@ -309,7 +309,7 @@ def test_hours_are_kept_and_the_rate_comes_down_in_them(
 
     # A machine that turns out to be ten times slower than it was measured.
     monkeypatch.setattr(
-        "bertine.training.pretraining.samples.seconds_per_step", lambda *a, **k: 0.005
+        "bertine.training.pretraining.result.seconds_per_step", lambda *a, **k: 0.005
     )
     began = clock.now
     result = pretrain(store, model=model, out=tmp_path / "slower", long_seq_length=32, **settings)
@@ -335,7 +335,7 @@ def test_a_machine_that_is_faster_than_it_was_measured_does_more(
     settings: dict[str, Any] = {**FEW, "steps": None, "log_every": 1, "hours": 2 / 3600}
     measured = iter([1.0])
     monkeypatch.setattr(
-        "bertine.training.pretraining.samples.seconds_per_step", lambda *a, **k: next(measured)
+        "bertine.training.pretraining.result.seconds_per_step", lambda *a, **k: next(measured)
     )
     pretrain(store, model=model, out=tmp_path / "run", **settings)
     assert clock.now == pytest.approx(1002.0, abs=0.2)

@@ -16,11 +16,11 @@ import toys
 from bertine import evaluate, fill_mask, load_model, pretrain
 from bertine.cli import main
 from bertine.core.errors import BertineError
-from bertine.core.terms import TERMS, guessing, main_term
+from bertine.core.loss_names import TERMS, guessing, main_term
 from bertine.corpora.store import TokenStore
 from bertine.families.electra import ElectraConfig, generator_of
 from bertine.families.presets import preset
-from bertine.hub.modeldir import save_model
+from bertine.hub.model_directory import save_model
 from bertine.inference.heldout import evaluate_pretraining
 from bertine.models.heads import Model, new_head
 from bertine.objectives.losses import Term
@@ -29,7 +29,7 @@ from bertine.options.pretraining import PretrainOptions
 from bertine.recipes import read_recipe
 from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bertine.training import fit as fit_module
-from bertine.training.ceiling import operations, step_cost, step_products
+from bertine.training.mfu import operations, step_cost, step_products
 from bertine.training.pretraining.pretrain import extend_vocabulary
 from bertine.training.step import accumulate
 

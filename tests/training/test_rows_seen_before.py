@@ -12,10 +12,10 @@ import torch
 
 import bertine
 import toys
-from bertine.core.taskinfo import TaskInfo
+from bertine.core.task_info import TaskInfo
 from bertine.data.examples import KNOWN, ROWS, count_known, row_numbers, rows_as_facts
 from bertine.datasets.readers import DataConfig, read_labelled
-from bertine.inference.training_rows import rows_known_by
+from bertine.inference.train_overlap import rows_known_by
 from bertine.options.finetuning import FinetuneOptions
 from bertine.training.finetuning.learner import Learner
 from bertine.training.finetuning.setup import ModelInit, Overrides, prepare

@@ -12,8 +12,8 @@ import toys
 from bertine import fill_mask
 from bertine.core.errors import BertineError
 from bertine.corpora.store import TokenStore
-from bertine.hub.modeldir import load_model
-from bertine.training.pretraining.samples import MaskSamples, write_samples
+from bertine.hub.model_directory import load_model
+from bertine.training.pretraining.result import MaskSamples, write_samples
 
 
 @pytest.fixture(scope="module")

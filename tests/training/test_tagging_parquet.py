@@ -16,8 +16,8 @@ import toys
 from bertine.cli import main
 from bertine.core.errors import BertineError
 from bertine.data.conll import WordColumns, find_tagged, read_sentences
-from bertine.hub.modeldir import load_model
-from bertine.inference import tag_file
+from bertine.hub.model_directory import load_model
+from bertine.inference import predict_files
 from bertine.inference.predictor import Predictor
 from bertine.models.heads import Model
 from bertine.tasks.tagging import Tagging
@@ -165,7 +165,7 @@ def test_rows_are_read_in_bounded_chunks(
         return run(examples)
 
     monkeypatch.setattr(predictor, "run", counted)
-    monkeypatch.setattr(tag_file, "CHUNK_WORDS", 10)
+    monkeypatch.setattr(predict_files, "CHUNK_WORDS", 10)
     path = write(tmp_path / "in.parquet", listed(9))
     bertine.predict(predictor, path, tmp_path / "out.jsonl", show_progress=False)
     assert sum(sizes) == 9

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bertine.core.names import WordVectorModel
-from bertine.word_vectors.steps import BREAK, BlockDraws, Steps, Weights, batch_words
+from bertine.word_vectors.train import BREAK, BlockDraws, Steps, Weights, batch_words
 
 SIZE, WIDTH, NEGATIVES = 11, 6, 3
 #: Words that share their negatives, by the method.

@@ -18,7 +18,7 @@ from bertine import WordVectors, word2vec
 from bertine.cli import main
 from bertine.core.errors import BertineError
 from bertine.core.names import WordVectorModel
-from bertine.word_vectors import steps, train
+from bertine.word_vectors import train
 from bertine.word_vectors.vectors import words_of
 
 KITCHEN = ["pan", "pot", "stove", "oven", "knife", "plate", "spoon", "bowl"]
@@ -121,7 +121,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(
 ) -> None:
     """Stopped twice, right after a checkpoint in the middle of an epoch; the first time by SIGKILL,
     of one method."""
-    monkeypatch.setattr(steps, "BLOCK", 3000)  # 6 blocks an epoch
+    monkeypatch.setattr(train, "BLOCK", 3000)  # 6 blocks an epoch
     monkeypatch.setattr(train, "EVERY", 0.0)
     settings: dict[str, Any] = {"dimensions": 8, "epochs": 4, "seed": 3, "method": method}
     save = train.save_checkpoint

@@ -245,7 +245,7 @@ class Parser(argparse.ArgumentParser):
     def _values(self, arguments: Sequence[str]) -> dict[str, Any]:
         """Return the value of every argument, as parsed by argparse."""
         # Any number of texts may follow options too, which argparse does not support by itself.
-        several = any(not each.option_strings and each.nargs == "*" for each in self._actions)
+        several = any(not item.option_strings and item.nargs == "*" for item in self._actions)
         read = self.parse_known_intermixed_args if several else self.parse_known_args
         namespace, unexpected = read(arguments)
         if unexpected:

@@ -172,8 +172,8 @@ def store(timeout: float = 300.0) -> Store:
     """
     from torch.distributed.rendezvous import rendezvous
 
-    found, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=timeout)))
-    return found
+    result, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=timeout)))
+    return result
 
 
 def tells() -> bool:

@@ -119,7 +119,7 @@ SegmenterName = Literal["jieba"]
 SpecialStyle = Literal["roberta", "bert", "albert", "xlnet"]
 #: Activations of the layers (:mod:`bertine.models.layers`).
 ActivationName = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"]
-#: How word2vec learns (:mod:`bertine.word_vectors.steps`).
+#: How word2vec learns (:mod:`bertine.word_vectors.train`).
 WordVectorModel = Literal["skip-gram", "cbow"]
 #: What ``export`` writes.
 ExportFormat = Literal["onnx", "torch"]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bertine.core.terms import TERMS
+from bertine.core.loss_names import TERMS
 
 # Format: write scores and rates for people, and rank items by score, highest first.
 
@@ -270,6 +270,6 @@ def jackknife_interval(value: float, without: Sequence[float]) -> tuple[float, f
     if len(without) != 20:
         raise ValueError(f"{len(without)} scores are given, but 20 are needed")
     mean = statistics.fmean(without)
-    variance = 19 / 20 * sum((each - mean) ** 2 for each in without)
+    variance = 19 / 20 * sum((item - mean) ** 2 for item in without)
     half = _T_19 * math.sqrt(variance)
     return value - half, value + half

@@ -1,7 +1,7 @@
 """Prepare a token store from documents: read, split into sentences, tokenize, write, all streamed.
 
 The corpus is divided into parts (:mod:`bertine.corpora.parts`), which are made by this process, by
-several processes or by a Ray cluster, and joined (:mod:`bertine.corpora.joining`). Until the store
+several processes or by a Ray cluster, and joined (:mod:`bertine.corpora.merging`). Until the store
 is complete they are in a hidden folder next to it.
 """
 
@@ -34,7 +34,7 @@ from bertine.core.errors import BertineError
 from bertine.core.files import atomic_dir, check_replaceable, lock_handle, os_errors
 from bertine.core.names import option
 from bertine.corpora.duplicates import check_library
-from bertine.corpora.joining import MergeResult, merge_parts
+from bertine.corpora.merging import MergeResult, merge_parts
 from bertine.corpora.parts import (
     MAX_SENTENCE_CHARACTERS,
     CorpusPart,

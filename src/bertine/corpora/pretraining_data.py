@@ -17,15 +17,7 @@ import numpy.typing as npt
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.corpora.batch import Batch
-from bertine.corpora.formats import (
-    FORMATS,
-    NEXT_SENTENCE,
-    SENTENCE_ORDER,
-    FullSentences,
-    make_instances,
-    sequence_frame,
-)
-from bertine.corpora.masking import (
+from bertine.corpora.collators import (
     Collator,
     Draws,
     ForeignId,
@@ -33,6 +25,14 @@ from bertine.corpora.masking import (
     ReadsAround,
     TokenMasking,
     WarningCollator,
+)
+from bertine.corpora.formats import (
+    FORMATS,
+    NEXT_SENTENCE,
+    SENTENCE_ORDER,
+    FullSentences,
+    make_instances,
+    sequence_frame,
 )
 from bertine.corpora.sequences import Instance
 from bertine.corpora.store import TokenStore

@@ -55,7 +55,7 @@ class Instance(NamedTuple):
         sentences: of each segment, the ends of its sentences, counted from its first token, the
             last one with the segment; None: unknown, as in formats of pairs.
         context: ids of the text around it, in reading order; None: not requested
-            (:class:`bertine.corpora.masking.ReadsAround`).
+            (:class:`bertine.corpora.collators.ReadsAround`).
     """
 
     segments: tuple[npt.NDArray[Any], ...]

@@ -347,10 +347,10 @@ def _numbers_words(head: Sequence[Sequence[Line]]) -> bool:
     """Return whether the first column counts words or holds the number of the sentence, with the
     words in a later column."""
     for block in head:
-        found = [_NUMBER.fullmatch(line.cells[0]) for line in block]
-        numbers = [int(match[1][:9]) for match in found if match]
+        result = [_NUMBER.fullmatch(line.cells[0]) for line in block]
+        numbers = [int(match[1][:9]) for match in result if match]
         steps = {after - before for before, after in itertools.pairwise(numbers)}
-        if len(numbers) < len(found) or not (steps <= {0} or min(steps) > 0):
+        if len(numbers) < len(result) or not (steps <= {0} or min(steps) > 0):
             return False
     second = _cells(head, 1)
     return any(map(str.isalpha, second)) and _types(second) is None

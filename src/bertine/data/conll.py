@@ -311,8 +311,8 @@ def _from_columns(name: str, rows: Iterator[TableRow], columns: WordColumns) -> 
             )
         )
     for affix, where in ((_PREFIX, "begins"), (_SUFFIX, "ends")):
-        found = {match and match[1] for item in items for match in map(affix.search, item.words)}
-        if len(items) > 1 and len(found) == 1 and (same := found.pop()):
+        result = {match and match[1] for item in items for match in map(affix.search, item.words)}
+        if len(items) > 1 and len(result) == 1 and (same := result.pop()):
             lines.remarks.append(
                 f"{name}: every word {where} with {same!r}, which is read as a part of it; remove "
                 "it if it is none"

@@ -163,8 +163,8 @@ class Encoding:
     @staticmethod
     def _between(text: str, at: int) -> float:
         """Return the bits for ASCII letters on both sides of an East Asian character."""
-        beside = text[max(0, at - 1) : at], text[at + 1 : at + 2]
-        return _INSIDE_A_WORD * all(other.isascii() and other.isalpha() for other in beside)
+        extra = text[max(0, at - 1) : at], text[at + 1 : at + 2]
+        return _INSIDE_A_WORD * all(other.isascii() and other.isalpha() for other in extra)
 
     def _neighbours(self, text: str, at: int) -> float:
         """Return the bits for the neighbours of a character."""

@@ -77,20 +77,20 @@ def spelling_of(tags: Collection[str]) -> Spelling | None:
     outside = next((tag for tag in _OUTSIDE if tag in tags), None)
     marks = [tag for tag in tags if tag != outside]
     for pattern in (_USUAL, *_OTHERS, _BARE):
-        found = [match for match in map(pattern.fullmatch, marks) if match]
-        used = {match["letter"].upper() for match in found}
+        result = [match for match in map(pattern.fullmatch, marks) if match]
+        used = {match["letter"].upper() for match in result}
         name = next((name for name in _LETTERS if used <= _LETTERS[name].keys()), None)
-        if len(found) < len(marks) or name is None:
+        if len(result) < len(marks) or name is None:
             continue
         usual = pattern is _USUAL and outside in (None, OUTSIDE) and name in ("IOBES", "BILOU")
-        typed = all(match["type"] for match in found)
+        typed = all(match["type"] for match in result)
         if not (usual and (typed or used & {"B", "I"})) and not _mark_entities(
             used, outside is not None, typed=typed
         ):
             continue
         letters = _LETTERS[name]
         read = {} if outside is None else {outside: OUTSIDE}
-        for tag, match in zip(marks, found, strict=True):
+        for tag, match in zip(marks, result, strict=True):
             kind = match["type"]
             read[tag] = letters[match["letter"].upper()] + (f"-{kind}" if kind else "")
         return Spelling(name, read) if len({*read.values()}) == len(read) else None
@@ -113,8 +113,8 @@ def strange_tags(counts: Counter[str]) -> set[str]:
     total = sum(counts[tag] for tag in marks)
 
     def written_so(pattern: re.Pattern[str]) -> set[str]:
-        found = {tag: pattern.fullmatch(tag) for tag in marks}
-        return {tag for tag, match in found.items() if match and _is_mark(match)}
+        result = {tag: pattern.fullmatch(tag) for tag in marks}
+        return {tag for tag, match in result.items() if match and _is_mark(match)}
 
     def words(tags: Collection[str]) -> int:
         return sum(counts[tag] for tag in tags)

@@ -231,17 +231,17 @@ def _in_folder(path: Path, suffixes: Sequence[str]) -> Splits | None:
 
 def _in_folder_below(path: Path, suffixes: Sequence[str]) -> Splits:
     """Find the files in the single subfolder of `path` that has some."""
-    found = {
+    result = {
         folder.name: splits
         for folder in sorted(path.iterdir())
         if folder.is_dir() and not folder.name.startswith(".")
         if (splits := _in_folder(folder, suffixes)) is not None
     }
-    if len(found) == 1:
-        return next(iter(found.values()))
-    if found:
+    if len(result) == 1:
+        return next(iter(result.values()))
+    if result:
         raise BertineError(
-            f"{path}: its folders {_first_names(list(found))} have training or test files; name one"
+            f"{path}: its folders {_first_names(list(result))} have training or test files; name one"
         )
     tables = [file.name for file in sorted(path.iterdir()) if file.name.endswith(tuple(suffixes))]
     there = f"; it has {_first_names(tables)}" if tables else ""

@@ -305,10 +305,10 @@ def _lists(
                 f"{source}: the labels in {column!r} are taken to be separated by {separator!r}; "
                 f"name another with {option('label_separator')}"
             )
-        elif known is None and (found := _undivided(plain)):
+        elif known is None and (result := _undivided(plain)):
             examples.note(
-                f"{source}: {column!r} has {briefly(found[1])}, which is taken for one label; if "
-                f"it is several, name what separates them: {option('label_separator', found[0])}"
+                f"{source}: {column!r} has {briefly(result[1])}, which is taken for one label; if "
+                f"it is several, name what separates them: {option('label_separator', result[0])}"
             )
     parts = iter([_split(cell, separator) for cell in plain] if numbers is None else numbers)
     return [next(parts) if labels is None else labels for labels in lists], separator

@@ -69,8 +69,8 @@ class TableStats:
     def count_twice(self, values: Iterable[Any]) -> None:
         """Count a row if one of its values is a text that was encoded twice."""
         for value in values:
-            if isinstance(value, str) and (found := twice_encoded(value)):
-                self.twice = (self.twice[0] + 1, *(self.twice[1:] if self.twice[0] else found))
+            if isinstance(value, str) and (result := twice_encoded(value)):
+                self.twice = (self.twice[0] + 1, *(self.twice[1:] if self.twice[0] else result))
                 return
 
     def lack(self, column: str, line: int) -> None:

@@ -213,7 +213,7 @@ def _check_sum(where: str, values: list[float], what: str, hint: str) -> None:
         BertineError: they do not sum to 1.
     """
     if abs(sum(values) - 1.0) > _SUM:
-        shown = ", ".join(f"{each:g}" for each in values[:5])
+        shown = ", ".join(f"{item:g}" for item in values[:5])
         raise BertineError(
             f"{where}: {what} sum to {sum(values):.4g} ({shown}"
             f"{', …' * (len(values) > 5)}), but the probabilities of a row must sum to 1{hint}"
@@ -285,13 +285,13 @@ def _of_cell(
         by_label = {str(key): inner for key, inner in value.items() if inner is not None}
         labels = tuple(by_label) if known is None else known
         if unknown := by_label.keys() - labels:
-            label = next(each for each in by_label if each in unknown)
+            label = next(item for item in by_label if item in unknown)
             raise BertineError(
                 f"{where}: {name!r} has the label {briefly(label)}, which is not among "
                 f"{listed(labels)}; name all labels with {option('labels')}"
             )
         return labels, [
-            _number(where, by_label.get(each, 0.0), f"{name}.{each}") for each in labels
+            _number(where, by_label.get(item, 0.0), f"{name}.{item}") for item in labels
         ]
     if isinstance(value, list):
         if known is None:
@@ -304,7 +304,7 @@ def _of_cell(
                 f"{where}: {name!r} has {len(value)} probabilities, but there are {len(known)} "
                 f"labels ({listed(known)})"
             )
-        return known, [_number(where, each, f"{name}[{n}]") for n, each in enumerate(value)]
+        return known, [_number(where, item, f"{name}[{n}]") for n, item in enumerate(value)]
     raise BertineError(
         f"{where}: {name!r} is {briefly(value)}, but must be a dictionary or a list of "
         "probabilities"

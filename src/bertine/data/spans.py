@@ -320,8 +320,8 @@ def _official_files(data: Path | str) -> tuple[Path, Path | None]:
     if not path.name.startswith("train"):
         return path, None
     rest = path.name.removeprefix("train")
-    beside = (path.with_name(name + rest) for name in _VALIDATION)
-    return path, next((file for file in beside if file.is_file()), None)
+    extra = (path.with_name(name + rest) for name in _VALIDATION)
+    return path, next((file for file in extra if file.is_file()), None)
 
 
 def _refuse_left_aside(train: Path) -> None:

@@ -119,31 +119,31 @@ def find_pair_columns(
         label = next((name for name in usual if name in names and name not in texts), None)
     if label is not None:
         require_columns(table.name, names, [label])
-    found = kind or (
+    result = kind or (
         ("scores" if label else "pairs") if len(texts) == 2 else ("labels" if label else "texts")
     )
-    if found in ("pairs", "scores") and len(texts) != 2:
+    if result in ("pairs", "scores") and len(texts) != 2:
         raise BertineError(
-            f"{table.name}: {KINDS[found]} need two columns of texts; name them with "
+            f"{table.name}: {KINDS[result]} need two columns of texts; name them with "
             f"{option('text_columns')}"
         )
-    if found in ("labels", "texts", "sentences") and len(texts) != 1:
+    if result in ("labels", "texts", "sentences") and len(texts) != 1:
         raise BertineError(
-            f"{table.name}: {KINDS[found]} have one column of texts, not {len(texts)}"
+            f"{table.name}: {KINDS[result]} have one column of texts, not {len(texts)}"
         )
-    if found in ("scores", "labels") and label is None:
-        what = "score" if found == "scores" else "label"
+    if result in ("scores", "labels") and label is None:
+        what = "score" if result == "scores" else "label"
         raise ambiguous_column_error(table.name, names, what, option("label_column"))
     negatives: list[str] = [*(asked or ())]
-    if asked is None and found == "pairs":
+    if asked is None and result == "pairs":
         negatives = [name for name in names if name.lower().startswith(_NEGATIVE)]
     if kind is None and label is None and len(texts) == 2:
         _refuse_unsaid(table, texts, negatives)
     require_columns(table.name, names, negatives)
-    if negatives and found != "pairs":
-        raise BertineError(f"{table.name}: {KINDS[found]} have no columns of wrong texts")
-    used = label if found in ("scores", "labels") else None
-    return PairColumns(found, texts, tuple(negatives), used)
+    if negatives and result != "pairs":
+        raise BertineError(f"{table.name}: {KINDS[result]} have no columns of wrong texts")
+    used = label if result in ("scores", "labels") else None
+    return PairColumns(result, texts, tuple(negatives), used)
 
 
 def _refuse_unsaid(table: Table, texts: Sequence[str], negatives: Sequence[str]) -> None:
@@ -254,8 +254,8 @@ class PairRows:
         with self._table() as table:
             columns = find_pair_columns(table, **self.asked)
             for row in table:
-                found = _read(table, row, columns)
-                if found is None:
+                result = _read(table, row, columns)
+                if result is None:
                     if self.strict:
                         raise BertineError(
                             f"{table.name}:{row.line}: a text, the score or the label is empty"
@@ -263,7 +263,7 @@ class PairRows:
                     self.left_out += 1
                 else:
                     self.read += 1
-                    yield found
+                    yield result
             self.mended = table.stats.notes(table.name)
 
     def notes(self) -> list[str]:

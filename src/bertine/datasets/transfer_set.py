@@ -221,16 +221,16 @@ def _read_label_sets(task: MultiLabel, path: Source, reading: DataConfig) -> Exa
     named = _named(reading.text_columns)
     with _opened(task, path, reading, how) as table:
         texts, rows = _texts(task, table, named)
-        each = task.one_column_each and not reading.label_column
-        column = None if each else _label_column(task, table, texts, reading.label_column)
-        if not (set(task.labels) <= set(table.columns) if each else column):
+        item = task.one_column_each and not reading.label_column
+        column = None if item else _label_column(task, table, texts, reading.label_column)
+        if not (set(task.labels) <= set(table.columns) if item else column):
             items = [Example(row_texts(table, row, texts), None, row.line) for row in rows]
             return Examples(table.name, texts, None, items, table.stats.notes(table.name))
     return read_label_sets(
         path,
         text_columns=texts,
         label_column=column,
-        label_columns=task.labels if each else None,
+        label_columns=task.labels if item else None,
         separator=task.separator,
         known=task.labels,
         one_hot=task.one_hot or None,

@@ -21,7 +21,7 @@ from bertine.demo.texts import (
     DemoScores,
     TextCounts,
 )
-from bertine.hub.modeldir import load_model
+from bertine.hub.model_directory import load_model
 from bertine.inference.fill_mask import fill_mask
 from bertine.reports.curves import term_curves
 from bertine.reports.html import (

@@ -52,7 +52,7 @@ from bertine.demo.texts import (
     DemoScores,
 )
 from bertine.families.bert import BertConfig, mimic_trained_attention
-from bertine.hub.modeldir import save_model
+from bertine.hub.model_directory import save_model
 from bertine.inference.baselines.texts import ngrams
 from bertine.inference.predictor import Predictor
 from bertine.models.heads import Model

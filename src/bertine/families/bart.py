@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertine.core.files import read_json_object
-from bertine.core.taskinfo import TaskInfo
+from bertine.core.task_info import TaskInfo
 from bertine.families.bart_layers import BartBackbone, BartConfig
 from bertine.families.bert import PLAIN_ENCODER, TASK_HEADS
 from bertine.families.roberta import DenseClassificationHead
@@ -173,9 +173,9 @@ def _flat(path: Path, values: dict[str, Any]) -> dict[str, Any]:
     """Rename the older key of a rate where only that is there, and take the tokens that begin and
     end every text from where transformers looks first."""
     flat = dict(values)
-    beside = path.with_name(GENERATION_CONFIG)
-    if beside.is_file():
-        chosen = read_json_object(beside)
+    extra = path.with_name(GENERATION_CONFIG)
+    if extra.is_file():
+        chosen = read_json_object(extra)
         flat |= {name: chosen.get(name) for name in FORCED}
     if "classif_dropout" in flat:
         flat.setdefault("classifier_dropout", flat.pop("classif_dropout"))

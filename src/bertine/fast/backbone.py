@@ -63,12 +63,12 @@ class PlainBackbone(nn.Module):
     ) -> BackboneOutput:
         """Encode a batch; see :class:`bertine.models.encoder.Backbone`. States are fp32."""
         with torch.autocast("cpu", torch.bfloat16, enabled=self.dtype == torch.bfloat16):
-            found: BackboneOutput = self._backbone(
+            result: BackboneOutput = self._backbone(
                 input_ids, attention_mask, token_type_ids, output_hidden_states
             )
-        pooled, states = found.pooler_output, found.hidden_states
+        pooled, states = result.pooler_output, result.hidden_states
         return BackboneOutput(
-            found.last_hidden_state.float(),
+            result.last_hidden_state.float(),
             None if pooled is None else pooled.float(),
             None if states is None else tuple(state.float() for state in states),
         )

@@ -102,10 +102,10 @@ def published_files(folder: Path) -> PublishedFiles | None:
         weights = [name for name in weights if name.endswith("weights" + WEIGHTS)] or weights
     if not options or not weights:
         return None
-    for kind, found in (("options", options), ("weights", weights)):
-        if len(found) > 1:
+    for kind, result in (("options", options), ("weights", weights)):
+        if len(result) > 1:
             raise BertineError(
-                f"{folder}: has several files of {kind} ({', '.join(found[:4])}); leave one there"
+                f"{folder}: has several files of {kind} ({', '.join(result[:4])}); leave one there"
             )
     return PublishedFiles(folder / options[0], folder / weights[0])
 

@@ -17,7 +17,7 @@ import yaml
 from bertine.core.console import human_time, plural
 from bertine.core.names import __version__
 from bertine.core.scores import correlation_interval, wilson_interval
-from bertine.core.taskinfo import TaskInfo
+from bertine.core.task_info import TaskInfo
 from bertine.models.heads import Model
 
 CARD = "README.md"

@@ -311,9 +311,9 @@ def _padded(inputs: Sequence[Sequence[int]]) -> Iterator[tuple[Tensor, Tensor]]:
         part = ordered[start : start + 8]
         ids = torch.zeros(len(part), len(part[-1]), dtype=torch.int64)
         mask = torch.zeros(ids.shape, dtype=torch.bool)
-        for row, each in enumerate(part):
-            ids[row, : len(each)] = torch.tensor(each)
-            mask[row, : len(each)] = True
+        for row, item in enumerate(part):
+            ids[row, : len(item)] = torch.tensor(item)
+            mask[row, : len(item)] = True
         yield ids, mask
 
 
@@ -540,13 +540,13 @@ def _distinct(features: Sequence[Features]) -> tuple[list[Features], list[int]]:
     first: dict[Any, int] = {}
     distinct: list[Features] = []
     places: list[int] = []
-    for number, each in enumerate(features):
+    for number, item in enumerate(features):
         # Features of other kinds, and those computed together, are more than their pieces.
-        plain = type(each) is Features and each.group is None
-        key = (each.input_ids.tobytes(), each.token_type_ids.tobytes()) if plain else number
+        plain = type(item) is Features and item.group is None
+        key = (item.input_ids.tobytes(), item.token_type_ids.tobytes()) if plain else number
         place = first.setdefault(key, len(distinct))
         if place == len(distinct):
-            distinct.append(each)
+            distinct.append(item)
         places.append(place)
     return distinct, places
 
@@ -564,7 +564,7 @@ def run_batch(
     adapt_spin_count()
     with computing_with(model, dtype):
         if alone:
-            return [_outputs(model, task, [each], pad_id=pad_id)[0] for each in features]
+            return [_outputs(model, task, [item], pad_id=pad_id)[0] for item in features]
         return _outputs(model, task, features, pad_id=pad_id)
 
 

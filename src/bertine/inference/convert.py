@@ -17,7 +17,14 @@ from bertine.core.names import ActivationName, option
 from bertine.families.bart import GENERATION_CONFIG
 from bertine.hub.elmo_files import WORDS as ELMO_WORDS
 from bertine.hub.elmo_files import elmo_folder, load_elmo, published_files, save_elmo
-from bertine.hub.modeldir import CONFIG, TASK, load_model, model_folder, only_here, save_model
+from bertine.hub.model_directory import (
+    CONFIG,
+    TASK,
+    load_model,
+    model_folder,
+    only_here,
+    save_model,
+)
 from bertine.hub.weights import settings_file, weight_files
 from bertine.inference.embedding.other_embedders import holds_word_vectors
 from bertine.models.layers import ACTIVATIONS

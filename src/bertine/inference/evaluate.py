@@ -20,7 +20,7 @@ from bertine.data.examples import Examples
 from bertine.data.in_memory import TableLike, as_data
 from bertine.datasets.readers import DataConfig, Sets, read_evaluation
 from bertine.hub.elmo_files import word_model_of
-from bertine.hub.modeldir import load_model
+from bertine.hub.model_directory import load_model
 from bertine.inference.compute import Computing
 from bertine.inference.elmo import evaluate_text
 from bertine.inference.embedding.embedder import Embedder
@@ -33,7 +33,7 @@ from bertine.inference.heldout import evaluate_store
 from bertine.inference.minimal_pairs.evaluate_pairs import evaluate_pairs, holds_pairs
 from bertine.inference.predictor import Pipeline, Predictor
 from bertine.inference.ranking import ranked
-from bertine.inference.training_rows import overlap_note
+from bertine.inference.train_overlap import overlap_note
 from bertine.options.inference import EvaluateOptions
 from bertine.options.verbs import takes_options
 from bertine.tasks import TASKS
@@ -107,7 +107,7 @@ def write_worst(
     worst, losses = worst_of(task, examples, features, outputs, _KEPT)
     if not worst:
         return []
-    shown = [each.to_dict() for each in worst]
+    shown = [item.to_dict() for item in worst]
     mean = math.fsum(losses) / len(losses)
     write_json(folder / WORST, {"num_examples": len(losses), "mean_loss": mean, "examples": shown})
     return worst

@@ -14,7 +14,7 @@ from bertine.core.console import Shown, logger, visible_list
 from bertine.core.errors import BertineError, require_packages
 from bertine.core.files import atomic_dir, check_replaceable, write_json, write_text
 from bertine.core.names import ExportFormat, __version__, option
-from bertine.core.taskinfo import TaskInfo
+from bertine.core.task_info import TaskInfo
 from bertine.data.in_memory import TableLike
 from bertine.datasets.readers import DataConfig
 from bertine.hub.elmo_files import word_model_of
@@ -34,7 +34,7 @@ from bertine.hub.export import (
     write_onnx,
     write_torch,
 )
-from bertine.hub.modeldir import CONFIG, load_model, model_folder
+from bertine.hub.model_directory import CONFIG, load_model, model_folder
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.export_scores import GraphScorer
 from bertine.models.config_file import read_sentence_modules

@@ -23,7 +23,7 @@ from bertine.data.in_memory import TableLike, as_data
 from bertine.datasets.readers import DataConfig, read_evaluation
 from bertine.hub.export import INPUTS, Runner
 from bertine.inference.compute import CPU_TOKENS, in_batches, run_features
-from bertine.inference.training_rows import overlap_note
+from bertine.inference.train_overlap import overlap_note
 from bertine.models.heads import Model
 from bertine.tasks.base import Features, Task
 from bertine.tasks.report import ClassificationReport, shown_metrics

@@ -12,7 +12,7 @@ from bertine.core.console import Shown, aligned, logger, plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.scores import ranking
-from bertine.hub.modeldir import LoadedModel, load_model
+from bertine.hub.model_directory import LoadedModel, load_model
 from bertine.models.encoder import TextInputs
 from bertine.models.precision import finite
 from bertine.options.verbs import check_types

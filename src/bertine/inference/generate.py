@@ -18,7 +18,7 @@ from bertine.data.in_memory import InMemoryTable, TableLike, as_source
 from bertine.data.lines import LINE_COLUMN, TableLayout, written_layout
 from bertine.data.tables import Table, TableRow
 from bertine.data.writer import open_writer
-from bertine.hub.modeldir import LoadedModel, load_config, load_model
+from bertine.hub.model_directory import LoadedModel, load_config, load_model
 from bertine.inference.answer_files import pace
 from bertine.inference.rows import checked_singles, joined, open_texts, text_progress, unused
 from bertine.models.family import family_of

@@ -11,9 +11,9 @@ from bertine.core.console import Shown, logger, plural
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_file
 from bertine.core.names import AnswerPrecision
-from bertine.core.taskinfo import TaskInfo
+from bertine.core.task_info import TaskInfo
 from bertine.datasets.glue import GLUE, GlueTask, find_glue_test, glue_task_of, read_glue_test
-from bertine.hub.modeldir import TASK, model_folder
+from bertine.hub.model_directory import TASK, model_folder
 from bertine.hub.weights import is_model_directory
 from bertine.inference.predictor import Predictor
 from bertine.options.verbs import check_types

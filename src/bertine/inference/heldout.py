@@ -18,12 +18,12 @@ import torch
 
 from bertine.core.console import Shown, logger, progress
 from bertine.core.errors import BertineError
+from bertine.core.loss_names import TERMS, rarer_answers, terms_among
 from bertine.core.names import option
-from bertine.core.terms import TERMS, rarer_answers, terms_among
 from bertine.corpora.batch import Batch, check_batch, split
 from bertine.corpora.pretraining_data import PretrainingData
 from bertine.corpora.store import TokenStore
-from bertine.hub.modeldir import LoadedModel, load_model, model_folder
+from bertine.hub.model_directory import LoadedModel, load_model, model_folder
 from bertine.inference.compute import batch_tokens, evaluating
 from bertine.models.heads import Model
 from bertine.models.precision import (
@@ -339,14 +339,14 @@ def _with_generator(model: Path, loaded: LoadedModel) -> Objective | None:
     Raises:
         BertineError: there is no generator, or it belongs to another model.
     """
-    beside = model_folder(model).parent / "generator"
-    if not beside.is_dir():
+    extra = model_folder(model).parent / "generator"
+    if not extra.is_dir():
         raise BertineError(
             f"{model}: detects replaced tokens, and has no generator to replace any: "
-            f"{beside} is not there ({option('save_generator', True)} of 'bertine pretrain' writes "
+            f"{extra} is not there ({option('save_generator', True)} of 'bertine pretrain' writes "
             "it); give a masked language model, or labelled examples"
         )
-    loaded.model.heads["generator"] = read_generator(beside, loaded.model, loaded.tokenizer)
+    loaded.model.heads["generator"] = read_generator(extra, loaded.model, loaded.tokenizer)
     return objective_of(loaded.model)
 
 

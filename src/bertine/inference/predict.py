@@ -43,14 +43,16 @@ from bertine.inference.answer_files import (
 )
 from bertine.inference.explaining.nearest import NearestExamples, nearest_of
 from bertine.inference.explaining.target import LEAVE_ONE_OUT
-from bertine.inference.predict_texts import (
+from bertine.inference.predict_files import (
     EXPLANATION,
     GivenTextsReport,
+    TagReport,
     check_explained,
     explanation_values,
     grouped,
     predict_texts,
     question_texts,
+    tag_file,
 )
 from bertine.inference.predictor import Predictor
 from bertine.inference.rows import (
@@ -65,7 +67,6 @@ from bertine.inference.rows import (
     unmeasured,
     unused,
 )
-from bertine.inference.tag_file import TagReport, tag_file
 from bertine.options.inference import PredictOptions
 from bertine.options.verbs import takes_options
 from bertine.tasks.spans import SpanExtraction, n_best_values
@@ -270,7 +271,7 @@ def predict(
     ``.parquet`` has that format for any input, and one named ``.csv`` where the input is tsv or
     plain text. For spans, a file in SQuAD's format becomes the official object of answers by id;
     see :func:`~bertine.inference.predict.predict_squad`. The output of a tagger is described at
-    :func:`~bertine.inference.tag_file.tag_file`. For a table in memory without an output the
+    :func:`~bertine.inference.predict_files.tag_file`. For a table in memory without an output the
     answered rows are returned.
 
     Args:

@@ -18,7 +18,7 @@ from bertine.core.errors import BertineError
 from bertine.core.files import check_replaceable
 from bertine.core.names import AnswerPrecision, ExplanationMethod, option
 from bertine.data.examples import Examples
-from bertine.hub.modeldir import CONFIG, LoadedModel, load_model, model_folder, save_model
+from bertine.hub.model_directory import CONFIG, LoadedModel, load_model, model_folder, save_model
 from bertine.inference.compute import (
     Computing,
     Engine,
@@ -622,7 +622,7 @@ class Predictor(Shown):
 
     def over_pairs(self, columns: tuple[str, str]) -> Predictor:
         """Return the same model over two texts, if it is a published one that does not say what it
-        reads (:attr:`~bertine.core.taskinfo.TaskInfo.text_columns`).
+        reads (:attr:`~bertine.core.task_info.TaskInfo.text_columns`).
 
         Raises:
             BertineError: the model takes only one text.

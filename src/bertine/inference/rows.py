@@ -46,7 +46,7 @@ def is_one(texts: object) -> bool:
     several examples."""
     if isinstance(texts, str):
         return True
-    return isinstance(texts, Mapping) and all(isinstance(each, str) for each in texts.values())
+    return isinstance(texts, Mapping) and all(isinstance(item, str) for item in texts.values())
 
 
 def several(texts: Any) -> list[Any]:

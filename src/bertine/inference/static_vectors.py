@@ -376,7 +376,7 @@ def _tensors(path: Path) -> tuple[dict[str, np.ndarray], str]:
             )
         count = int(np.prod(shape))
         check_memory(f"{path}: the table of vectors", count * (4 + _TYPES[kind]))
-        parts = {each: file.get_tensor(each) for each in names & {"mapping", "weights"} | {name}}
+        parts = {item: file.get_tensor(item) for item in names & {"mapping", "weights"} | {name}}
     parts["embeddings"] = np.ascontiguousarray(parts.pop(name), dtype=np.float32)
     return parts, {"F16": "fp16", "I8": "int8"}.get(kind, "fp32")
 
@@ -388,8 +388,8 @@ def _normalizes(folder: Path) -> bool:
         return (folder / "1_Normalize").exists()
     modules = read_json(folder / MODULES)
     return isinstance(modules, list) and any(
-        isinstance(each, dict) and str(each.get("type", "")).endswith(".Normalize")
-        for each in modules
+        isinstance(item, dict) and str(item.get("type", "")).endswith(".Normalize")
+        for item in modules
     )
 
 
@@ -575,7 +575,7 @@ class StaticEmbedder(Embedder):
         if not features:
             return np.zeros((0, self.dimensions), np.float32)
         ids = np.concatenate([feature.input_ids for feature in features])
-        lengths = np.fromiter((len(each.input_ids) for each in features), np.int64, len(features))
+        lengths = np.fromiter((len(item.input_ids) for item in features), np.int64, len(features))
         vectors = self._means(ids, lengths)
         if on_batch is not None:
             on_batch(len(features))

@@ -459,8 +459,8 @@ def activation_of(path: Path, values: Mapping[str, Any]) -> str | None:
     """Return the activation that sentence-transformers applies to the outputs of a cross-encoder:
     the name of a class of PyTorch's, in the form of any version (the latest has a file next to
     ``config.json``); "" for its default; None if the files do not describe a cross-encoder."""
-    beside = path.with_name(SETTINGS)
-    of_folder = read_json_object(beside) if beside.is_file() else {}
+    extra = path.with_name(SETTINGS)
+    of_folder = read_json_object(extra) if extra.is_file() else {}
     if of_folder.get("model_type") == "CrossEncoder":
         return str(of_folder.get("activation_fn") or "")
     own, old = values.get("sentence_transformers"), values.get(_OLD_ACTIVATION)

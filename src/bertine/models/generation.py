@@ -175,9 +175,9 @@ class Constraints:
         size = choosing.no_repeat_ngram_size
         if size:
             for row, history in enumerate(histories):
-                found = last_of_repeated(history, size)
-                if len(found):
-                    scores[row, torch.from_numpy(found).to(scores.device)] = _NEVER
+                result = last_of_repeated(history, size)
+                if len(result):
+                    scores[row, torch.from_numpy(result).to(scores.device)] = _NEVER
         return scores
 
 

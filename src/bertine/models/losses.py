@@ -81,8 +81,8 @@ def sum_cross_entropy(
     if logits.device.type == "cpu" and torch.is_grad_enabled() and logits.requires_grad:
         return _SumCrossEntropy.apply(logits, labels, weights)
     if weights is not None:
-        each = F.cross_entropy(logits.float(), labels, reduction="none")
-        return (each * weights).sum(), (logits.argmax(-1) == labels).sum()
+        item = F.cross_entropy(logits.float(), labels, reduction="none")
+        return (item * weights).sum(), (logits.argmax(-1) == labels).sum()
     if logits.device.type != "cpu":
         return _device_cross_entropy(logits, labels)
     return _plain_cross_entropy(logits, labels)

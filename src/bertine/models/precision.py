@@ -217,7 +217,7 @@ def measured_rates(products: tuple[Product, ...], threads: int) -> Rates:
     kinds = (torch.float32, torch.bfloat16)
     seconds = best_of([functools.partial(seconds_of, products, kind) for kind in kinds])
     operations = sum(product.operations for product in products)
-    return Rates(*(operations / each for each in seconds))
+    return Rates(*(operations / item for item in seconds))
 
 
 def precision_name(

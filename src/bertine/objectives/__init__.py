@@ -90,9 +90,9 @@ def check_family(chosen: Objective, config: Config) -> None:
 def objective_of(model: Model) -> Objective | None:
     """Return the first objective of the model's family whose heads it has; None without one."""
     for name in family_of(model.config.model_type).objectives:
-        found = objective(name)
+        result = objective(name)
         with torch.device("meta"):
-            wanted = set(found.heads(model.config))
+            wanted = set(result.heads(model.config))
         if wanted <= set(model.heads):
-            return found
+            return result
     return None

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from bertine.core.errors import BertineError
 from bertine.core.names import InputFormat
 from bertine.corpora.batch import Batch
-from bertine.corpora.corruption import DenoisingCollator, PermutedLMCollator
+from bertine.corpora.collators import CausalLMCollator, Collator, TokenMasking
 from bertine.corpora.formats import ORDER_FORMATS, PAIR_FORMATS
-from bertine.corpora.masking import CausalLMCollator, Collator, TokenMasking
+from bertine.corpora.sequence_collators import DenoisingCollator, PermutedLMCollator
 from bertine.families.xlnet_layers import GuessedPlaces, XlnetBackbone, XlnetOutput, hidden_by_order
 from bertine.models.config import Config
 from bertine.models.embeddings import Embeddings
@@ -209,10 +209,10 @@ class MlmNsp(Mlm):
 
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
         """Compute the cross-entropies of the masked tokens and of the pairs."""
-        found = super().terms_of(model, encoded, batch)
+        result = super().terms_of(model, encoded, batch)
         logits = model.read("nsp", encoded)
         total, correct = sum_cross_entropy(logits, batch.targets["next_sentence_label"])
-        return found | {"nsp": Term(total, batch.num_sequences, correct)}
+        return result | {"nsp": Term(total, batch.num_sequences, correct)}
 
 
 # MLM and SOP: masked language modelling with the order of two sentences (Lan et al. 2019, section
@@ -386,8 +386,8 @@ class AuxiliaryLM(LossDefaults):
         followed = F.pad(real[:, 1:] & real[:, :-1], (0, 1))
         places = followed.flatten().nonzero()[:, 0]
         labels = batch.input_ids.flatten()[places + 1]
-        each = 1.0 / followed.sum(1).clamp(min=1)
-        weights = each[:, None].expand_as(followed).flatten()[places]
+        item = 1.0 / followed.sum(1).clamp(min=1)
+        weights = item[:, None].expand_as(followed).flatten()[places]
         logits = F.linear(encoded.rows(places), self._table(model))
         total, _ = sum_cross_entropy(logits, labels, weights)
         return terms | {NAME: Term(total, batch.num_sequences, weight=self.weight)}

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.names import InputFormat
-from bertine.core.taskinfo import TaskInfo
+from bertine.core.task_info import TaskInfo
 from bertine.corpora.batch import Batch
+from bertine.corpora.collators import TokenReplacing
 from bertine.corpora.formats import PAIR_FORMATS
-from bertine.corpora.masking import TokenReplacing
 from bertine.families.electra import (
     ElectraConfig,
     Generator,
@@ -32,7 +32,7 @@ from bertine.families.electra import (
     generator_of,
     sample,
 )
-from bertine.hub.modeldir import load_model, save_model
+from bertine.hub.model_directory import load_model, save_model
 from bertine.models.config import Config
 from bertine.models.encoder import Encoded, Encoder
 from bertine.models.heads import Model, new_head

@@ -291,9 +291,9 @@ def check_value(entry: Declared, value: Any) -> None:
         must = f"one of {known}" if entry.choices[1:] else f"{entry.choices[0]!r} or left out"
         raise BertineError(option.unknown.format(name=name, value=value, must=must, known=known))
     several = hasattr(value, "__len__") and not isinstance(value, str)
-    for each in value if several else (value,):
-        if hasattr(each, "__float__") and not isinstance(each, bool):
-            _check_number(name, option, each)
+    for item in value if several else (value,):
+        if hasattr(item, "__float__") and not isinstance(item, bool):
+            _check_number(name, option, item)
 
 
 def _check_number(name: str, option: Option, value: float) -> None:

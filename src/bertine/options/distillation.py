@@ -134,7 +134,7 @@ class StoreTerms(OptionGroup):
         "choose rarer tokens for prediction more often: in proportion to their count in the store "
         "to minus this; 0: all alike",
         more="As in the published code, but within each sequence "
-        "(:func:`~bertine.corpora.masking.rarer_first`).",
+        "(:func:`~bertine.corpora.collators.rarer_first`).",
         least=0,
     )
     freeze_positions: bool = declare(False, "do not train the position embeddings")

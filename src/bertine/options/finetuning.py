@@ -174,8 +174,8 @@ def paper_recipe(family: str, task: str) -> PaperRecipe:
         task: a public data set ("glue/CoLA"), or the name of a task.
     """
     recipes = PAPER_RECIPES.get(family, PAPER_RECIPES["BERT"])
-    found = recipes.get(task) or recipes[""]
-    return PAPER_RECIPES["BERT"].get(task, found) if found is _OTHERS else found
+    result = recipes.get(task) or recipes[""]
+    return PAPER_RECIPES["BERT"].get(task, result) if result is _OTHERS else result
 
 
 def recipe_lines() -> list[str]:

@@ -56,7 +56,7 @@ class InstanceForm(OptionGroup):
         "choose runs of up to so many tokens, or whole words, shorter ones more often; ALBERT's "
         "paper has 3",
         more="A run of n comes with a probability proportional to 1/n "
-        "(:mod:`bertine.corpora.masking`).",
+        "(:mod:`bertine.corpora.collators`).",
         least=1,
         most=10,
     )
@@ -170,7 +170,7 @@ class InspectionOptions(InstanceForm):
 
 class DenoisingOptions(OptionGroup):
     """Options of the objective denoising: how a text is corrupted that the model restores
-    (:mod:`bertine.corpora.corruption`)."""
+    (:mod:`bertine.corpora.sequence_collators`)."""
 
     title = "corrupted texts (objective denoising)"
 

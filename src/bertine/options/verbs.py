@@ -91,8 +91,8 @@ def resolved_signature(function: Callable[..., Any]) -> inspect.Signature:
 def _hints(function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Any]]:
     signature = resolved_signature(function)
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    parameters = [each for each in signature.parameters.values() if each.kind not in kinds]
-    return signature, {each.name: each.annotation for each in parameters}
+    parameters = [item for item in signature.parameters.values() if item.kind not in kinds]
+    return signature, {item.name: item.annotation for item in parameters}
 
 
 def _resolved(hint: Any, names: dict[str, Any]) -> Any:
@@ -112,9 +112,9 @@ def _fits(value: Any, hint: Any) -> bool:
         return True
     origin = get_origin(hint)
     if origin in (Union, UnionType):
-        return any(_fits(value, each) for each in get_args(hint))
+        return any(_fits(value, item) for item in get_args(hint))
     if origin is Literal:
-        return any(type(value) is type(each) or isinstance(value, str) for each in get_args(hint))
+        return any(type(value) is type(item) or isinstance(value, str) for item in get_args(hint))
     if hint is None or hint is NoneType:
         return value is None
     if hint is bool:
@@ -141,7 +141,7 @@ def _fits_origin(value: Any, origin: type, inner: tuple[Any, ...]) -> bool:
     if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
         return False
     if isinstance(value, list | tuple) and inner and all(map(_is_simple, _alternatives(inner[0]))):
-        return all(_fits(each, inner[0]) for each in value)
+        return all(_fits(item, inner[0]) for item in value)
     return True
 
 
@@ -161,7 +161,7 @@ def _expected(hint: Any) -> str:
     """Describe the types of a hint: ``"a number or None"``."""
     kinds = _alternatives(hint)
     if Path in kinds:  # also accepted as a text
-        kinds = tuple(each for each in kinds if each is not str)
+        kinds = tuple(item for item in kinds if item is not str)
     words = list(dict.fromkeys(map(_word, kinds)))
     return ", ".join(words[:-1]) + " or " + words[-1] if words[1:] else words[0]
 
@@ -175,8 +175,8 @@ def _word(hint: Any) -> str:
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return "a dictionary"
     if isinstance(origin, type) and issubclass(origin, Collection | Iterable):
-        kinds = [each for each in _alternatives(inner[0]) if each is not str or Path not in inner]
-        plurals = [_PLURALS[each] for each in kinds if each in _PLURALS]
+        kinds = [item for item in _alternatives(inner[0]) if item is not str or Path not in inner]
+        plurals = [_PLURALS[item] for item in kinds if item in _PLURALS]
         return f"a list of {plurals[0]}" if plurals else "a list"
     name: str = getattr(hint, "__name__", str(hint))
     return f"a {name}"

@@ -27,7 +27,7 @@ from bertine.corpora.prepare import prepare
 from bertine.corpora.pretraining_data import PretrainingData
 from bertine.corpora.store import TokenStore
 from bertine.datasets.glue import find_glue_labelled, glue_built, glue_task, read_glue_file
-from bertine.hub.modeldir import load_config, load_model, model_folder, save_model
+from bertine.hub.model_directory import load_config, load_model, model_folder, save_model
 from bertine.inference.compute import Engine, batch_tokens, evaluating
 from bertine.inference.heldout import EVALUATION_TOKENS
 from bertine.inference.minimal_pairs.evaluate_pairs import (
@@ -148,10 +148,10 @@ def answering_seconds(model: Path | str, data: Path | str, turns: int) -> list[f
     Raises:
         BertineError: no such model; STS-B is missing.
     """
-    found = find_glue_labelled(data, glue_task("STS-B"))
-    if found is None:
+    result = find_glue_labelled(data, glue_task("STS-B"))
+    if result is None:
         raise BertineError(f"{data}: there is no STS-B here")
-    task_of_glue, files = found
+    task_of_glue, files = result
     examples = read_glue_file(files[""], task_of_glue)
     task = glue_built(task_of_glue, examples, max_length=128)
     loaded = load_model(model, heads=task.heads(load_config(model_folder(model))))
@@ -267,7 +267,7 @@ def do_step(line: str) -> dict[str, Any]:
 
 
 def _below(out: Path, path: str | list[str]) -> Any:
-    return str(out / path) if isinstance(path, str) else [str(out / each) for each in path]
+    return str(out / path) if isinstance(path, str) else [str(out / item) for item in path]
 
 
 def _pretrain(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bertine.core.console import plural
+from bertine.core.loss_names import OF_TEACHERS, TERMS, TermTexts, guessing
 from bertine.core.scores import is_share, score_name
-from bertine.core.terms import OF_TEACHERS, TERMS, TermTexts, guessing
 from bertine.reports.html import Figure
 from bertine.reports.plots import curve
 from bertine.reports.run_files import LogRow, series, task_loss

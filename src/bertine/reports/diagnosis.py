@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from bertine.core.terms import TERMS, TermTexts, main_term, terms_among
-from bertine.core.terms import guessing as guessing_of
+from bertine.core.loss_names import TERMS, TermTexts, main_term, terms_among
+from bertine.core.loss_names import guessing as guessing_of
 from bertine.reports.findings import (
     FEW,
     Finding,
@@ -316,7 +316,7 @@ def _each_command_once(findings: Iterable[Finding]) -> list[Finding]:
     """Remove a command from findings if an earlier one has it."""
     kept: list[Finding] = []
     for finding in findings:
-        known = finding.command and finding.command in {each.command for each in kept}
+        known = finding.command and finding.command in {item.command for item in kept}
         kept.append(replace(finding, command="", call="") if known else finding)
     return kept
 

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from bertine.core.loss_names import TERMS, TermTexts, main_term, word_term
 from bertine.core.names import shell_option
-from bertine.core.terms import TERMS, TermTexts, main_term, word_term
 from bertine.options.declare import OptionGroup, declared
 from bertine.options.distillation import DistillOptions
 from bertine.options.finetuning import FewShotOptions

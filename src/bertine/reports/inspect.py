@@ -11,18 +11,18 @@ import numpy as np
 
 from bertine.core.console import Shown, human_bytes, plural, visible_list
 from bertine.core.errors import BertineError
+from bertine.core.loss_names import TERMS
 from bertine.core.model_folders import locate, refuse_word_vectors
 from bertine.core.names import __version__
-from bertine.core.terms import TERMS
 from bertine.corpora.batch import Batch
-from bertine.corpora.corruption import PermutedLMCollator
+from bertine.corpora.collators import CausalLMCollator, MakeCorruption, TokenMasking
 from bertine.corpora.formats import PAIR_FORMATS, Format
-from bertine.corpora.masking import CausalLMCollator, MakeCorruption, TokenMasking
 from bertine.corpora.pretraining_data import PretrainingData
+from bertine.corpora.sequence_collators import PermutedLMCollator
 from bertine.corpora.sequences import Instance
 from bertine.corpora.store import TokenStore
 from bertine.families.presets import PRESETS
-from bertine.hub.modeldir import TASK, TaskInfo, model_folder
+from bertine.hub.model_directory import TASK, TaskInfo, model_folder
 from bertine.hub.weights import origin_line, read_facts, read_settings, weight_files
 from bertine.models.config import Config
 from bertine.models.config_file import ConfigFile

@@ -98,7 +98,7 @@ def curve(
     y = number_axis(low, high, percent=percent, log=log_scale)
     mean = _running_mean(values).tolist() if noisy and len(values) >= _SMOOTH_FROM else None
     last = values[-1] if mean is None else mean[-1]
-    beside = number_text(last, percent, decimals(y.ticks, percent))
+    extra = number_text(last, percent, decimals(y.ticks, percent))
     one = Stroke(ACCENT, 0, dot=3) if len(values) == 1 else Stroke(ACCENT, 2.2)
     second = Stroke(INK, 1.4, dot=1.8)
     plot = Plot(
@@ -107,7 +107,7 @@ def curve(
         number_axis(*ends, whole=True, label="step"),
         y,
         legend=[(names[0], one), (names[1], second)] if over[1] else (),
-        beside=beside,
+        beside=extra,
     )
     if mean is not None:
         plot.line(*_thinned(steps, values), Stroke(ACCENT, 0.9, opacity=0.35))
@@ -120,7 +120,7 @@ def curve(
         plot.text(plot.right - 2, at, reference_label, SECOND, anchor="end")
     # The last value is outside the box, at its height, where no line can cross it.
     at = plot.down(min(max(last, low), high))
-    plot.text(plot.right + 5, at, beside, ACCENT, bold=True)
+    plot.text(plot.right + 5, at, extra, ACCENT, bold=True)
     return plot.svg()
 
 

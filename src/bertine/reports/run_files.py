@@ -13,8 +13,8 @@ from typing import Any
 from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.files import check_regular, os_errors, read_json
+from bertine.core.loss_names import main_term
 from bertine.core.strict_json import COUNT, NUMBER, TEXT, Shape, check_shape
-from bertine.core.terms import main_term
 
 # The log: JSON lines.
 
@@ -84,7 +84,7 @@ def pretraining_names(log: Iterable[LogRow], main: str = "mlm") -> list[LogRow]:
     for logs of fine-tuning.
 
     Args:
-        main: the term (:func:`bertine.core.terms.main_term`).
+        main: the term (:func:`bertine.core.loss_names.main_term`).
     """
     named: list[LogRow] = []
     for row in log:

@@ -14,9 +14,9 @@ from typing import Any
 
 from bertine.core.console import Shown, human_count, human_time, plural
 from bertine.core.errors import BertineError
+from bertine.core.loss_names import TERMS, guessing, main_term, word_term
 from bertine.core.names import __version__
 from bertine.core.scores import score_name, score_text
-from bertine.core.terms import TERMS, guessing, main_term, word_term
 from bertine.options.verbs import check_types
 from bertine.reports import html, run_scores, run_sections
 from bertine.reports.curves import finetuning_curves, pretraining_curves

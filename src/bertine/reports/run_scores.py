@@ -103,13 +103,13 @@ def baselines(run: RunFolder) -> Section | None:
 
 def teacher(run: RunFolder) -> Section | None:
     """Compare a student with its teacher: scores, agreement, speed; nothing for other runs."""
-    beside = run.scores.get("teacher")
-    if not isinstance(beside, dict):
+    extra = run.scores.get("teacher")
+    if not isinstance(extra, dict):
         return None
     metrics = run.scores.get("final", {}).get("metrics", {})
     with naming_damage(run.path / "scores.json"):
-        theirs: dict[str, float] = dict(beside.get("metrics") or {})
-        own = bool(beside.get("judged_by_teacher"))
+        theirs: dict[str, float] = dict(extra.get("metrics") or {})
+        own = bool(extra.get("judged_by_teacher"))
         judged = list(run.labels_and_columns.get("metrics") or ())
         names = [name for name in judged if name in metrics]
         names += [name for name in metrics if name not in names]
@@ -117,26 +117,26 @@ def teacher(run: RunFolder) -> Section | None:
         rows = [["this student", *(score_text(name, metrics[name]) for name in names)]]
         if theirs:
             cells = [score_text(n, theirs[n]) if n in theirs else "" for n in names]
-            rows.append([f"the teacher, {beside.get('name')}", *cells])
+            rows.append([f"the teacher, {extra.get('name')}", *cells])
         facts = []
-        if beside.get("agreement") is not None and not own:
-            agreed = f"{float(beside['agreement']):.1%} of the validation examples"
+        if extra.get("agreement") is not None and not own:
+            agreed = f"{float(extra['agreement']):.1%} of the validation examples"
             facts.append(f"Both answer {agreed} alike.")
-        if beside.get("times_as_fast") is not None:
+        if extra.get("times_as_fast") is not None:
             facts.append(
-                f"The student is {float(beside['times_as_fast']):.1f} times as fast, measured in "
-                f"turns on {int(beside.get('timed') or 0):,} texts."
+                f"The student is {float(extra['times_as_fast']):.1f} times as fast, measured in "
+                f"turns on {int(extra.get('timed') or 0):,} texts."
             )
-        seen = int(beside.get("seen") or 0)
+        seen = int(extra.get("seen") or 0)
         if seen:
             facts.append(
-                f"The teacher was trained on {seen:,} of the {int(beside.get('judged') or 0):,} "
+                f"The teacher was trained on {seen:,} of the {int(extra.get('judged') or 0):,} "
                 "validation examples: its score on them says little about new texts."
             )
-        if beside.get("unlabelled"):
+        if extra.get("unlabelled"):
             facts.append(
-                f"{int(beside['unlabelled']):,} training examples had no label, and "
-                f"{int(beside.get('labelled') or 0):,} had one."
+                f"{int(extra['unlabelled']):,} training examples had no label, and "
+                f"{int(extra.get('labelled') or 0):,} had one."
             )
     lead = "Both on the validation examples."
     if own:

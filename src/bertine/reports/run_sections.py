@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertine.core.console import plural
+from bertine.core.loss_names import TERMS, terms_among
 from bertine.core.names import WORDPIECE_MASK
 from bertine.core.scores import score_name, score_text
-from bertine.core.terms import TERMS, terms_among
 from bertine.reports import html
 from bertine.reports.findings import SHORT_LOG, Finding
 from bertine.reports.html import (
@@ -292,11 +292,11 @@ def _explained(run: RunFolder) -> dict[int, _Explained]:
     """Return the explained answers by the indices of their examples."""
     answers = {}
     with naming_damage(run.path / EXPLAINED):
-        for each in run.explained.get("examples", []):
-            words = [(str(word["word"]), float(word["contribution"])) for word in each["words"]]
+        for item in run.explained.get("examples", []):
+            words = [(str(word["word"]), float(word["contribution"])) for word in item["words"]]
             listed = ", ".join(f"{word} {value:+.2f}" for word, value in words)
-            unit = "log-odds" if each["unit"] == "log-odds" else "score"
-            answer = str(each["answer"]) or "no answer"
+            unit = "log-odds" if item["unit"] == "log-odds" else "score"
+            answer = str(item["answer"]) or "no answer"
             nearest = [
                 (
                     f"near in training, {_cut(str(near['label']), _LABEL)} "
@@ -305,9 +305,9 @@ def _explained(run: RunFolder) -> dict[int, _Explained]:
                         _cut(str(text), _NEAR // len(near["texts"])) for text in near["texts"]
                     ),
                 )
-                for near in each.get("nearest", [])
+                for near in item.get("nearest", [])
             ]
-            answers[int(each["index"])] = _Explained(
+            answers[int(item["index"])] = _Explained(
                 f"what words add to the {unit} of {answer}: {listed}", nearest
             )
     return answers
@@ -402,13 +402,13 @@ def _answers(text: str, marks: Sequence[_Mark]) -> list[Segment]:
     parts, named = [], set()
     for begin, end in reversed(list(pairwise(sorted(e for e in edges if 0 <= e <= len(text))))):
         sides = {mark.side for mark in marks if mark.begin <= begin and end <= mark.end}
-        beside = "both" if len(sides) > 1 else _SIDES.get("".join(sides), "")
+        extra = "both" if len(sides) > 1 else _SIDES.get("".join(sides), "")
         kind: Literal["", "right", "wrong"] = "right" if "label" in sides else "wrong"
         # A side that the other one divides is named once, at its end.
         parts.append(
-            Segment(text[begin:end], kind if sides else "", "" if beside in named else beside)
+            Segment(text[begin:end], kind if sides else "", "" if extra in named else extra)
         )
-        named.add(beside)
+        named.add(extra)
     return parts[::-1]
 
 

@@ -29,14 +29,17 @@ from bertine.serving.compat import (
     cohere_vectors,
     inference,
     label_scores,
+    rank,
     refuse_cut,
     short,
+    texts_of,
     vectors,
+    written,
+    written_plainly,
 )
 from bertine.serving.guard import CONTENT_TYPE, OPEN, Answer, Guard
 from bertine.serving.page import RERANK_PATHS, AttentionQuestion, example_body
 from bertine.serving.requests import ApiError, Hosts, Limits, error_response, parsed
-from bertine.serving.rerank import rank, texts_of, written, written_plainly
 from bertine.serving.service import Service
 
 # Pages: self-contained static files of the package, with a policy that allows nothing else.
@@ -597,7 +600,7 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
             prompt=body.prompt_name,
         )
         if body.truncate is False:
-            refuse_cut([each.pieces_cut for each in embedded], "inputs" if plain else "texts")
+            refuse_cut([item.pieces_cut for item in embedded], "inputs" if plain else "texts")
 
         def written() -> bytes:
             if plain:
@@ -606,10 +609,10 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
                 "model": served.name,
                 "dimensions": table.shape[1],
                 "vectors": short(table),
-                "pieces_cut": [each.pieces_cut for each in embedded],
+                "pieces_cut": [item.pieces_cut for item in embedded],
             }
-            if any(each.unknown for each in embedded):
-                content["unknown"] = [round(each.unknown, 6) for each in embedded]
+            if any(item.unknown for item in embedded):
+                content["unknown"] = [round(item.unknown, 6) for item in embedded]
             assert served.embedder is not None
             if empty := {*empty_texts(served.embedder, texts)}:
                 content["empty"] = [at in empty for at in range(len(texts))]
@@ -629,7 +632,7 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         table, embedded = await vectors(
             service, served, texts, normalize=True, dimensions=body.dimensions, prompt=prompt
         )
-        used = sum(each.tokens for each in embedded)
+        used = sum(item.tokens for item in embedded)
 
         def written() -> bytes:
             rows: Sequence[Any]

@@ -419,8 +419,8 @@ class Batcher:
             if len(requests) == 1:
                 self._settle([(requests[0], error)])
             else:  # find the faulty request: the others must not fail with it
-                for each in requests:
-                    self._compute([(request, at) for request, at in batch if request is each])
+                for item in requests:
+                    self._compute([(request, at) for request, at in batch if request is item])
             return
         seconds = time.monotonic() - began
         rate = tokens / max(seconds, 1e-6)

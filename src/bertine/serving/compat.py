@@ -7,12 +7,15 @@ Cohere's clients get vectors. The formats of Hugging Face are Text Embeddings In
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from pydantic_core import to_json
 
+from bertine.core.scores import ranking
 from bertine.inference.embedding.embedder import empty_texts, unit
 from bertine.serving.models import PAIR_TASKS, AskedText, Embedded, ModelHandle
 from bertine.serving.requests import ApiError
@@ -48,7 +51,7 @@ async def vectors(
             param="dimensions",
         )
     embedded = await embedded_texts(service, served, served.prompted(texts, prompt))
-    table = np.stack([each.vector for each in embedded]).astype(np.float32)[:, :dimensions]
+    table = np.stack([item.vector for item in embedded]).astype(np.float32)[:, :dimensions]
     # Like the embedder with shorter vectors of its own.
     embedder = served.embedder
     if embedder is not None and table.shape[1] < served.dimensions:
@@ -124,7 +127,7 @@ async def cohere_vectors(service: Service, body: Any, *, by_type: bool) -> bytes
         prompt=prompt,
     )
     if body.truncate == "NONE":
-        refuse_cut([each.pieces_cut for each in texts], "texts")
+        refuse_cut([item.pieces_cut for item in texts], "texts")
     forms = {"float": short, "base64": as_base64}
     wanted = body.embedding_types or ["float"]
     plain = not by_type and body.embedding_types is None
@@ -138,7 +141,7 @@ async def cohere_vectors(service: Service, body: Any, *, by_type: bool) -> bytes
                     short(table) if plain else {name: forms[name](table) for name in wanted}
                 ),
                 "response_type": "embeddings_floats" if plain else "embeddings_by_type",
-                "meta": {"billed_units": {"input_tokens": sum(each.tokens for each in texts)}},
+                "meta": {"billed_units": {"input_tokens": sum(item.tokens for item in texts)}},
             }
         )
 
@@ -215,9 +218,9 @@ def _texts_of(inputs: Any, parts: int) -> tuple[list[AskedText], bool]:
     are a pair where the model takes pairs, else two texts."""
     if isinstance(inputs, str):
         return [inputs], True
-    if parts == len(inputs) == 2 and all(isinstance(each, str) for each in inputs):
+    if parts == len(inputs) == 2 and all(isinstance(item, str) for item in inputs):
         return [inputs], True
-    return [each if isinstance(each, str) or len(each) > 1 else each[0] for each in inputs], False
+    return [item if isinstance(item, str) or len(item) > 1 else item[0] for item in inputs], False
 
 
 def _scores(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -246,12 +249,12 @@ async def inference(service: Service, body: Any) -> Any:
             service, served, both, normalize=True, prompt=body.prompt_name
         )
         if body.truncate is False:
-            refuse_cut([each.pieces_cut for each in embedded], "inputs")
+            refuse_cut([item.pieces_cut for item in embedded], "inputs")
         return [round(float(cosine), 8) for cosine in table[1:] @ table[0]]
     if hasattr(inputs, "question"):
         served = _answering_questions(service, body.model)
         (answer,) = await _answers(service, served, [[inputs.question, inputs.context]], body)
-        best = [_span(each) for each in answer["n_best"]][: top or 1]
+        best = [_span(item) for item in answer["n_best"]][: top or 1]
         return best if (top or 1) > 1 else _span(answer)
     served = service.named(service.first if body.model is None else body.model)
     texts = [inputs] if isinstance(inputs, str) else inputs
@@ -265,7 +268,7 @@ async def inference(service: Service, body: Any) -> Any:
                 param="parameters.function_to_apply",
             )
         scores, _ = await label_scores(service, served, body)
-        return [each[:top] for each in scores]
+        return [item[:top] for item in scores]
     if served.predictor is not None and served.task != "tagging":
         what = "a question and its context" if served.task == "spans" else "texts to /predict"
         raise ApiError(
@@ -294,7 +297,7 @@ async def inference(service: Service, body: Any) -> Any:
         prompt=body.prompt_name,
     )
     if body.truncate is False:
-        refuse_cut([each.pieces_cut for each in embedded], "inputs")
+        refuse_cut([item.pieces_cut for item in embedded], "inputs")
     return await service.aside(table.size, short, table)
 
 
@@ -323,28 +326,28 @@ def _span(answer: Mapping[str, Any]) -> dict[str, Any]:
 def _entities(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {
-            "entity_group": each["type"],
-            "score": each["probability"],
-            "word": each["text"],
-            "start": each["start"],
-            "end": each["end"],
+            "entity_group": item["type"],
+            "score": item["probability"],
+            "word": item["text"],
+            "start": item["start"],
+            "end": item["end"],
         }
-        for each in answer["entities"]
+        for item in answer["entities"]
     ]
 
 
 def _words(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {
-            "entity": each["tag"],
-            "score": each["probability"],
+            "entity": item["tag"],
+            "score": item["probability"],
             "index": at,
-            "word": each["word"],
-            "start": each["start"],
-            "end": each["end"],
+            "word": item["word"],
+            "start": item["start"],
+            "end": item["end"],
         }
-        for at, each in enumerate(answer["words"], 1)
-        if each["tag"] != "O"
+        for at, item in enumerate(answer["words"], 1)
+        if item["tag"] != "O"
     ]
 
 
@@ -378,14 +381,14 @@ async def _filled(
             [
                 [
                     {
-                        "score": each["probability"],
-                        "token": each["id"],
-                        "token_str": each["token"],
+                        "score": item["probability"],
+                        "token": item["id"],
+                        "token_str": item["token"],
                         "sequence": tokenizer.put_piece(
-                            text, mask["start"], mask["end"], each["id"]
+                            text, mask["start"], mask["end"], item["id"]
                         ),
                     }
-                    for each in mask["candidates"]
+                    for item in mask["candidates"]
                 ]
                 for mask in masks
             ]
@@ -394,3 +397,250 @@ async def _filled(
         return [masks[0] if len(masks) == 1 else masks for masks in filled]
 
     return await service.aside(written, sequences)
+
+
+# Order texts by their relevance to a query, with a model of pairs or by vectors.
+
+#: Labels in data sets which mean that the second text fits the first.
+_RELEVANT = frozenset(
+    (
+        *("true", "yes", "relevant", "match", "positive", "same", "similar", "answer"),
+        *("duplicate", "is_duplicate", "paraphrase", "equivalent", "entailment", "entails"),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A text in its place.
+
+    Attributes:
+        index: its number in the request, from 0.
+        score: a label's probability, the number of a regression, or a cosine; higher is better.
+        pieces_cut: the pieces cut from query and text together at the model's maximum length.
+    """
+
+    index: int
+    score: float
+    pieces_cut: int
+
+
+def relevant_label(labels: Sequence[str]) -> str | None:
+    """Return the label that means that a text fits the query: one with a usual name, or of two the
+    one whose negation is the other. None: no label, or several, fit."""
+    if {*labels} == {"0", "1"}:
+        return "1"
+    usual = [label for label in labels if _plain(label) in _RELEVANT]
+    if len(usual) == 1:
+        return usual[0]
+    if len(labels) == 2:
+        for label, other in (labels, labels[::-1]):
+            if _plain(other) in (f"not_{_plain(label)}", f"no_{_plain(label)}"):
+                return label
+    return None
+
+
+def _plain(label: str) -> str:
+    return label.strip().lower().replace("-", "_").replace(" ", "_")
+
+
+async def rank(
+    service: Service,
+    served: ModelHandle,
+    query: str,
+    texts: Sequence[str],
+    *,
+    label: str | None = None,
+    log_odds: bool = False,
+) -> tuple[list[Ranked], int]:
+    """Order `texts`, the best first; of equals the earlier one. Repeated texts are computed once.
+    Empty input has no score and no place: with vectors an empty text, with a model of pairs an
+    empty text with an empty query.
+
+    Args:
+        served: a model of pairs, or one with vectors.
+        label: for a model of pairs with labels, the label whose probability is the score; None: the
+            one with a usual name.
+        log_odds: whether probabilities become their log-odds.
+
+    Returns:
+        The texts in order, and the number of computed tokens.
+
+    Raises:
+        BertineError: an error of the preparation of the texts.
+        ApiError: no such label, or none with a usual name; an error of the computation.
+    """
+    kinds = list(dict.fromkeys(texts))
+    if served.judge is not None:
+        scores, cut, tokens = await _by_pairs(service, served, query, kinds, label)
+    else:
+        if label is not None:
+            raise _label_error(
+                f"the model {served.name!r} compares vectors and has no labels; leave it out"
+            )
+        scores, cut, tokens = await _by_vectors(service, served, query, kinds)
+    if log_odds and served.has_probabilities:
+        scores = [None if score is None else _log_odds(score) for score in scores]
+    of_text = dict(zip(kinds, zip(scores, cut, strict=True), strict=True))
+    there = [
+        Ranked(at, score, pieces_cut)
+        for at, (score, pieces_cut) in enumerate(of_text[text] for text in texts)
+        if score is not None
+    ]
+    order = ranking([item.score for item in there], tolerance=0.0).tolist()
+    return [there[place] for place in order], tokens
+
+
+def _label_error(message: str) -> ApiError:
+    return ApiError(422, f"label: {message}", param="label")
+
+
+def _log_odds(probability: float) -> float:
+    bounded = min(max(probability, 1e-7), 1 - 1e-7)
+    return math.log(bounded / (1 - bounded))
+
+
+async def _by_pairs(
+    service: Service, served: ModelHandle, query: str, texts: Sequence[str], label: str | None
+) -> tuple[list[float | None], list[int], int]:
+    """Return the scores of `texts`, the pieces cut from each, and the number of tokens."""
+    chosen = _label_of(served, label)
+    scores: list[float | None] = []
+    cut: list[int] = []
+    tokens = 0
+    # In parts, so that a large request neither fills the queue nor needs all of it free.
+    for start in range(0, len(texts), service.limits.max_texts):
+        pairs = [[query, text] for text in texts[start : start + service.limits.max_texts]]
+        size = sum(len(text) for pair in pairs for text in pair)
+        prepared = await service.aside(size, served.prepare, pairs, served.judge)
+        outputs = await service.compute(
+            served, "rerank", prepared.features, prepared.costs, patient=start > 0
+        )
+        answers = await service.aside(size, served.finish, prepared, outputs, True)
+        scores += [
+            None
+            if answer.get("empty")
+            else (answer["score"] if chosen is None else answer["probabilities"][chosen])
+            for answer in answers
+        ]
+        cut += [answer["pieces_cut"] for answer in answers]
+        tokens += sum(prepared.costs)
+    return scores, cut, tokens
+
+
+def _label_of(served: ModelHandle, label: str | None) -> str | None:
+    """Return the label whose probability is the score; None: the model answers with a number.
+
+    Raises:
+        ApiError: there is no such label, or none is named and none can be chosen.
+    """
+    assert served.judge is not None
+    labels = list(served.judge.task.labels)
+    known = ", ".join(labels[:20])
+    if not labels:
+        if label is not None:
+            raise _label_error(f"the model {served.name!r} answers with a number; leave it out")
+        return None
+    if label is not None and label not in labels:
+        raise _label_error(f"there is no {label!r} in the model; it has {known}")
+    chosen = relevant_label(labels) if label is None else label
+    if chosen is None:
+        raise _label_error(
+            f"none of the labels of {served.name!r} is known to mean that a text goes with the "
+            f"query; name the one that does: {known}"
+        )
+    return chosen
+
+
+async def _by_vectors(
+    service: Service, served: ModelHandle, query: str, texts: Sequence[str]
+) -> tuple[list[float | None], list[int], int]:
+    """Return the cosines of `texts` with the query, the pieces cut from each, and the number of
+    tokens.
+
+    Raises:
+        ApiError: the query is empty (422); an error of the computation.
+    """
+    assert served.embedder is not None
+    prompts = served.embedder.prompts
+    both = served.prompted([query], prompts.for_queries)
+    both += served.prompted(texts, prompts.for_documents)
+    size = sum(map(len, both))
+    empty = await service.aside(size, empty_texts, served.embedder, [query, *texts])
+    if 0 in empty:
+        raise ApiError(422, "query: is empty; give a text", param="query")
+    embedded = await embedded_texts(service, served, both, "rerank")
+    table = unit(np.stack([item.vector for item in embedded]))
+    cosines = (table[1:] @ table[0]).tolist()
+    without = {*empty}
+    first = embedded[0].pieces_cut
+    return (
+        [None if at in without else cosine for at, cosine in enumerate(cosines, 1)],
+        [first + item.pieces_cut for item in embedded[1:]],
+        sum(item.tokens for item in embedded),
+    )
+
+
+def texts_of(
+    documents: Sequence[str | Mapping[str, Any]], fields: Sequence[str], most: int
+) -> list[str]:
+    """Return the texts of documents, some of which may be objects: their values under the keys
+    `fields`, one below the other.
+
+    Args:
+        most: the maximum characters of a text.
+
+    Raises:
+        ApiError: an object has none of the keys, a value that is not text, or too long a text
+            (422).
+    """
+    texts = []
+    for at, document in enumerate(documents):
+        if not isinstance(document, str):
+            parts = [document[key] for key in fields if document.get(key) is not None]
+            where = f"documents[{at}]"
+            if not parts:
+                raise ApiError(422, f"{where}: has no {' or '.join(fields)}", param="documents")
+            if not all(isinstance(part, str) for part in parts):
+                raise ApiError(422, f"{where}: {', '.join(fields)} must be text", param="documents")
+            document = "\n".join(parts)
+            if len(document) > most:
+                raise ApiError(422, f"{where}: more than {most} characters", param="documents")
+        texts.append(document)
+    return texts
+
+
+def written(
+    ranked: Sequence[Ranked],
+    texts: Sequence[str],
+    documents: Sequence[str | Mapping[str, Any]] | None,
+) -> list[Any]:
+    """Return the results in the format of Cohere's and Jina's clients.
+
+    Args:
+        texts: the texts of the documents.
+        documents: the documents to return, objects with all their keys; None: none.
+    """
+    results: list[dict[str, Any]] = []
+    for item in ranked:
+        result: dict[str, Any] = {"index": item.index, "relevance_score": round(item.score, 6)}
+        if documents is not None:
+            given = documents[item.index]
+            own = {} if isinstance(given, str) else given
+            result["document"] = {"text": texts[item.index], **own}
+        results.append({**result, "pieces_cut": item.pieces_cut})
+    return results
+
+
+def written_plainly(
+    ranked: Sequence[Ranked], texts: Sequence[str], *, with_texts: bool
+) -> list[Any]:
+    """Return the results in the format of clients of Text Embeddings Inference."""
+    return [
+        {
+            "index": item.index,
+            "score": round(item.score, 6),
+            **({"text": texts[item.index]} if with_texts else {}),
+        }
+        for item in ranked
+    ]

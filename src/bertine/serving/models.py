@@ -15,7 +15,7 @@ from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.names import AnswerPrecision, option
 from bertine.hub.elmo_files import STATIC, word_model_of
-from bertine.hub.modeldir import LoadedModel, load_model
+from bertine.hub.model_directory import LoadedModel, load_model
 from bertine.hub.weights import is_model_directory
 from bertine.inference.compute import check_precision
 from bertine.inference.embedding.embedder import Embedder
@@ -341,8 +341,8 @@ class ModelHandle:
 
     def tokens(self, text: str) -> int:
         """Estimate the number of tokens of a text, without tokenizing it."""
-        each = 4 if text.isascii() else 2
-        about = self.model.tokenizer.template.added() + len(text) // each
+        item = 4 if text.isascii() else 2
+        about = self.model.tokenizer.template.added() + len(text) // item
         return min(about, self.model.config.longest_input)
 
     def check_masks(self, texts: Sequence[str], key: str = "texts") -> None:
@@ -358,11 +358,13 @@ class ModelHandle:
         lengths = (pieces + tokenizer.template.added()).tolist()
         most, mask = self.limits.max_masks, tokenizer.mask_text
         for at, (text, length) in enumerate(zip(texts, lengths, strict=True)):
-            found = text.count(mask)
-            if not found:
+            result = text.count(mask)
+            if not result:
                 raise BertineError(f"{key}[{at}]: has no {mask}; {tokenizer.mask_hint}")
-            if found > most:
-                raise BertineError(f"{key}[{at}]: has {found} {mask}, but at most {most} are taken")
+            if result > most:
+                raise BertineError(
+                    f"{key}[{at}]: has {result} {mask}, but at most {most} are taken"
+                )
             if length > longest:
                 raise BertineError(
                     f"{key}[{at}]: has {length} pieces, but the model takes {longest}; shorten it"
@@ -386,8 +388,8 @@ class ModelHandle:
         vectors = embedder.run_batch(features)
         unknown = mostly_unknown(features, embedder.tokenizer)
         return [
-            Embedded(vector, len(each.input_ids), each.num_truncated, unknown.get(each.row, 0.0))
-            for vector, each in zip(vectors, features, strict=True)
+            Embedded(vector, len(item.input_ids), item.num_truncated, unknown.get(item.row, 0.0))
+            for vector, item in zip(vectors, features, strict=True)
         ]
 
     def _fill_mask(self, inputs: Sequence[tuple[str, int]]) -> list[list[dict[str, Any]]]:
@@ -477,8 +479,8 @@ class TableHandle(ModelHandle):
         }
 
     def tokens(self, text: str) -> int:
-        each = 4 if text.isascii() else 2
-        return 1 + len(text) // each // _PIECES_OF_A_TOKEN
+        item = 4 if text.isascii() else 2
+        return 1 + len(text) // item // _PIECES_OF_A_TOKEN
 
 
 #: The number of pieces that cost the time of a token of a small encoder, a safe value.

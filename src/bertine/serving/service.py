@@ -218,8 +218,8 @@ class Service:
         prepared = await self.aside(sum(map(len, parts)), served.prepare, [text])
         cost = sum(prepared.costs)
         vectors = await self.compute(served, "nearest", [prepared.features], [cost])
-        found = await self.aside(nearest.vectors.size // _NUMBERS, nearest.nearest, vectors[0])
-        return replace(explanation, nearest=found)
+        result = await self.aside(nearest.vectors.size // _NUMBERS, nearest.nearest, vectors[0])
+        return replace(explanation, nearest=result)
 
     def close(self) -> None:
         """Answer the waiting requests, and end the threads."""

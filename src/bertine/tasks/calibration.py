@@ -420,13 +420,13 @@ def coverage_line(
 ) -> tuple[dict[str, float], str]:
     """Compare sets with the labels of their texts: return the coverage and the mean size as
     metrics, and in words."""
-    found = [(label, label in (chosen or ())) for chosen, label in zip(sets, labels, strict=True)]
-    inside = sum(there for _, there in found)
+    result = [(label, label in (chosen or ())) for chosen, label in zip(sets, labels, strict=True)]
+    inside = sum(there for _, there in result)
     sizes = [len(chosen or ()) for chosen in sets]
-    metrics = {"coverage": inside / len(found), "mean_set_size": sum(sizes) / len(sizes)}
-    low, high = wilson_interval(inside, len(found))
+    metrics = {"coverage": inside / len(result), "mean_set_size": sum(sizes) / len(sizes)}
+    low, high = wilson_interval(inside, len(result))
     of_label: dict[str, list[bool]] = {}
-    for label, there in found:
+    for label, there in result:
         of_label.setdefault(label, []).append(there)
     rarest = min(of_label, key=lambda label: sum(of_label[label]) / len(of_label[label]))
     members = of_label[rarest]

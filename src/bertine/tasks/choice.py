@@ -19,7 +19,7 @@ from torch import Tensor
 from bertine.core.console import plural, visible
 from bertine.core.errors import BertineError
 from bertine.core.names import option
-from bertine.core.taskinfo import TaskInfo
+from bertine.core.task_info import TaskInfo
 from bertine.corpora.batch import Batch
 from bertine.data.examples import Example, Examples
 from bertine.data.lines import first_numbers

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertine.core.errors import BertineError
-from bertine.core.taskinfo import TaskInfo
+from bertine.core.task_info import TaskInfo
 from bertine.corpora.batch import Batch
 from bertine.data.examples import Examples
 from bertine.data.spans import TEXT_COLUMNS

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from bertine.core.console import aligned, plural, visible
 from bertine.core.errors import BertineError
-from bertine.core.taskinfo import TaskInfo
+from bertine.core.task_info import TaskInfo
 from bertine.corpora.batch import Batch
 from bertine.data.entities import (
     OUTSIDE,

@@ -82,11 +82,11 @@ def empty_rows(
     """
     empty = {row for row, parts in enumerate(texts) if not any(part.strip() for part in parts)}
     special = tokenizer.special_ids - {tokenizer.unk_token_id}
-    short = [each for each in features if len(each.input_ids) <= _NOTHING]
-    nothing = {each.row for each in short if special.issuperset(each.input_ids.tolist())}
+    short = [item for item in features if len(item.input_ids) <= _NOTHING]
+    nothing = {item.row for item in short if special.issuperset(item.input_ids.tolist())}
     if nothing - empty:  # all features of a row have only special tokens
-        short_ones = {id(each) for each in short if each.row in nothing}
-        nothing -= {each.row for each in features if id(each) not in short_ones}
+        short_ones = {id(item) for item in short if item.row in nothing}
+        nothing -= {item.row for item in features if id(item) not in short_ones}
     return empty | nothing
 
 
@@ -155,9 +155,9 @@ class UnknownText:
         if not some:
             return
         numbers = list(range(before + 1, self.texts + 1) if lines is None else lines)
-        found = [numbers[row] for row in some if unknown[row] > MOSTLY * pieces[row]]
-        self.mostly += len(found)
-        self._lines += found[: _LINES - len(self._lines)]
+        result = [numbers[row] for row in some if unknown[row] > MOSTLY * pieces[row]]
+        self.mostly += len(result)
+        self._lines += result[: _LINES - len(self._lines)]
         for row in some[: _TEXTS - len(self._sample)]:
             text = texts[row]
             self._sample.append((text if isinstance(text, str) else " ".join(text))[:_LENGTH])
@@ -229,12 +229,12 @@ class UnknownText:
     def _characters(self) -> Counter[str]:
         """Count the unknown characters in some of the texts."""
         met = Counter("".join(self._sample))
-        often = [each for each, _ in met.most_common() if not each.isspace()][:_LOOKED_UP]
+        often = [item for item, _ in met.most_common() if not item.isspace()][:_LOOKED_UP]
         # Twice, since a character may have a piece at the beginning of a word, but not inside.
-        pieces = self._tokenizer.encode_plain([2 * each for each in often])
+        pieces = self._tokenizer.encode_plain([2 * item for item in often])
         unknown = self._tokenizer.unk_token_id
         return Counter(
-            {each: met[each] for each, ids in zip(often, pieces, strict=True) if unknown in ids}
+            {item: met[item] for item, ids in zip(often, pieces, strict=True) if unknown in ids}
         )
 
     def _advice(self, characters: Counter[str]) -> str:
@@ -244,8 +244,8 @@ class UnknownText:
         if not characters:
             return "they are very long words, or have parts that it lacks"
         scripts = Counter[str]()
-        for each, times in characters.items():
-            scripts[_script(each)] += times
+        for item, times in characters.items():
+            scripts[_script(item)] += times
         script = scripts.most_common(1)[0][0]
         if script == "Chinese" and 10 * scripts["Japanese"] > scripts["Chinese"]:
             script = "Japanese"

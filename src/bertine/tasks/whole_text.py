@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
-from bertine.core.taskinfo import TaskInfo
+from bertine.core.task_info import TaskInfo
 from bertine.corpora.batch import Batch
 from bertine.data.examples import Example, Examples
 from bertine.models.config import Config

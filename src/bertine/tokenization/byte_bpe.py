@@ -105,7 +105,7 @@ class ByteBpe(Kind):
     do not begin with a space. So a mark belongs to the word before it ("cat," is one word, and
     "don't"), and a quoted word belongs to the mark before it. The first word of a text has no space
     before it either: fairseq joins it with the ``<s>``, here it is a word by itself
-    (:mod:`bertine.corpora.masking`).
+    (:mod:`bertine.corpora.collators`).
     """
 
     name: ClassVar[TokenizerKind] = "byte-bpe"

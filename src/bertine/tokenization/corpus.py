@@ -355,10 +355,10 @@ class Corpus:
                 if raw_text.strip() in ("", _END_OF_DOS):
                     stats.empty_documents += 1
                     continue
-                if found := twice_encoded(raw_text):
+                if result := twice_encoded(raw_text):
                     stats.twice = (
                         stats.twice[0] + 1,
-                        *(stats.twice[1:] if stats.twice[0] else found),
+                        *(stats.twice[1:] if stats.twice[0] else result),
                     )
                 stats.documents += 1
                 size = len(raw_text) if raw_text.isascii() else len(raw_text.encode())

@@ -17,9 +17,9 @@ import torch
 from torch import nn
 
 from bertine.core.console import logger, plural
+from bertine.core.loss_names import TERMS
 from bertine.core.names import Precision, option
 from bertine.core.spin_count import CpuContention
-from bertine.core.terms import TERMS
 from bertine.datasets.readers import DataConfig
 from bertine.models.precision import (
     cpu_has_bf16,

@@ -99,10 +99,10 @@ def _different_rows(chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     numbers = np.zeros((len(packed), 8 * width), dtype=np.uint8)
     numbers[:, : packed.shape[1]] = packed
     keys = numbers.view(np.uint64)
-    found = np.unique(
+    result = np.unique(
         keys[:, 0] if width == 1 else keys, axis=0, return_index=True, return_counts=True
     )
-    return chosen[found[1]], found[2]
+    return chosen[result[1]], result[2]
 
 
 # Batches of labelled texts in which any two texts are a pair to learn from.
@@ -143,7 +143,7 @@ class LabelBatches:
         self._features, self._collate = features, collate
         self.batch_size, self.seed = batch_size, seed
         columns = [*chosen.T.astype(bool), ~chosen.astype(bool).any(1)]
-        self._members = [found for column in columns if len(found := np.flatnonzero(column))]
+        self._members = [result for column in columns if len(result := np.flatnonzero(column))]
         self._orders: dict[tuple[int, int], np.ndarray] = {}
 
     def batch(self, step: int) -> Batch:
@@ -153,15 +153,15 @@ class LabelBatches:
     def rows(self, step: int) -> list[int]:
         """Return the indices of the inputs in the batch of `step`, each once."""
         visits = -(-self.batch_size // TOGETHER)
-        found: dict[int, None] = {}
+        result: dict[int, None] = {}
         for visit in range(step * visits, (step + 1) * visits):
             round_of_labels, place = divmod(visit, len(self._members))
             label = int(self._order(-1, round_of_labels, len(self._members))[place])
             own = self._members[label]
             for at in range(TOGETHER * round_of_labels, TOGETHER * (round_of_labels + 1)):
                 turn, within = divmod(at, len(own))
-                found[int(own[self._order(label, turn, len(own))[within]])] = None
-        return list(found)[: self.batch_size]
+                result[int(own[self._order(label, turn, len(own))[within]])] = None
+        return list(result)[: self.batch_size]
 
     def _order(self, label: int, turn: int, count: int) -> np.ndarray:
         """Return the order of a label's texts in a pass through them; for label -1, the order of

@@ -16,8 +16,8 @@ from typing import Any, Self
 from bertine.core.console import human_count, human_time, logger, progress, shows_bars
 from bertine.core.errors import require_packages
 from bertine.core.files import os_errors, write_text
+from bertine.core.loss_names import TERMS, terms_among
 from bertine.core.names import option
-from bertine.core.terms import TERMS, terms_among
 from bertine.reports.run_files import read_log
 
 #: Seconds for which other programs must use cores without a break before that is reported, and must

@@ -164,23 +164,23 @@ def join(device: str | None) -> DistContext:
     if not cpu.launched():
         return DistContext(device=where)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    local, beside = int(os.environ["LOCAL_RANK"]), cpu.beside()
+    local, extra = int(os.environ["LOCAL_RANK"]), cpu.beside()
     if where.type == "cuda":
         if where.index is not None:
             raise BertineError(
-                f"device is {where}, but each of the {beside} processes takes a GPU of its own; "
+                f"device is {where}, but each of the {extra} processes takes a GPU of its own; "
                 f"give {option('device', 'cuda')}, or none"
             )
-        if beside > torch.cuda.device_count():
+        if extra > torch.cuda.device_count():
             raise BertineError(
-                f"{beside} processes on a machine with "
+                f"{extra} processes on a machine with "
                 f"{plural(torch.cuda.device_count(), 'GPU')}; start "
                 f"torchrun with --nproc-per-node {torch.cuda.device_count()}"
             )
         where = torch.device("cuda", local)
         torch.cuda.set_device(where)
     elif where.type == "cpu":
-        _share_cores(beside)
+        _share_cores(extra)
     else:
         raise BertineError(f"device is {where}, but several processes need cpu or cuda")
     if dist.is_initialized():

@@ -308,12 +308,12 @@ def pretrain_elmo(
         logger.warning(note)
     device = resolve_device(options.device)
     reading = CorpusReading.of(options).values()
-    found = _read(corpus, options, reading)
-    config, start, vocabulary = _start(model, found, options)
-    for note in found.notes:
+    result = _read(corpus, options, reading)
+    config, start, vocabulary = _start(model, result, options)
+    for note in result.notes:
         logger.warning(note)
     data = BothWays(
-        found, vocabulary, rows=options.batch_size, window=options.window, seed=options.seed
+        result, vocabulary, rows=options.batch_size, window=options.window, seed=options.seed
     )
     sampled = _is_sampled(options, len(vocabulary))
     held = None if options.held_out is None else _read(options.held_out, options, reading)
@@ -344,18 +344,18 @@ def pretrain_elmo(
         "architecture": config.to_dict(),
         "model_path": str(model),
         "weights_fingerprint": weights_fingerprint(lm) + weights_fingerprint(softmax),
-        "corpus_fingerprint": found.fingerprint(),
+        "corpus_fingerprint": result.fingerprint(),
         "held_out_fingerprint": None if held is None else held.fingerprint(),
     }
     with Run.open(out, settings, options.resume) as run:
         logger.info(
-            f"{human_count(total)} parameters, {human_count(len(found.words))} words "
-            f"({len(found.types):,} different, {data.unknown_share:.1%} not in the softmax of "
+            f"{human_count(total)} parameters, {human_count(len(result.words))} words "
+            f"({len(result.types):,} different, {data.unknown_share:.1%} not in the softmax of "
             f"{len(vocabulary):,}); {steps:,} steps of {options.batch_size} x {options.window} "
             f"words ({steps / data.steps_of_epoch:.2g} epochs), "
             f"{'sampled' if sampled else 'full'} softmax"
         )
-        learner = ElmoLearner(lm, softmax, found.types, options.batch_size)
+        learner = ElmoLearner(lm, softmax, result.types, options.batch_size)
         if run.finished:
             logger.info(f"{run.folder}: the run was finished already")
             loaded = load_elmo(run.model)
@@ -372,7 +372,7 @@ def pretrain_elmo(
         return ElmoResult(
             run.model,
             losses[-1]["step"],
-            len(found.words),
+            len(result.words),
             len(vocabulary),
             losses[-1]["loss"],
             score,

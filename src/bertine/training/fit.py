@@ -27,7 +27,6 @@ from bertine.models.precision import precision_name, rates_for, resolve_precisio
 from bertine.objectives.losses import Loss
 from bertine.options.declare import declare, declared
 from bertine.options.training import Patience, RunOutput, Seed, Updates
-from bertine.training.ceiling import MfuMeter
 from bertine.training.checkpoint import (
     Best,
     Choice,
@@ -39,6 +38,7 @@ from bertine.training.checkpoint import (
 )
 from bertine.training.display import Display, NoTracker, Tracker, facts_of, require_tensorboard
 from bertine.training.distributed import DistContext
+from bertine.training.mfu import MfuMeter
 from bertine.training.optim import momentum, schedule
 from bertine.training.optimizers import optimizer_for
 from bertine.training.parallel import Norms, wait_for

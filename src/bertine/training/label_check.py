@@ -36,10 +36,10 @@ from bertine.data.examples import Example, Examples, count_known, find_splits, r
 from bertine.data.in_memory import InMemoryTable, Source, TableLike, as_data
 from bertine.data.lines import TableLayout
 from bertine.data.writer import open_writer
-from bertine.hub.modeldir import load_model
+from bertine.hub.model_directory import load_model
 from bertine.inference.predictor import Predictor
 from bertine.inference.rows import unused
-from bertine.inference.training_rows import rows_known_by
+from bertine.inference.train_overlap import rows_known_by
 from bertine.options.experiments import LabelCheckOptions
 from bertine.options.verbs import takes_options
 from bertine.reports import html
@@ -257,13 +257,13 @@ class LabelCheck(Shown):
             )
         rows = [
             [
-                f"line {each.line}",
-                visible(each.label),
-                visible(each.suggested),
-                f"{each.suggested_probability:.0%}",
-                short(" / ".join(each.texts)),
+                f"line {item.line}",
+                visible(item.label),
+                visible(item.suggested),
+                f"{item.suggested_probability:.0%}",
+                short(" / ".join(item.texts)),
             ]
-            for each in self.suspects[:_SHOWN]
+            for item in self.suspects[:_SHOWN]
         ]
         if rows:
             lines += aligned(
@@ -331,27 +331,27 @@ _ROWS, _PAGE_TEXT, _PAGE_LABELS = 500, 200, 30
 
 def check_page(result: LabelCheck) -> html.Page:
     """Build the page of a check."""
-    total, found = len(result.examples), len(result.suspects)
+    total, hit = len(result.examples), len(result.suspects)
     headline = [
-        Fact("labels that look wrong", f"{found:,}", f"of {total:,}"),
+        Fact("labels that look wrong", f"{hit:,}", f"of {total:,}"),
         Fact("estimated share of wrong labels", f"{result.noise.share:.1%}"),
         Fact("labels that models agree with", f"{result.accuracy:.1%}", "without having seen them"),
     ]
     rows = [
         [
-            f"{each.line:,}",
-            each.label,
-            each.suggested,
-            f"{each.probability:.0%}",
-            f"{each.suggested_probability:.0%}",
-            " / ".join(short(text, _PAGE_TEXT) for text in each.texts),
+            f"{item.line:,}",
+            item.label,
+            item.suggested,
+            f"{item.probability:.0%}",
+            f"{item.suggested_probability:.0%}",
+            " / ".join(short(text, _PAGE_TEXT) for text in item.texts),
         ]
-        for each in result.suspects[:_ROWS]
+        for item in result.suspects[:_ROWS]
     ]
     columns = ["line", "label", "suggested", "probability", "of the suggestion", "text"]
     blocks: list[html.Block] = [Note("No label looks wrong.", "good")]
     if rows:
-        more = f" The first {_ROWS} of {found:,}." if found > _ROWS else ""
+        more = f" The first {_ROWS} of {hit:,}." if hit > _ROWS else ""
         blocks = [
             PageTable(
                 columns,

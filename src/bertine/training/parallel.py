@@ -198,7 +198,7 @@ class DataParallel:
         # others.
         passes = max(len(parts) for parts in plan) if self._shard else max(1, len(mine))
         counts = self._objective.counts(batch)
-        found = []
+        result = []
         for index in range(passes):
             counted = index < len(mine)
             rows = mine[index] if counted else lengths.argmin()[None]
@@ -215,8 +215,8 @@ class DataParallel:
                 )
                 assert isinstance(loss, Tensor)
                 loss.backward()
-            found.append(terms if counted else {n: _nothing(t) for n, t in terms.items()})
-        return found
+            result.append(terms if counted else {n: _nothing(t) for n, t in terms.items()})
+        return result
 
     def collect(self) -> None:
         """Copy the weights of a sharded model into the plain one of the first process, so that it

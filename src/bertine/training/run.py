@@ -24,8 +24,8 @@ from bertine.core.console import briefly, logger
 from bertine.core.errors import BertineError
 from bertine.core.files import lock_folder, os_errors, write_json
 from bertine.core.names import __version__, option
-from bertine.core.taskinfo import TaskInfo
-from bertine.hub.modeldir import TASK
+from bertine.core.task_info import TaskInfo
+from bertine.hub.model_directory import TASK
 from bertine.models.precision import using_threads
 from bertine.options.declare import free_in, own_of_processes, with_current_names
 from bertine.options.finetuning import FinetuneOptions

@@ -287,10 +287,10 @@ def _row(line: bytes, place: str, dimensions: int) -> tuple[bytes, np.ndarray]:
         raise BertineError(f"{place}: must be a word and {dimensions:,} numbers, divided by blanks")
     try:
         with np.errstate(over="ignore"):  # overflow gives infinity, which is refused
-            numbers = np.array([float(each) for each in fields[1:]], dtype=np.float32)
+            numbers = np.array([float(item) for item in fields[1:]], dtype=np.float32)
         return fields[0].strip(), numbers
     except ValueError as error:
-        odd = next(each for each in fields[1:] if not _is_number(each)).decode("utf-8", "replace")
+        odd = next(item for item in fields[1:] if not _is_number(item)).decode("utf-8", "replace")
         raise BertineError(f"{place}: {briefly(odd)} is no number; write it as 0.1") from error
 
 

@@ -83,7 +83,7 @@ class NearestWords(Shown):
 
     def lines(self) -> list[str]:
         """Return one line for each: cosine, word."""
-        return [f"{each.score:7.4f}  {each.word}" for each in self.nearest] + self.notes
+        return [f"{item.score:7.4f}  {item.word}" for item in self.nearest] + self.notes
 
 
 class WordVectors(Shown):
@@ -161,8 +161,8 @@ class WordVectors(Shown):
     def row(self, word: str) -> int | None:
         """Return the row of `word`, or of its lower case if only that exists; None if neither
         does."""
-        found = self._ids.get(word)
-        return self._ids.get(word.lower()) if found is None else found
+        result = self._ids.get(word)
+        return self._ids.get(word.lower()) if result is None else result
 
     def rows_of(self, text: str) -> tuple[np.ndarray, int]:
         """Return the rows int64 [n] of the words of `text`, and the number of words without a

@@ -14,7 +14,7 @@ import transformers
 import bertine
 from bertine.cli import main
 from bertine.families.bert import BertConfig
-from bertine.hub.modeldir import save_model
+from bertine.hub.model_directory import save_model
 from bertine.inference.minimal_pairs import evaluate_pairs as module
 from bertine.inference.minimal_pairs.evaluate_pairs import blimp_pairs, open_log_probability
 from bertine.models.heads import MlmHead, Model

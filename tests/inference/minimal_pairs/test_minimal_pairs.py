@@ -24,7 +24,7 @@ from bertine.families.gpt import PRESETS
 from bertine.families.roberta import PRESETS as ROBERTA
 from bertine.families.xlnet import PRESETS as XLNET
 from bertine.hub.elmo_files import load_elmo, save_elmo
-from bertine.hub.modeldir import save_model
+from bertine.hub.model_directory import save_model
 from bertine.inference.elmo import perplexity, read_words
 from bertine.inference.minimal_pairs import scoring
 from bertine.inference.minimal_pairs.evaluate_pairs import (

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from bertine.hub.modeldir import load_model
+from bertine.hub.model_directory import load_model
 from bertine.models.encoder import TextInputs
 from bertine.models.family import family_of
 from mistakes.odd.config_keys import CONFIGS, GONE, OWN

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from bertine.hub.modeldir import save_model
+from bertine.hub.model_directory import save_model
 from bertine.models.family import family_of
 from bertine.models.heads import Model, new_head
 from bertine.tokenization.tokenizer import Tokenizer

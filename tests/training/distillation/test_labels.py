@@ -12,7 +12,7 @@ import bertine
 import toys
 from bertine.core.errors import BertineError
 from bertine.data.examples import Example, row_numbers
-from bertine.inference.training_rows import rows_known_by
+from bertine.inference.train_overlap import rows_known_by
 from bertine.reports.run_files import read_log
 from distilling import SHORT, rows_of, texts, write_rows
 

@@ -16,7 +16,7 @@ import toys
 from bertine.core.errors import BertineError
 from bertine.corpora.batch import Batch
 from bertine.families.roberta import RobertaConfig
-from bertine.hub.modeldir import load_model
+from bertine.hub.model_directory import load_model
 from bertine.models.heads import Model, new_head
 from bertine.training.distillation.student import (
     add_projections,
@@ -210,7 +210,7 @@ def test_a_batch_is_a_function_of_the_seed_and_the_step(store: Path, teacher: Pa
     """With rarer words masked more, too."""
     from functools import partial
 
-    from bertine.corpora.masking import rarer_first
+    from bertine.corpora.collators import rarer_first
     from bertine.corpora.store import TokenStore
     from bertine.training.distillation.distill import _masking
 

@@ -12,7 +12,7 @@ import pytest
 import bertine
 import toys
 from bertine.core.errors import BertineError
-from bertine.training.distillation.comparison import Distilled
+from bertine.training.distillation.teacher_on_task import Distilled
 from distilling import SHORT, rows_of, texts, write_rows
 
 

@@ -15,7 +15,7 @@ import squad_files
 import tagged
 import toys
 from bertine.data.examples import Examples
-from bertine.training.distillation.comparison import Distilled
+from bertine.training.distillation.teacher_on_task import Distilled
 from distilling import SHORT, rows_of, texts, write_rows
 
 

@@ -12,7 +12,7 @@ import torch
 import bertine
 import toys
 from bertine.core.errors import BertineError
-from bertine.hub.modeldir import load_config
+from bertine.hub.model_directory import load_config
 from distilling import SHORT, rows_of, write_rows
 
 

@@ -136,12 +136,12 @@ class LabelTargets:
         return examples, replace(self, chosen=self.chosen[examples])
 
     def loss(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
-        each = np.logaddexp(0.0, scores) - self.chosen * scores
+        item = np.logaddexp(0.0, scores) - self.chosen * scores
         gradient = sigmoid(scores) - self.chosen
         if self.weights is not None:
             weights = np.where(self.chosen > 0, self.weights, 1.0)
-            each, gradient = each * weights, gradient * weights
-        return float(each.sum()), gradient
+            item, gradient = item * weights, gradient * weights
+        return float(item.sum()), gradient
 
 
 @dataclass(frozen=True)
@@ -184,8 +184,8 @@ class ChoiceTargets:
         return self.right
 
     def take(self, examples: np.ndarray) -> tuple[np.ndarray, ChoiceTargets]:
-        rows = [np.arange(self.starts[each], self.starts[each + 1]) for each in examples]
-        starts = np.concatenate([[0], np.cumsum([len(each) for each in rows])])
+        rows = [np.arange(self.starts[item], self.starts[item + 1]) for item in examples]
+        starts = np.concatenate([[0], np.cumsum([len(item) for item in rows])])
         return np.concatenate(rows), ChoiceTargets(starts, self.right[examples])
 
     def loss(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
@@ -291,7 +291,7 @@ def _chosen(
     best = int(losses.argmin())
     if score is not None:
         examples = ids[np.concatenate(numbers)]
-        reached = [score(np.concatenate(each), examples) for each in held_scores]
+        reached = [score(np.concatenate(item), examples) for item in held_scores]
         best = max(range(len(strengths)), key=lambda at: (round(reached[at], 9), -losses[at]))
     in_order = np.argsort(np.concatenate(places))  # these are all rows, each once
     return strengths[best], (ids, of_matrix, np.concatenate(held_scores[best])[in_order])
@@ -363,11 +363,11 @@ def _blocks(matrix: Matrix, targets: Targets) -> Iterator[tuple[Matrix, Matrix, 
     """Divide examples into parts with a bounded number of scores: the rows of the matrix, the same
     transposed, and their targets."""
     count = len(targets.strata)
-    each = max(1, _AT_ONCE // targets.outputs)
-    for start in range(0, count, each):
+    item = max(1, _AT_ONCE // targets.outputs)
+    for start in range(0, count, item):
         rows, wanted = matrix, targets
-        if each < count:
-            of_matrix, wanted = targets.take(np.arange(start, min(count, start + each)))
+        if item < count:
+            of_matrix, wanted = targets.take(np.arange(start, min(count, start + item)))
             rows = matrix[of_matrix]
         yield rows, rows.T.tocsr() if sparse.issparse(rows) else rows.T, wanted
 
@@ -423,8 +423,8 @@ class NgramFeatures:
     def __init__(self, texts: Sequence[Sequence[str]], most: int = _FEATURES) -> None:
         from sklearn.feature_extraction.text import TfidfVectorizer
 
-        flat = [_cut(each) for row in texts for each in row]
-        sample = "".join(each[:200] for each in flat[:500])
+        flat = [_cut(item) for row in texts for item in row]
+        sample = "".join(item[:200] for item in flat[:500])
         spaceless = len(_SPACELESS.findall(sample)) > _SPACELESS_SHARE * len(sample)
         # Of many texts, features that occur in only one are dropped.
         least = 2 if len(flat) > 1_000 else 1
@@ -488,7 +488,7 @@ def overlaps(
     cosine = np.asarray(first.multiply(second).sum(1)).reshape(-1)
     rows = []
     for at, row in enumerate(texts):
-        a, b = (_words(each, characters) for each in row[:2])
+        a, b = (_words(item, characters) for item in row[:2])
         both = len(a & b)
         rows.append(
             [

@@ -22,7 +22,7 @@ from bertine.data.entities import Sentence, Sentences
 from bertine.data.examples import Examples
 from bertine.data.squad import SpanExamples
 from bertine.datasets.readers import Sets
-from bertine.hub.modeldir import load_model
+from bertine.hub.model_directory import load_model
 from bertine.inference.baselines.linear import ClassTargets, Matrix, fit_linear
 from bertine.inference.baselines.texts import (
     VECTOR_STRENGTHS,
@@ -39,7 +39,7 @@ from bertine.inference.baselines.texts import (
     ngrams,
     pooling_of,
 )
-from bertine.inference.training_rows import reload_training_examples
+from bertine.inference.train_overlap import reload_training_examples
 from bertine.models.losses import Pooling
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
@@ -108,8 +108,8 @@ def frozen_states(task: Tagging, train: Sentences, encoder: FrozenEncoder) -> An
         width = encoder.model.config.hidden_size
         table = np.zeros((int(starts[-1]), width), np.float32)
         states = encoder.run(windows, Pooling(("tokens",)))
-        for each, window in zip(states, windows, strict=True):
-            table[starts[window.row] + window.words] = each[window.positions]
+        for entry, window in zip(states, windows, strict=True):
+            table[starts[window.row] + window.words] = entry[window.positions]
         if not scaling:
             scaling.append(Scaling(table))
         return scaling[0](table)

@@ -231,7 +231,7 @@ def _(task: MultiLabel, examples: Examples[Example], weighted: bool) -> Targets:
     sets = [task.target(item.label, examples.source, item.line) for item in examples.items]
     weights = task.positive_weights if weighted else None
     return LabelTargets(
-        np.stack([each for each in sets if each is not None]).astype(np.float64),
+        np.stack([entry for entry in sets if entry is not None]).astype(np.float64),
         None if weights is None else np.array(weights),
     )
 

@@ -189,7 +189,7 @@ def _embed_chunk(
     vectors: list[np.ndarray]
     pieces: list[list[str]] | None = None
     if embedder.pooling.tokens:
-        vectors = [as_dtype(each, kind) for each in embedder.run_tokens(features)]
+        vectors = [as_dtype(item, kind) for item in embedder.run_tokens(features)]
         pieces = [embedder.pieces(feature) for feature in features]
     else:
         vectors = list(as_dtype(embedder.run(features), kind))

@@ -17,7 +17,7 @@ from bertine.core.console import Shown, logger, visible
 from bertine.core.errors import BertineError
 from bertine.core.names import WORD_MODELS, AnswerPrecision, PoolingName, option
 from bertine.hub.elmo_files import word_model_of
-from bertine.hub.modeldir import LoadedModel, load_model
+from bertine.hub.model_directory import LoadedModel, load_model
 from bertine.inference.compute import Computing, Engine, run_batch, sample_inputs, unmeasured_choice
 from bertine.inference.embedding.vectors import Cosines, PooledTexts, Prompts, word_span
 from bertine.inference.rows import Single, checked_singles, is_one, several
@@ -341,7 +341,7 @@ class Embedder(Shown):
         Raises:
             BertineError: something that is not a text; another pooling.
         """
-        found: list[np.ndarray | None] = []
+        result: list[np.ndarray | None] = []
         for text, tokens in zip(
             checked_singles(texts), self.embed_tokens(list(texts)), strict=True
         ):
@@ -351,8 +351,8 @@ class Embedder(Shown):
                 for vector, (a, b) in zip(tokens.vectors, tokens.offsets, strict=True)
                 if max(a, begin) < min(b, end)
             ]
-            found.append(np.mean(rows, axis=0) if rows else None)
-        return found
+            result.append(np.mean(rows, axis=0) if rows else None)
+        return result
 
     def warn_of_shorter(self, dimensions: int) -> None:
         """Warn, once, if the first `dimensions` numbers were not trained to be vectors by

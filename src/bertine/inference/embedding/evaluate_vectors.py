@@ -102,8 +102,8 @@ def score_order(embedder: Embedder, chunks: Chunks) -> SimilarityReport:
         truth.append(np.array(scores))
     if not cosines:
         raise BertineError("there are no pairs to evaluate on")
-    found = regression_scores(np.concatenate(truth).tolist(), np.concatenate(cosines).tolist())
-    metrics = {name: found[name] for name in ("spearman", "pearson")}
+    result = regression_scores(np.concatenate(truth).tolist(), np.concatenate(cosines).tolist())
+    metrics = {name: result[name] for name in ("spearman", "pearson")}
     return SimilarityReport(num_examples=sum(map(len, truth)), metrics=metrics)
 
 

@@ -118,10 +118,10 @@ class Neighbours(Shown):
             for column, name in query_column_names([*self.columns]).items()
         }
         records = []
-        for rank, each in enumerate(self.found, 1):
-            values = (number, self.query, rank, each.row, round(each.score, 6), each.text)
-            names = found_column_names([*each.columns], [*asked])
-            own = {name: each.columns[column] for column, name in names.items()}
+        for rank, item in enumerate(self.found, 1):
+            values = (number, self.query, rank, item.row, round(item.score, 6), item.text)
+            names = found_column_names([*item.columns], [*asked])
+            own = {name: item.columns[column] for column, name in names.items()}
             records.append(dict(zip(COLUMNS, values, strict=True)) | own | asked)
         return records
 
@@ -156,8 +156,8 @@ def found_column_names(columns: Sequence[str], asked: Sequence[str]) -> dict[str
 def id_before(columns: Mapping[str, Any], line: str) -> str:
     """Return a line with the value of an id column before it, if there is one."""
     names = {str(column).strip().lower(): column for column in columns}
-    found = next((names[usual] for usual in _IDS if usual in names), None)
-    value = "" if found is None or columns[found] is None else str(columns[found]).strip()
+    result = next((names[usual] for usual in _IDS if usual in names), None)
+    value = "" if result is None or columns[result] is None else str(columns[result]).strip()
     return f"  {value}{line}" if value else line
 
 
@@ -345,8 +345,8 @@ def search_all(
     bounds = [len(vectors) * at // spans for at in range(spans + 1)]
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(spans) as pool:
         try:
-            for found in pool.map(search, itertools.pairwise(bounds)):
-                nearest.add_all(found)
+            for result in pool.map(search, itertools.pairwise(bounds)):
+                nearest.add_all(result)
         finally:
             stop.set()  # Ctrl-C while waiting for the parts
 
@@ -500,7 +500,7 @@ class VectorIndex:
         exact = NearestRows(len(queries), _NEAREST + 1)
         search_all(exact, asked, self._vectors, name=self._name)
         truth = [_without(rows, own) for rows, own in zip(exact.rows, queries, strict=True)]
-        read, found = 1, 0.0
+        read, result = 1, 0.0
         while True:
             self.description = dataclasses.replace(self.description, read=read)
             near = self.search(asked, _NEAREST + 1)
@@ -508,11 +508,11 @@ class VectorIndex:
                 len(np.intersect1d(_without(rows, own), right))
                 for rows, own, right in zip(near.rows, queries, truth, strict=True)
             )
-            found = hits / sum(map(len, truth))
-            if found >= self.description.wanted or read == self.description.lists:
+            result = hits / sum(map(len, truth))
+            if result >= self.description.wanted or read == self.description.lists:
                 break
             read = min(2 * read, self.description.lists)
-        self.description = dataclasses.replace(self.description, recall=found)
+        self.description = dataclasses.replace(self.description, recall=result)
 
     def search(
         self,

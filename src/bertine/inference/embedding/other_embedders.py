@@ -247,12 +247,12 @@ class ElmoEmbedder(Embedder):
         """Compute the vector of a word in the context of each text, for an embedder with the
         pooling ``tokens``; None where the text does not contain the word."""
         features = self.features(list(texts))
-        found: list[np.ndarray | None] = []
+        result: list[np.ndarray | None] = []
         for feature, vectors in zip(features, self.run_tokens(features), strict=True):
-            words = [each.casefold() for each in _words(feature)]
+            words = [item.casefold() for item in _words(feature)]
             there = word.casefold() in words
-            found.append(vectors[words.index(word.casefold())] if there else None)
-        return found
+            result.append(vectors[words.index(word.casefold())] if there else None)
+        return result
 
     def run(
         self, features: Sequence[Features], on_batch: Callable[[int], None] | None = None

@@ -86,7 +86,7 @@ class BatchSearch(Shown):
     def records(self) -> list[dict[str, Any]]:
         """Return the rows of an output file in a form for ``pandas.DataFrame``: those of
         :meth:`~bertine.inference.embedding.index.Neighbours.records`."""
-        return [row for number, each in enumerate(self.items, 1) for row in each.records(number)]
+        return [row for number, item in enumerate(self.items, 1) for row in item.records(number)]
 
     def lines(self) -> list[str]:
         """Return each query as text, with its nearest rows below."""
@@ -94,9 +94,9 @@ class BatchSearch(Shown):
             where = "" if str(self.output) == "-" else f": {self.output}"
             return [f"answered {plural(self.queries, 'query')}{where}", *self.notes]
         lines: list[str] = []
-        for each in self.items:
-            query = id_before(each.columns, f"  {' '.join(each.query.split())}")
-            lines += [query.strip(), *(f"  {line}" for line in each.lines())]
+        for item in self.items:
+            query = id_before(item.columns, f"  {' '.join(item.query.split())}")
+            lines += [query.strip(), *(f"  {line}" for line in item.lines())]
         return lines + self.notes
 
 
@@ -116,9 +116,9 @@ def read_queries(
     hint = ""
     if queries is None:
         texts = [query] if isinstance(query, str) else [] if query is None else list(query)
-        for number, each in enumerate(texts, 1):
-            if not isinstance(each, str):
-                raise BertineError(f"query {number} is {each!r}, but must be a text")
+        for number, item in enumerate(texts, 1):
+            if not isinstance(item, str):
+                raise BertineError(f"query {number} is {item!r}, but must be a text")
         given = [TextRow(text) for text in texts]
     else:
         with Table(as_source(queries, "queries")) as table:
@@ -340,7 +340,7 @@ def similar(
         read = {option("input"): input, option("queries"): queries, option("texts"): texts}
         check_search_output(output, read)
     asked, notes = read_queries(query, queries)
-    empty = [number for number, each in enumerate(asked, 1) if not each.text.strip()]
+    empty = [number for number, item in enumerate(asked, 1) if not item.text.strip()]
     if len(empty) == len(asked):
         raise BertineError("the query is empty; give a text")
     if empty:
@@ -354,7 +354,7 @@ def similar(
         nearest = search.nearest([asked[0].text])
         notes += search.notes()
         return Neighbours(asked[0].text, nearest.seen, nearest.neighbours(0), notes)
-    found: dict[int, Neighbours] = {}
+    result: dict[int, Neighbours] = {}
     writer: SearchWriter | None = None
     with ExitStack() as stack:
         for start in range(0, len(answered), QUERIES):
@@ -366,16 +366,16 @@ def similar(
                 writer = stack.enter_context(opened)
             for place, (number, (text, columns)) in enumerate(part):
                 rows = nearest.neighbours(place)
-                each = Neighbours(text, nearest.seen, rows, columns=columns)
+                item = Neighbours(text, nearest.seen, rows, columns=columns)
                 if writer is None:
-                    found[number] = each
+                    result[number] = item
                 else:
-                    writer.write(number, each)
+                    writer.write(number, item)
     items: list[Neighbours] = []
     if output is None:
         for number, (text, columns) in enumerate(asked, 1):
             none = Neighbours(text, nearest.seen, [], columns=columns)
-            items.append(found.get(number, none))
+            items.append(result.get(number, none))
     notes += [*search.notes(), *([] if writer is None else writer.notes())]
     return BatchSearch(items, len(asked), notes, output)
 

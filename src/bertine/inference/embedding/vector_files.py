@@ -329,7 +329,7 @@ def vector_column(columns: Sequence[str], row: TableRow) -> str | None:
     for written in ("vector", "vectors"):
         name = _unused(written, columns).removeprefix("embedded_")
         value = row.values.get(name)
-        if isinstance(value, list) and value and all(type(each) in _IN_VECTORS for each in value):
+        if isinstance(value, list) and value and all(type(item) in _IN_VECTORS for item in value):
             return name
     return None
 
@@ -405,7 +405,7 @@ class _Npy:
         if self._starts is None:
             self._vectors.append(np.stack(part.vectors))
             return
-        ends = self._vectors.rows + np.cumsum([len(each) for each in part.vectors], dtype=np.int64)
+        ends = self._vectors.rows + np.cumsum([len(item) for item in part.vectors], dtype=np.int64)
         self._vectors.append(np.concatenate(part.vectors))
         self._starts.append(ends)
 
@@ -424,8 +424,8 @@ class _JsonLines:
             if part.tokens is None:
                 added: dict[str, Any] = {self._vector: _shortest(vector)}
             else:
-                each = [_shortest(one) for one in vector]
-                added = {self._tokens: part.tokens[at], self._vectors: each}
+                item = [_shortest(one) for one in vector]
+                added = {self._tokens: part.tokens[at], self._vectors: item}
             self._handle.write(json_text(joined(part.source, row, added)) + "\n")
 
 

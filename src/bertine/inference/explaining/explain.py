@@ -21,7 +21,7 @@ from bertine.inference.explaining.explainer import Explainer, Explanation
 from bertine.inference.explaining.nearest import NearestExamples, nearest_of
 from bertine.inference.explaining.target import LEAVE_ONE_OUT
 from bertine.inference.explaining.words import NoWords
-from bertine.inference.predict_texts import grouped
+from bertine.inference.predict_files import grouped
 from bertine.inference.predictor import Pipeline, Predictor
 from bertine.inference.rows import (
     TaskTable,
@@ -267,22 +267,22 @@ def write_explained(
         validation: the features of the validation examples.
         training: the examples that the model was trained on, and their features.
     """
-    wrong = [each for each in worst if each.label != each.answer]
+    wrong = [item for item in worst if item.label != item.answer]
     written: list[dict[str, Any]] = []
     near: NearestExamples | None = None
-    for each in (wrong or worst)[:_EXAMPLES]:
+    for item in (wrong or worst)[:_EXAMPLES]:
         try:
-            found = explainer.explain(each.texts)
+            result = explainer.explain(item.texts)
         except BertineError:  # a text without words, or a task that generates text
             continue
         words = [
             {"word": word.word, "contribution": round(word.contribution, 4)}
-            for word in found.strongest(_WORDS)
+            for word in result.strongest(_WORDS)
         ]
-        entry = {"index": each.index, "answer": found.answer, "unit": found.unit, "words": words}
+        entry = {"index": item.index, "answer": result.answer, "unit": result.unit, "words": words}
         try:
             near = near or NearestExamples.among_some(answering, *training, _NEAREST)
-            own = [feature for feature in validation if feature.row == each.index]
+            own = [feature for feature in validation if feature.row == item.index]
             entry["nearest"] = [one.to_dict() for one in near.to_features(own)]
         except BertineError:  # no labels, or another number of choices
             pass

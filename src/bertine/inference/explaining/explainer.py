@@ -210,7 +210,7 @@ class Explanation:
             "error": rounded(self.error),
             "words": [word.to_dict() for word in self.words],
             "pieces_cut": self.pieces_cut,
-            **({"nearest": [each.to_dict() for each in self.nearest]} if self.nearest else {}),
+            **({"nearest": [item.to_dict() for item in self.nearest]} if self.nearest else {}),
         }
 
     def _repr_html_(self) -> str:
@@ -243,8 +243,8 @@ class Explanation:
         if not self.nearest:
             return ""
         rows = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in each.cells()) + "</tr>"
-            for each in self.nearest
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in item.cells()) + "</tr>"
+            for item in self.nearest
         )
         return f"<p>nearest examples</p><table>{rows}</table>"
 

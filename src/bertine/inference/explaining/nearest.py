@@ -39,7 +39,7 @@ from bertine.inference.embedding.index import NearestRows
 from bertine.inference.explaining.explainer import NearExample
 from bertine.inference.predictor import Pipeline, Predictor
 from bertine.inference.ranking import label_text
-from bertine.inference.training_rows import reload_training_examples
+from bertine.inference.train_overlap import reload_training_examples
 from bertine.models.heads import PairHead, VectorHead, texts_apart
 from bertine.models.losses import Pooling
 from bertine.options.inference import NearExamples
@@ -168,15 +168,15 @@ class NearestExamples:
             raise BertineError(f"the task {task.name!r} has no labels to show; leave out examples")
         if examples is None:
             try:
-                found = reload_training_examples(task.name, predictor.training)
+                result = reload_training_examples(task.name, predictor.training)
             except BertineError as error:
                 hint = option("examples", "FILE")
                 raise BertineError(f"{error}; name a labelled file: {hint}") from error
         else:
-            found = next(iter(read_evaluation(task, examples, DataConfig()).values()))
-        if not len(found):
-            raise BertineError(f"{found.source}: there are no labelled examples")
-        return cls(predictor.answering, found, _vectors(predictor, found, show_progress), count)
+            result = next(iter(read_evaluation(task, examples, DataConfig()).values()))
+        if not len(result):
+            raise BertineError(f"{result.source}: there are no labelled examples")
+        return cls(predictor.answering, result, _vectors(predictor, result, show_progress), count)
 
     @classmethod
     def among_some(
@@ -260,17 +260,17 @@ def _vectors(predictor: Predictor, examples: Examples[Any], show: bool) -> np.nd
     folder = predictor.folder
     name = _NAME.format(_key(predictor, examples))
     kept = None if folder is None else folder / name
-    if kept is not None and (found := _read(kept, len(examples))) is not None:
-        return found
+    if kept is not None and (result := _read(kept, len(examples))) is not None:
+        return result
     if kept is not None and os.access(kept.parent, os.W_OK):
         with atomic_file(kept) as path:
             _write(path, predictor, examples, show)
         for other in kept.parent.glob(_NAME.format("*")):
             if other != kept:
                 other.unlink(missing_ok=True)
-        found = _read(kept, len(examples))
-        if found is not None:
-            return found
+        result = _read(kept, len(examples))
+        if result is not None:
+            return result
         # Another process, with other examples, has removed it in the meantime.
     # A temporary file: it is removed when no process reads it any more.
     with tempfile.TemporaryDirectory() as place:

@@ -194,7 +194,7 @@ def _choice_inputs(
                 for place in _places(encoding)
             ]
         )
-    return inputs, places, sum(each.num_truncated for each in inputs)
+    return inputs, places, sum(item.num_truncated for item in inputs)
 
 
 def _span_inputs(
@@ -266,8 +266,8 @@ def _words(
     three words.
     """
     fixed = [
-        np.array([place[0] < 0 for place in row]) | (each.input_ids == mask)
-        for each, row in zip(inputs, places, strict=True)
+        np.array([place[0] < 0 for place in row]) | (item.input_ids == mask)
+        for item, row in zip(inputs, places, strict=True)
     ]
     number_of: dict[tuple[int, int], int] = {}
     words: list[TextWord] = []

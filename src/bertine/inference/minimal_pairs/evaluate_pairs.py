@@ -19,7 +19,7 @@ from bertine.core.scores import wilson_interval
 from bertine.data.streams import COMPRESSIONS
 from bertine.data.tables import Table, TableRow
 from bertine.hub.elmo_files import LoadedElmo, elmo_folder, load_elmo
-from bertine.hub.modeldir import LoadedModel, load_model
+from bertine.hub.model_directory import LoadedModel, load_model
 from bertine.inference.embedding.other_embedders import holds_word_vectors
 from bertine.inference.minimal_pairs.scoring import (
     BothWaysProbability,

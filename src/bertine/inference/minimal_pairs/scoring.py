@@ -24,7 +24,7 @@ from bertine.families.bart_layers import BartBackbone
 from bertine.families.elmo import BEGIN, DIRECTIONS, END, UNKNOWN, character_ids
 from bertine.families.xlnet_layers import GuessedPlaces, XlnetBackbone, hidden_by_order
 from bertine.hub.elmo_files import LoadedElmo
-from bertine.hub.modeldir import LoadedModel
+from bertine.hub.model_directory import LoadedModel
 from bertine.inference.compute import Engine, batch_tokens, device_of, evaluating
 from bertine.inference.generate import sequence_start
 from bertine.models.encoder import Encoded, TextInputs

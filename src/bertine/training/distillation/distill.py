@@ -18,10 +18,10 @@ from bertine.core.console import human_count, logger
 from bertine.core.errors import BertineError
 from bertine.core.names import InputFormat, option
 from bertine.corpora.batch import Batch
-from bertine.corpora.masking import TokenMasking, rarer_first
+from bertine.corpora.collators import TokenMasking, rarer_first
 from bertine.corpora.store import TokenStore, is_store
 from bertine.data.in_memory import TableLike, as_data
-from bertine.hub.modeldir import LoadedModel, load_model
+from bertine.hub.model_directory import LoadedModel, load_model
 from bertine.models.heads import Model
 from bertine.objectives import check_family, check_format, objective
 from bertine.objectives.distillation import (
@@ -39,7 +39,6 @@ from bertine.options.distillation import ON_STORES, ON_TABLES, ON_TASKS, Distill
 from bertine.options.pretraining import InstanceSettings, PretrainOptions
 from bertine.options.verbs import takes_options
 from bertine.tokenization.tokenizer import Tokenizer
-from bertine.training.distillation.comparison import Distilled
 from bertine.training.distillation.on_task import distill_on_task
 from bertine.training.distillation.static import StaticResult, distill_static
 from bertine.training.distillation.student import (
@@ -48,6 +47,7 @@ from bertine.training.distillation.student import (
     make_student,
     plan_student,
 )
+from bertine.training.distillation.teacher_on_task import Distilled
 from bertine.training.distillation.teachers import (
     OF_FILES,
     map_losses,
@@ -269,10 +269,10 @@ class _StoreDistillation:
         Raises:
             BertineError: the stages take all of the steps.
         """
-        each, layers = self.options.progressive_steps, self.plan.config.num_hidden_layers
-        assert each is not None
-        check_stages(each, layers, steps)
-        return StagedBatches(plain, each, layers)
+        item, layers = self.options.progressive_steps, self.plan.config.num_hidden_layers
+        assert item is not None
+        check_stages(item, layers, steps)
+        return StagedBatches(plain, item, layers)
 
     def facts(self) -> dict[str, Any]:
         """Return the facts about the teacher and the distillation for the run's settings."""
@@ -335,7 +335,7 @@ def distill(
 
     Returns:
         For a store a :class:`~bertine.training.pretraining.result.PretrainResult`; for a task a
-        :class:`~bertine.training.distillation.comparison.Distilled`; for a table of vectors a
+        :class:`~bertine.training.distillation.teacher_on_task.Distilled`; for a table of vectors a
         :class:`~bertine.training.distillation.static.StaticResult`.
 
     Raises:

@@ -25,7 +25,7 @@ from bertine.data.in_memory import Data
 from bertine.datasets.check import check_data
 from bertine.datasets.readers import DatasetSplits
 from bertine.datasets.transfer_set import TransferSet, read_transfer_set
-from bertine.inference.training_rows import rows_known_by
+from bertine.inference.train_overlap import rows_known_by
 from bertine.objectives.distillation import MapLosses, check_stages, teacher_of
 from bertine.options.distillation import DistillOptions
 from bertine.options.finetuning import FinetuneOptions
@@ -33,20 +33,18 @@ from bertine.reports.run_files import START
 from bertine.tasks.distilled import DistilledFeature, DistilledTask, collate_distilled
 from bertine.tasks.unknown_text import UnknownText
 from bertine.training.computing import Computing, reading_of
-from bertine.training.distillation.comparison import (
+from bertine.training.distillation.student import StudentPlan
+from bertine.training.distillation.teacher_on_task import (
     Distilled,
+    StagedFeatures,
     TeacherComparison,
     compare,
-    seen_by_teacher,
-)
-from bertine.training.distillation.student import StudentPlan
-from bertine.training.distillation.task_setup import (
-    StagedFeatures,
     config_of,
     labelled_by,
     load_student,
     open_teacher,
     plan_for,
+    seen_by_teacher,
     standardized,
     student_task,
     task_maps,
@@ -185,7 +183,7 @@ class _TaskDistillation:
         features: of the training examples, for the student.
         label_weight: of the labels; 0 if no training example has one.
         judged_by_teacher, seen: see
-            :class:`~bertine.training.distillation.comparison.TeacherComparison`.
+            :class:`~bertine.training.distillation.teacher_on_task.TeacherComparison`.
         maps: the terms on hidden and attention maps.
         prepared: for fine-tuning, from the examples with labels; the batches are added by
             :meth:`with_answers`.

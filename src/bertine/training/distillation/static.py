@@ -299,7 +299,7 @@ def reading_of(options: DistillOptions, source: Source) -> PlainTexts:
             raise BertineError(f"{option('text_columns')}: name one column of texts")
         column = column[0]
     formats: tuple[PlainFormat, ...] = ("csv", "tsv", "jsonl", "text")
-    chosen: PlainFormat | None = next((each for each in formats if each == options.format), None)
+    chosen: PlainFormat | None = next((item for item in formats if item == options.format), None)
     if options.format is not None and chosen is None:
         raise BertineError(f"{option('format', options.format)} is not for plain texts")
     if chosen is None and column is None and not isinstance(source, InMemoryTable):
@@ -323,20 +323,20 @@ def count_texts(
         BertineError: what reading the table raises.
     """
     counts = np.zeros(tokenizer.vocab_size, np.int64)
-    found = TextCounts()
+    result = TextCounts()
     with open_texts(source, reading) as (table, column):
         with text_progress("count", source, table.layout, show=show) as advance:
             for rows, texts in text_chunks(table, column):
                 ids, lengths = tokenizer.encode_flat(texts)
                 counts += np.bincount(ids, minlength=len(counts))
                 filled = int((lengths > 0).sum())
-                found.texts += filled
-                found.empty += len(texts) - filled
+                result.texts += filled
+                result.empty += len(texts) - filled
                 if words:
-                    _count_words(found.words, texts, tokenizer.lowercase)
+                    _count_words(result.words, texts, tokenizer.lowercase)
                 advance(len(rows))
-        found.notes = table.stats.notes(table.name)
-    return counts, found
+        result.notes = table.stats.notes(table.name)
+    return counts, result
 
 
 def _count_words(counter: Counter[str], texts: list[str], lowercase: bool) -> None:
@@ -545,7 +545,7 @@ class StaticResult(Shown):
     def lines(self) -> list[str]:
         """Return what the command prints at the end."""
         table = self.embedder.table
-        size = sum(each.stat().st_size for each in self.out.iterdir() if each.is_file())
+        size = sum(item.stat().st_size for item in self.out.iterdir() if item.is_file())
         lines = [
             f"{plural(table.pieces, 'piece')}, vectors of {table.dimensions} numbers, which keep "
             f"{self.explained:.1%} of the variance of the teacher's vectors of "
@@ -608,22 +608,22 @@ def distill_static(
             raise BertineError(f"{option(name)} counts in texts; name a file of them as DATA")
     if options.add_words:
         check_takes_words(teacher.tokenizer)
-    tokenizer, counts, found, kept = teacher.tokenizer, None, TextCounts(), []
+    tokenizer, counts, result, kept = teacher.tokenizer, None, TextCounts(), []
     if source is not None:
         _check_read_again(source, options)
         reading = reading_of(options, source)
-        counts, found = count_texts(source, reading, tokenizer, words=options.add_words > 0)
-        if options.fit_tokens and found.texts < _LEAST_TEXTS:
+        counts, result = count_texts(source, reading, tokenizer, words=options.add_words > 0)
+        if options.fit_tokens and result.texts < _LEAST_TEXTS:
             raise BertineError(
-                f"{data}: has {plural(found.texts, 'text')}, but learning needs {_LEAST_TEXTS}; "
+                f"{data}: has {plural(result.texts, 'text')}, but learning needs {_LEAST_TEXTS}; "
                 f"give more, or {option('fit_tokens', False)}"
             )
         if options.add_words:
-            tokenizer = with_words(tokenizer, found.words, options.add_words)
+            tokenizer = with_words(tokenizer, result.words, options.add_words)
             if tokenizer is not teacher.tokenizer:
                 counts, _ = count_texts(source, reading, tokenizer, words=False)
         if options.fit_tokens:
-            kept = spread_texts(source, reading, tokenizer, found.texts, options.teacher_texts)
+            kept = spread_texts(source, reading, tokenizer, result.texts, options.teacher_texts)
     pieces = piece_vectors(teacher, tokenizer)
     ranked = ranked_pieces(tokenizer.tokens, tokenizer.special_ids)
     weights, said = _weights(options, counts, len(pieces), ranked)
@@ -650,7 +650,7 @@ def distill_static(
         "explained_variance": round(components.explained, 6),
         "weights": said,
         "data_path": Path(data).name if isinstance(data, str | Path) else None,
-        "texts": found.texts or None,
+        "texts": result.texts or None,
         "trained_on": len(kept) - fitted.held_out if fitted else None,
         "words_added": words_added or None,
         "cosine_before": fitted and round(fitted.before, 6),
@@ -665,13 +665,13 @@ def distill_static(
         explained=components.explained,
         explained_of="texts" if kept else "pieces",
         weights=said,
-        texts=found.texts,
+        texts=result.texts,
         fitted=fitted,
         words_added=words_added,
         precision=options.table_precision,
         times_as_fast=times_as_fast(embedder, teacher, kept),
         seconds=time.monotonic() - started,
-        notes=_notes(found, components, options),
+        notes=_notes(result, components, options),
     )
 
 

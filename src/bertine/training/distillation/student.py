@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import FAMILIES, TokenTypesOfTeacher, option
-from bertine.hub.modeldir import load_config
+from bertine.hub.model_directory import load_config
 from bertine.hub.weights import check_fits
 from bertine.models.config import Config
 from bertine.models.family import family_of

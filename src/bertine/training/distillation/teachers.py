@@ -19,9 +19,9 @@ from bertine.data.examples import Examples
 from bertine.data.soft_labels import Probabilities
 from bertine.datasets.transfer_set import TransferSet
 from bertine.families.fitted_heads import has_mean_layer
-from bertine.hub.modeldir import LoadedModel
+from bertine.hub.model_directory import LoadedModel
 from bertine.inference.predictor import Pipeline, Predictor
-from bertine.inference.training_rows import rows_known
+from bertine.inference.train_overlap import rows_known
 from bertine.models.config import Config
 from bertine.models.heads import Model
 from bertine.objectives.distillation import (

@@ -26,10 +26,10 @@ from bertine.core.names import Precision, option
 from bertine.data.examples import Examples
 from bertine.data.in_memory import InMemoryTable
 from bertine.hub.elmo_files import word_model_of
-from bertine.hub.modeldir import LoadedModel, load_config, load_model
+from bertine.hub.model_directory import LoadedModel, load_config, load_model
 from bertine.inference.embedding.other_embedders import ElmoEmbedder, holds_word_vectors
 from bertine.inference.evaluate import evaluate
-from bertine.inference.training_rows import overlap_notes, rows_known_by
+from bertine.inference.train_overlap import overlap_notes, rows_known_by
 from bertine.models.precision import (
     precision_name,
     rates_for,

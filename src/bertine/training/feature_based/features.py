@@ -19,7 +19,7 @@ from bertine.data.conll import WordColumns, find_tagged, read_sentences
 from bertine.data.entities import Sentences, split_words
 from bertine.data.examples import Examples, find_splits
 from bertine.datasets.readers import DataConfig, DatasetSplits, read_evaluation, read_labelled
-from bertine.hub.modeldir import LoadedModel
+from bertine.hub.model_directory import LoadedModel
 from bertine.inference.elmo import elmo_states
 from bertine.inference.embedding.other_embedders import ElmoEmbedder
 from bertine.inference.word_states import KnownStates, StaticStates, WordStates, word_states

@@ -307,16 +307,16 @@ class TextProblem(Problem[BiLstmClassifier]):
         how: DeviceAndType,
     ) -> list[Any]:
         order = np.argsort(part.lengths, kind="stable").tolist()
-        found: dict[int, np.ndarray] = {}
+        result: dict[int, np.ndarray] = {}
         for start in range(0, len(order), 64):
             chosen = order[start : start + 64]
             outputs = self._outputs(module, part, layers, chosen, how)
             given = cast(Model, _GivenOutputs(outputs))
             rows = self._text.outputs_of(given, _NOTHING, _batch_of(len(chosen)))
-            found |= zip(chosen, rows.float().cpu().numpy(), strict=True)
+            result |= zip(chosen, rows.float().cpu().numpy(), strict=True)
         none, types = np.zeros(0, np.int32), np.zeros(0, np.int8)
         features = [Features(none, types, row) for row in range(len(part))]
-        return self._text.decode([found[row] for row in range(len(part))], features)
+        return self._text.decode([result[row] for row in range(len(part))], features)
 
     def answer_row(self, example: Any, answer: Any) -> dict[str, Any]:
         """Return the label, and the answer with its probabilities."""

@@ -15,10 +15,10 @@ from bertine.core.cpu import is_main
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object
 from bertine.core.names import Precision
-from bertine.core.taskinfo import TaskInfo
+from bertine.core.task_info import TaskInfo
 from bertine.data.in_memory import TableLike
 from bertine.datasets.readers import DatasetSplits
-from bertine.hub.modeldir import TASK
+from bertine.hub.model_directory import TASK
 from bertine.inference.evaluate import evaluate, evaluate_sets, worst_examples
 from bertine.inference.predictor import Predictor
 from bertine.inference.rows import Text

@@ -458,14 +458,14 @@ def probe_fallback(
     if chosen or prepared.task.reads_questions or not set(names) <= set(trained.metrics):
         return None
     scores = [baseline["metrics"] for baseline in baselines if baseline.get("name") == HEAD_ALONE]
-    beside: Mapping[str, float] = scores[0] if scores else {}
-    if not set(names) <= set(beside):
+    extra: Mapping[str, float] = scores[0] if scores else {}
+    if not set(names) <= set(extra):
         return None
     own, count = official_score(trained.metrics, names), len(prepared.validation.examples)
     examples = len(prepared.train.examples)
     expected = prepared.task.takes_pairs or few_of_many(classes_of(prepared.task), examples)
     if not (expected and examples <= _FEW_PAIRS):
-        promised = official_score(beside, names)
+        promised = official_score(extra, names)
         if not alone_is_better(names[0], promised, own, count, expected=expected):
             return None
     try:

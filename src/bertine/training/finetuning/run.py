@@ -16,7 +16,7 @@ from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object, write_json, write_text
 from bertine.core.scores import clearly_better, score_name, score_text
 from bertine.data.examples import ROWS, row_numbers, rows_as_facts
-from bertine.hub.modeldir import only_here, save_model
+from bertine.hub.model_directory import only_here, save_model
 from bertine.inference.baselines.measure import measure_baselines
 from bertine.inference.baselines.texts import FrozenEncoder, pooling_of
 from bertine.inference.evaluate import add_metrics, evaluate_examples, write_worst
@@ -287,10 +287,10 @@ def train(
     """
     world.alone(lambda: _write_data_files(prepared, run.folder))
     dtype = resolve_precision(config.precision, world.device)
-    beside: list[dict[str, Any]] = []
+    extra: list[dict[str, Any]] = []
     if baselines:
-        beside = world.alone(lambda: baselines_of_run(prepared, run.folder, dtype))
-    finetuning = _Finetuning(prepared, config, run, world, dtype, beside)
+        extra = world.alone(lambda: baselines_of_run(prepared, run.folder, dtype))
+    finetuning = _Finetuning(prepared, config, run, world, dtype, extra)
     if prepared.start.frozen:
         world.alone(finetuning.fit_head_alone)
     else:

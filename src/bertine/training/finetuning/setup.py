@@ -19,16 +19,16 @@ from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.names import FewShotWeights, OptimizerName, option
 from bertine.core.scores import exact_rate
-from bertine.core.taskinfo import TaskInfo
+from bertine.core.task_info import TaskInfo
 from bertine.corpora.batch import FeatureBatches
 from bertine.data.examples import KNOWN, Examples, SoftExample, count_known
 from bertine.data.in_memory import Data
 from bertine.datasets.check import DataReport, check_data
 from bertine.datasets.readers import DataConfig, DatasetSplits, read_labelled
 from bertine.families.fitted_heads import can_be_linear, takes_mean_layer
-from bertine.hub.modeldir import LoadedModel, load_config, load_model
+from bertine.hub.model_directory import LoadedModel, load_config, load_model
 from bertine.inference.baselines.texts import pooling_of
-from bertine.inference.training_rows import START, overlap_line, rows_known_by
+from bertine.inference.train_overlap import START, overlap_line, rows_known_by
 from bertine.models.config import Config
 from bertine.models.family import family_of
 from bertine.models.heads import VECTOR_CLASSIFIER, Model
@@ -288,7 +288,7 @@ class Prepared:
     @property
     def batch_tokens(self) -> int:
         """The approximate number of tokens in a batch."""
-        lengths = [len(each.input_ids) for each in self.train.features[:_LOOKED_AT]]
+        lengths = [len(item.input_ids) for item in self.train.features[:_LOOKED_AT]]
         return self.plan.batch_size * sum(lengths) // max(1, len(lengths))
 
 

@@ -27,7 +27,7 @@ from bertine.core.rng import generator
 from bertine.data.examples import Examples
 from bertine.data.in_memory import TableLike, as_data
 from bertine.datasets.readers import DataConfig, DatasetSplits, has_validation, read_labelled
-from bertine.hub.modeldir import load_config, load_model
+from bertine.hub.model_directory import load_config, load_model
 from bertine.inference.baselines.texts import (
     Answers,
     FrozenEncoder,
@@ -35,7 +35,7 @@ from bertine.inference.baselines.texts import (
     ngrams,
     pooling_of,
 )
-from bertine.inference.training_rows import overlap_notes, rows_known_by
+from bertine.inference.train_overlap import overlap_notes, rows_known_by
 from bertine.models.precision import resolve_device
 from bertine.options.data import OwnTable
 from bertine.options.experiments import LearningCurveOptions
@@ -70,17 +70,17 @@ def sizes_of_curve(
         The numbers; None at the end: all examples, if `most` allows it.
     """
     sizes: list[int | None] = []
-    counts = Counter(name for each in labels for name in each)
+    counts = Counter(name for item in labels for name in item)
     limit = len(labels) if most is None else min(most, len(labels))
     size = float(least)
     while True:
-        each = round(size)
-        total = len(draw_examples(labels, each, seed, 0))
-        enough = each >= max(counts.values(), default=0)
+        item = round(size)
+        total = len(draw_examples(labels, item, seed, 0))
+        enough = item >= max(counts.values(), default=0)
         if enough or total * (_APART if limit == len(labels) else 1.0) > limit:
             break
-        if each not in sizes:
-            sizes.append(each)
+        if item not in sizes:
+            sizes.append(item)
         size *= growth
     return sizes if limit < len(labels) else [*sizes, None]
 
@@ -341,7 +341,7 @@ class _Curve:
                     f"{option('methods')} {briefly(way)} is not known; choose {', '.join(WAYS)}"
                 )
         ways = [way for way in WAYS if way in asked]
-        counts = Counter(name for each in self._labels for name in each)
+        counts = Counter(name for item in self._labels for name in item)
         rare = [label for label in task.labels if counts[label] < 2]
         if rare and "few-shot" in ways:
             ways.remove("few-shot")

@@ -297,7 +297,7 @@ class LearningCurve(Shown):
             )
             return said
         low, gain, high = (
-            round(100 * each, 1) + 0.0 for each in (ahead.low, ahead.gain, ahead.high)
+            round(100 * item, 1) + 0.0 for item in (ahead.low, ahead.gain, ahead.high)
         )
         line = (
             f"Twice as many labels would bring about {gain:+.1f} points ({low:+.1f} to {high:+.1f})"

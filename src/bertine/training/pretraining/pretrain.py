@@ -18,7 +18,7 @@ from bertine.corpora.store import TokenStore
 from bertine.families.bert import mimic_trained_attention
 from bertine.families.electra import as_masked_lm
 from bertine.families.presets import PRESETS, preset
-from bertine.hub.modeldir import load_config, load_model
+from bertine.hub.model_directory import load_config, load_model
 from bertine.hub.weights import check_fits
 from bertine.models.config import Config
 from bertine.models.family import family_of, read_config

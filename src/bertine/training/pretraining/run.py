@@ -12,14 +12,14 @@ import torch
 from bertine.core import cpu
 from bertine.core.console import human_count, logger
 from bertine.core.errors import BertineError
+from bertine.core.loss_names import TERMS, choosing_score, main_term
 from bertine.core.names import InputFormat, Precision, option
 from bertine.core.scores import score_name
-from bertine.core.taskinfo import TaskInfo
-from bertine.core.terms import TERMS, choosing_score, main_term
+from bertine.core.task_info import TaskInfo
 from bertine.corpora.batch import Batch
+from bertine.corpora.collators import MakeCorruption
 from bertine.corpora.formats import make_instances
 from bertine.corpora.loader import default_workers
-from bertine.corpora.masking import MakeCorruption
 from bertine.corpora.pretraining_data import (
     PhasedData,
     PretrainingData,
@@ -29,7 +29,7 @@ from bertine.corpora.pretraining_data import (
 )
 from bertine.corpora.store import TokenStore
 from bertine.families.electra import as_masked_lm, generator_of, without_generator
-from bertine.hub.modeldir import save_model
+from bertine.hub.model_directory import save_model
 from bertine.inference.heldout import evaluate_pretraining
 from bertine.models.config import Config
 from bertine.models.heads import Model
@@ -39,17 +39,19 @@ from bertine.objectives.rtd import write_generator
 from bertine.options.pretraining import InstanceSettings, PretrainOptions
 from bertine.options.training import USUAL_RATE
 from bertine.tokenization.tokenizer import Tokenizer
-from bertine.training.ceiling import operations, step_products
 from bertine.training.checkpoint import Choice, load_best
 from bertine.training.computing import computing_of_run, scored_words
 from bertine.training.display import Display
 from bertine.training.distributed import DistContext
 from bertine.training.fit import FitConfig, fit
+from bertine.training.mfu import operations, step_products
 from bertine.training.optim import warmup
-from bertine.training.pretraining.result import PretrainResult, last_line, result_of
-from bertine.training.pretraining.samples import (
+from bertine.training.pretraining.result import (
     MaskSamples,
+    PretrainResult,
+    last_line,
     latest_beginning,
+    result_of,
     steps_for_hours,
     write_samples,
 )

@@ -22,11 +22,11 @@ from bertine.core.errors import BertineError
 from bertine.core.files import atomic_dir, lock_folder, os_errors, read_json_object, write_json
 from bertine.core.model_folders import locate
 from bertine.core.names import TaskName, option
-from bertine.core.taskinfo import TaskInfo
+from bertine.core.task_info import TaskInfo
 from bertine.data.in_memory import TableLike, as_data
 from bertine.data.writer import write_given
 from bertine.datasets.readers import DatasetSplits, read_labelled
-from bertine.hub.modeldir import load_config
+from bertine.hub.model_directory import load_config
 from bertine.options.declare import free_in, names_of
 from bertine.options.experiments import SearchOptions
 from bertine.options.finetuning import FinetuneOptions

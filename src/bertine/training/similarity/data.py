@@ -130,8 +130,8 @@ class PairFile:
     def records(self, rows: Sequence[int]) -> np.ndarray:
         """Return the records of the given rows, with the fields of ``rows.bin``."""
         size = _ROW.itemsize
-        found = b"".join(os.pread(self._rows, size, row * size) for row in rows)
-        return np.frombuffer(found, dtype=_ROW)
+        result = b"".join(os.pread(self._rows, size, row * size) for row in rows)
+        return np.frombuffer(result, dtype=_ROW)
 
     def label_column(self) -> np.ndarray:
         """Return the numbers of all labels, int32 [rows]."""
@@ -167,11 +167,11 @@ def _unpacked(blob: bytes, count: int, pieces: int) -> list[Features]:
     lengths = np.frombuffer(blob, "<i4", count).tolist()
     ids = np.frombuffer(blob, "<i4", pieces, 4 * count)
     types = np.frombuffer(blob, "i1", pieces, 4 * (count + pieces))
-    found, at = [], 0
+    result, at = [], 0
     for number, length in enumerate(lengths):
-        found.append(Features(ids[at : at + length], types[at : at + length], row=number))
+        result.append(Features(ids[at : at + length], types[at : at + length], row=number))
         at += length
-    return found
+    return result
 
 
 # Held-out rows: pairs that have no text in common with a training row.
@@ -293,11 +293,11 @@ class MinedNegatives:
         right: dict[int, set[int]] = {}  # all matches of a first text, which are no negatives
         for start in range(0, count, _ROWS):
             read = list(file.read(rows[start : start + _ROWS].tolist()))
-            texts = [found[1] for found in read]
+            texts = [result[1] for result in read]
             vectors[start : start + len(texts)] = unit(embedder.run(texts))
             numbers[start : start + len(texts)] = [text_number(text) for text in texts]
-            for found in read:
-                right.setdefault(text_number(found[0]), set()).add(text_number(found[1]))
+            for result in read:
+                right.setdefault(text_number(result[0]), set()).add(text_number(result[1]))
         # Of equal texts one is enough: the others would be the same negative.
         numbers, first = np.unique(numbers, return_index=True)
         rows, vectors = rows[first], vectors[first]
@@ -321,16 +321,16 @@ class MinedNegatives:
     ) -> np.ndarray:
         """Return the candidates that are negatives of the given rows, int64 [rows, K], -1 for
         none."""
-        firsts = unit(embedder.run([found[0] for found in texts]))
-        seconds = unit(embedder.run([found[1] for found in texts]))
+        firsts = unit(embedder.run([result[0] for result in texts]))
+        seconds = unit(embedder.run([result[1] for result in texts]))
         bars = (firsts * seconds).sum(1) * margin
         nearest = NearestRows(len(firsts), self._count * _LOOKED_AT)
         search_all(nearest, firsts, vectors)
         table = np.full((len(texts), self._count), -1, dtype=np.int64)
-        for row, found in enumerate(texts):
+        for row, result in enumerate(texts):
             scores, at = nearest.scores[row], nearest.rows[row]
-            own = text_number(found[0])
-            known = [own, text_number(found[1]), *right.get(own, ())]
+            own = text_number(result[0])
+            known = [own, text_number(result[1]), *right.get(own, ())]
             other = ~np.isin(numbers[at], known)
             allowed = other & (scores <= bars[row])
             self.skipped += int((other & ~allowed).sum())
@@ -401,7 +401,7 @@ class PairSampler:
         for record, texts, more in zip(records, self._file.read(rows), wrong, strict=True):
             first, second = (texts[0], texts[0]) if len(texts) == 1 else texts[:2]
             # A mined negative is the second text of another row; it does not match this row.
-            negatives = [*texts[2:], *(found[1] for found in self._file.read(more))]
+            negatives = [*texts[2:], *(result[1] for result in self._file.read(more))]
             score = None
             if not np.isnan(record["score"]):
                 score = (float(record["score"]) - self._low) / self._spread
@@ -431,7 +431,7 @@ class PairSampler:
         """Return each of `rows` with another one of its label."""
         assert self.labels is not None
         partners = self.labels.draw(rows, generator(self._seed, "texts of a label", step))
-        texts = [found[0] for found in self._file.read([*rows, *partners])]
+        texts = [result[0] for result in self._file.read([*rows, *partners])]
         groups = self._file.records(rows)["label"].tolist()
         firsts, seconds = texts[: len(rows)], texts[len(rows) :]
         return [
@@ -465,11 +465,11 @@ class SameLabel:
         labels = self._labels[np.asarray(rows)]
         counts = self._counts[labels]
         starts = self._ends[labels] - counts
-        found = []
+        result = []
         for row, start, count in zip(rows, starts.tolist(), counts.tolist(), strict=True):
             own = self._order[start : start + count]
             at = int(draws.integers(max(1, count - 1)))
             # The texts of a label are in the order of their rows: skip the row itself.
             place = int(np.searchsorted(own, row))
-            found.append(int(own[at + (at >= place)]) if count > 1 else int(row))
-        return found
+            result.append(int(own[at + (at >= place)]) if count > 1 else int(row))
+        return result

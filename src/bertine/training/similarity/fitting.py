@@ -142,7 +142,7 @@ def _chunks(
         part = rows[start : start + _CHUNK]
         texts = list(file.read(part))
         scores = file.records(part)["score"].tolist()
-        yield [found[0] for found in texts], [found[1] for found in texts], scores
+        yield [result[0] for result in texts], [result[1] for result in texts], scores
 
 
 def training_rows(source: Source, options: SimilarityOptions) -> PairRows:

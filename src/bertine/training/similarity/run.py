@@ -17,14 +17,14 @@ from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object, scratch_dir, write_json
 from bertine.core.model_folders import locate
 from bertine.core.names import PairKind, option
-from bertine.core.taskinfo import TaskInfo
+from bertine.core.task_info import TaskInfo
 from bertine.data.examples import ROWS, find_splits, row_number, rows_as_facts, share_of
 from bertine.data.in_memory import TableLike, as_data
 from bertine.data.text_pairs import KINDS, PairColumns, PairRow, PairRows
-from bertine.hub.modeldir import load_model, save_model
+from bertine.hub.model_directory import load_model, save_model
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.evaluate_vectors import SimilarityReport
-from bertine.inference.training_rows import START, overlap_line, rows_known_by
+from bertine.inference.train_overlap import START, overlap_line, rows_known_by
 from bertine.models.config_file import SentenceModules, read_sentence_modules
 from bertine.models.precision import resolve_device
 from bertine.options.vectors import SimilarityOptions

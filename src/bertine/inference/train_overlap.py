@@ -14,7 +14,7 @@ from typing import Any
 
 from bertine.core.errors import BertineError
 from bertine.core.model_folders import locate
-from bertine.core.taskinfo import TaskInfo
+from bertine.core.task_info import TaskInfo
 from bertine.data.examples import Examples, count_known, row_numbers, rows_in_facts
 from bertine.datasets.own_data import HOLD_OUT
 from bertine.datasets.readers import DataConfig, read_labelled

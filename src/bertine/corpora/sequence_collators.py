@@ -28,7 +28,13 @@ import numpy.typing as npt
 from bertine.core.errors import BertineError
 from bertine.core.names import InputFormat, option
 from bertine.corpora.batch import Batch
-from bertine.corpora.masking import Draws, ForeignId, PaddingCollator, idle_options, starts_of_words
+from bertine.corpora.collators import (
+    Draws,
+    ForeignId,
+    PaddingCollator,
+    idle_options,
+    starts_of_words,
+)
 from bertine.corpora.sequences import Instance
 from bertine.options.pretraining import DenoisingOptions, InstanceSettings, PermutationOptions
 
@@ -49,7 +55,7 @@ class PermutedLMCollator:
         options: which tokens are predicted, and in which order; None: as in the paper.
 
     Attributes:
-        memory_length: see :class:`bertine.corpora.masking.ReadsAround`.
+        memory_length: see :class:`bertine.corpora.collators.ReadsAround`.
 
     Raises:
         BertineError: a memory is requested, but the format has no text around a sequence.

@@ -23,7 +23,7 @@ from bertine.core.errors import BertineError
 from bertine.core.files import atomic_dir, write_json, write_text
 from bertine.core.model_folders import BUNDLED, how_to_get, locate, refuse_word_vectors
 from bertine.core.names import option
-from bertine.core.taskinfo import TaskInfo
+from bertine.core.task_info import TaskInfo
 from bertine.families.bart import GENERATION_CONFIG, generation_config
 from bertine.hub.export import ABOUT
 from bertine.hub.model_card import CARD, model_card

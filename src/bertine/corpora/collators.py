@@ -607,7 +607,7 @@ def mask_tokens(
         max_predictions_per_seq: the most chosen in a sequence; None for no limit.
         mask_split: masked, random, kept; adds up to 1.
         ngrams: the most tokens, or whole words, of a run that is chosen together
-            (:mod:`bertine.corpora.masking`).
+            (:mod:`bertine.corpora.collators`).
     """
     wanted = np.maximum(1, np.rint(lengths * masked_lm_prob).astype(np.int64))
     if max_predictions_per_seq is not None:

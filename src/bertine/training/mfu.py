@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
-from bertine.core.terms import TERMS
+from bertine.core.loss_names import TERMS
 from bertine.corpora.batch import Batch
 from bertine.models.config import Config
 from bertine.models.encoder import TextInputs
