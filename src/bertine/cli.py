@@ -167,7 +167,7 @@ def recipes() -> list[str]:
     return sorted(path.stem for path in _RECIPES.glob("*.yaml"))
 
 
-def _found(path: str | Path) -> Path:
+def _recipe_file(path: str | Path) -> Path:
     """Return the file `path`; if it does not exist, the package's recipe of that name."""
     if not Path(path).exists() and str(path) in recipes():
         return _RECIPES / f"{path}.yaml"
@@ -181,7 +181,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
     Raises:
         BertineError: the file cannot be read, is not YAML, or is not keys with values.
     """
-    path = _found(path)
+    path = _recipe_file(path)
     raw = read_bounded(path, _MAX_BYTES, pipes=True)
     if len(raw) > _MAX_BYTES:
         raise BertineError(f"{path}: is larger than {_MAX_BYTES >> 10} KiB, not a configuration")
@@ -339,7 +339,7 @@ def _without_memory(error: Exception) -> int:
 
 def _tell(line: str) -> None:
     """Print how the command ended; only one of several processes prints it."""
-    if cpu.tells():
+    if cpu.reports_the_end():
         print(line, file=sys.stderr, flush=True)
 
 

@@ -193,7 +193,7 @@ def test_a_memory_is_the_text_before_or_behind(home: Path) -> None:
         assert ids.shape == mask.shape
         for row in range(8):
             behind = row >= 4
-            beside = segments.beside(step * 8 + row, 1 if behind else -1)
+            beside = segments.neighbour(step * 8 + row, 1 if behind else -1)
             given = ids[row][mask[row]].tolist()
             if beside is None:
                 assert given == []
@@ -219,13 +219,13 @@ def test_the_text_before_is_what_the_sequence_goes_on_from(home: Path) -> None:
     assert isinstance(segments, FullSentences)
     joined = 0
     for number in range(segments.instances_per_epoch):
-        before = segments.beside(number, -1)
+        before = segments.neighbour(number, -1)
         if before is None:
             continue
         again = [
             n
             for n in range(segments.instances_per_epoch)
-            if (other := segments.beside(n, 0)) is not None
+            if (other := segments.neighbour(n, 0)) is not None
             and other.documents == before.documents
             and all(map(np.array_equal, other.segments, before.segments))
         ]

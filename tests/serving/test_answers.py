@@ -548,7 +548,7 @@ def test_costs_decide_and_their_errors_name_the_model(
         assert given == [labels[-1], None, *[labels[-1]] * 2]  # the second text is empty
     costs.write_text("true,car\ncar,0\n", encoding="utf-8")
     with (
-        pytest.raises(BertineError, match=r"text: .*costs.csv: the column 'car' is none"),
+        pytest.raises(BertineError, match=r"text: .*costs.csv: the column 'car' is not one"),
         running({"text": models["text"]}, options=ServeOptions(cost_matrix=costs)),
     ):
         pass

@@ -117,7 +117,7 @@ def test_where_the_flat_before_the_rise_is_lowest_is_chance_and_does_not_count(s
         (1e-3, 2e-4, 2e-4, "does not rise there"),
         (1.8e-4, 2e-4, 1e-4, "rises at the usual rate"),  # half of it
         (1e-4, 2e-4, 1e-4, "rises at the usual rate"),
-        (1e-2, 2e-4, 4e-4, "twice the usual rate"),
+        (1e-2, 2e-4, 2e-4, "does not rise there"),  # however far above it rises
         (5e-5, 2e-4, 5e-5, "rises at the usual rate"),  # but never where the loss rises
         (None, 2e-4, 2e-4, "did not fall clearly"),
     ],

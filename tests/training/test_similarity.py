@@ -210,7 +210,7 @@ def test_mended_text_is_reported(tmp_path: Path) -> None:
     path.write_bytes(b"query,match\nle caf\xff,la tasse\n")
     rows = PairRows(path)
     assert [row.texts[1] for row in rows] == ["la tasse"]
-    assert any("invalid UTF-8" in note for note in rows.notes())
+    assert any("not valid UTF-8" in note for note in rows.notes())
 
 
 def test_mined_negatives_are_different_texts(model: Path, tmp_path: Path) -> None:

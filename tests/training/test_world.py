@@ -32,9 +32,9 @@ def test_only_a_launcher_makes_several(started: pytest.MonkeyPatch) -> None:
     started.delenv("MASTER_PORT")  # some schedulers set RANK and WORLD_SIZE for their own ends
     assert not cpu.launched()
     assert cpu.is_main()
-    assert cpu.beside() == 1
+    assert cpu.local_processes() == 1
     started.setenv("MASTER_PORT", "1")
-    assert cpu.beside() == 4
+    assert cpu.local_processes() == 4
     started.setenv("WORLD_SIZE", "1")
     assert not cpu.launched()
 

@@ -140,7 +140,7 @@ def is_main() -> bool:
     return not launched() or int(os.environ["RANK"]) == 0
 
 
-def beside() -> int:
+def local_processes() -> int:
     """Return the number of processes of this command on this machine, including this one."""
     return int(os.environ["LOCAL_WORLD_SIZE"]) if launched() else 1
 
@@ -176,7 +176,7 @@ def store(timeout: float = 300.0) -> Store:
     return result
 
 
-def tells() -> bool:
+def reports_the_end() -> bool:
     """Return whether this process reports how the command ended; it is the first one that asks.
 
     All processes usually meet the same error, which must be printed once. An error of a single

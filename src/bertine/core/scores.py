@@ -46,15 +46,15 @@ def is_share(name: str) -> bool:
     return not name.endswith(_NOT_SHARES)
 
 
-def score_name(name: str, beside: Collection[str] = ()) -> str:
+def score_name(name: str, others: Collection[str] = ()) -> str:
     """Name a score for people: "mlm_loss" → "MLM loss".
 
     Args:
         name: the metric's name.
-        beside: the other metrics of the same report: in a report with a multi-label micro F1,
+        others: the other metrics of the same report: in a report with a multi-label micro F1,
             accuracy is the share of the examples whose labels are all right.
     """
-    if name == "accuracy" and "micro_f1" in beside:
+    if name == "accuracy" and "micro_f1" in others:
         return "all labels right"
     titles = {name: term.title for name, term in TERMS.items()} | {"f1": "F1"}
     return " ".join(titles.get(word, word) for word in name.split("_"))

@@ -96,7 +96,7 @@ class FullSentences:
         """Return sequence number `index`, from 0 without end; epochs follow each other in it."""
         return self._at(*self._epochs.locate(index))
 
-    def beside(self, index: int, side: int) -> Instance | None:
+    def neighbour(self, index: int, side: int) -> Instance | None:
         """Return the sequence whose text is before that of number `index` (`side` -1) or after it
         (1); None at the beginning or end of the corpus."""
         line, offset = self._epochs.locate(index)

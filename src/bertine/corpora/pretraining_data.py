@@ -156,16 +156,18 @@ class PretrainingData:
             numbers = [first + i for first, count in self.numbers(step) for i in range(count)]
             sides = self.corruption.sides(len(instances))
             instances = [
-                instance._replace(context=self._beside(number, side, self.corruption.memory_length))
+                instance._replace(
+                    context=self._context(number, side, self.corruption.memory_length)
+                )
                 for instance, number, side in zip(instances, numbers, sides, strict=True)
             ]
         return instances
 
-    def _beside(self, number: int, side: int, most: int) -> npt.NDArray[Any]:
+    def _context(self, number: int, side: int, most: int) -> npt.NDArray[Any]:
         """Return the ids of the text around instance `number`, `most` of them, in reading order:
         the nearest last."""
         assert isinstance(self.segments, FullSentences), "the corruption refuses other formats"
-        other = self.segments.beside(number, side)
+        other = self.segments.neighbour(number, side)
         if other is None:
             return np.zeros(0, np.int64)
         if self.store.segmenter is not None:

@@ -251,7 +251,7 @@ def entities(tags: Sequence[str]) -> list[Entity]:
     return spans
 
 
-def encode(found: Iterable[Entity], length: int, scheme: Scheme) -> list[str]:
+def encode(spans: Iterable[Entity], length: int, scheme: Scheme) -> list[str]:
     """Write entities that do not overlap, in their order, as `length` tags.
 
     Raises:
@@ -261,7 +261,7 @@ def encode(found: Iterable[Entity], length: int, scheme: Scheme) -> list[str]:
         raise ValueError("plain tags have no entities")
     tags = ["O"] * length
     last: Entity | None = None
-    for entity in found:
+    for entity in spans:
         size = entity.end - entity.begin
         prefixes = ["B", *["I"] * (size - 1)]
         if scheme == "IOB1":

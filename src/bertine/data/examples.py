@@ -240,9 +240,8 @@ def _in_folder_below(path: Path, suffixes: Sequence[str]) -> Splits:
     if len(result) == 1:
         return next(iter(result.values()))
     if result:
-        raise BertineError(
-            f"{path}: its folders {_first_names(list(result))} have training or test files; name one"
-        )
+        names = _first_names(list(result))
+        raise BertineError(f"{path}: its folders {names} have training or test files; name one")
     tables = [file.name for file in sorted(path.iterdir()) if file.name.endswith(tuple(suffixes))]
     there = f"; it has {_first_names(tables)}" if tables else ""
     raise BertineError(

@@ -80,7 +80,7 @@ class TableStats:
 
     def notes(self, name: str) -> list[str]:
         """Return one line for each note to the user about the table `name`."""
-        mended = [
+        cleaned = [
             (self.nul_bytes, "NUL byte", "removed"),
             (self.blank_lines, "blank line", "skipped"),
             (
@@ -93,7 +93,7 @@ class TableStats:
         notes = [f"{name}: {invalid_note(self.invalid_utf8)}"] if self.invalid_utf8 else []
         notes += [
             f"{name}: {plural(count, what, 'was', 'were')} {how}"
-            for count, what, how in mended
+            for count, what, how in cleaned
             if count
         ]
         notes += [
@@ -124,7 +124,7 @@ class TableLines:
     """Lines of a binary stream as text, checked and counted. Only ``\\n`` ends a line.
 
     Bytes that are not UTF-8 are kept as lone surrogates, and NULs are kept, for output that repeats
-    the input; :func:`mended` repairs both.
+    the input; :func:`cleaned` repairs both.
 
     Attributes:
         number: the number of the last line, from 1 on.
@@ -247,7 +247,7 @@ class TableLines:
             )
 
 
-def mended(text: str) -> str:
+def cleaned(text: str) -> str:
     """Repair a text of :class:`TableLines`: replace bytes that are not UTF-8 by U+FFFD, and remove
     NULs."""
     raw = text.encode("utf-8", "surrogateescape")

@@ -345,6 +345,6 @@ def _json_files(folder: Path, start: str) -> list[Path]:
     )
 
 
-def _several(folder: Path, found: Sequence[Path]) -> BertineError:
-    names = " and ".join(path.name for path in found[:3])
-    return BertineError(f"{folder}: has {names}; name the file itself, such as {found[0]}")
+def _several(folder: Path, paths: Sequence[Path]) -> BertineError:
+    names = " and ".join(path.name for path in paths[:3])
+    return BertineError(f"{folder}: has {names}; name the file itself, such as {paths[0]}")

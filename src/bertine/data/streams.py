@@ -513,9 +513,9 @@ def clean(text: str, place: Place, *, strict: bool, repairs: Fixes) -> str:
                 f"{place}: a lone surrogate (\\u{ord(text[error.start]):04x}) in the text; repair "
                 f"it, or leave out {option('strict', True)} to have it replaced"
             ) from error
-        mended = without_surrogates(text)
-        repairs.invalid_utf8 += mended.count(_REPLACEMENT) - text.count(_REPLACEMENT)
-        text = mended
+        cleaned = without_surrogates(text)
+        repairs.invalid_utf8 += cleaned.count(_REPLACEMENT) - text.count(_REPLACEMENT)
+        text = cleaned
     return _without_nul(text, place, strict, repairs)
 
 

@@ -27,9 +27,9 @@ from bertine.data.lines import (
     TableLayout,
     TableLines,
     TableStats,
+    cleaned,
     detect_layout,
     inner_suffix,
-    mended,
     named_separator,
     needs_quotes,
     split_cells,
@@ -199,12 +199,12 @@ class Table:
         self.layout = TableLayout("jsonl")
         self.columns = columns
         self._rows = (
-            TableRow(number, {name: self._mended(value, number) for name, value in row.items()})
+            TableRow(number, {name: self._cleaned(value, number) for name, value in row.items()})
             for number, row in enumerate(rows, 1)
         )
         self.require(self._wanted)
 
-    def _mended(self, value: Any, number: int) -> Any:
+    def _cleaned(self, value: Any, number: int) -> Any:
         """Return a text without NUL bytes and lone surrogates, as in the other formats."""
         if isinstance(value, str) and "\0" in value:
             if self.strict:
@@ -342,7 +342,7 @@ class Table:
                 f"{self.name}:1: the header has {len(header):,} columns (separator "
                 f"{self.layout.delimiter!r}); at most {MOST_COLUMNS:,} are read"
             )
-        names = [mended(name) for name in header] if self._lines.damaged else header
+        names = [cleaned(name) for name in header] if self._lines.damaged else header
         self.columns = _distinct(names)
         repeated = sorted(name for name, count in Counter(self.columns).items() if count > 1)
         if repeated:
@@ -373,7 +373,7 @@ class Table:
             BertineError: it is not an object, or lists are nested too deeply; in strict reading
                 also a lone surrogate.
         """
-        if not self._lines.damaged or (clean := mended(text)) == text:
+        if not self._lines.damaged or (clean := cleaned(text)) == text:
             return TableRow(number, self._json_object(text, number))
         # An escape could not be distinguished from a byte kept as a surrogate.
         exact = None if "\\u" in text else json_row(text.replace("\0", ""), self.name)
@@ -381,7 +381,7 @@ class Table:
 
     def _text_row(self, number: int, values: dict[str, Any]) -> TableRow:
         if self._lines.damaged:
-            clean = {name: mended(value) for name, value in values.items()}
+            clean = {name: cleaned(value) for name, value in values.items()}
             if clean != values:
                 return TableRow(number, clean, values)
         return TableRow(number, values)

@@ -202,7 +202,7 @@ class PairRows:
         columns: the recognized columns; known when the table is open.
         left_out: number of rows so far without a text, a score or a label.
         read: number of complete rows so far.
-        mended: notes on repairs to the text; known when all rows are read.
+        repairs: notes on repairs to the text; known when all rows are read.
     """
 
     source: Source
@@ -212,7 +212,7 @@ class PairRows:
     asked: dict[str, Any] = field(default_factory=dict)
     left_out: int = 0
     read: int = 0
-    mended: list[str] = field(default_factory=list)
+    repairs: list[str] = field(default_factory=list)
 
     def open_columns(self) -> PairColumns:
         """Find the columns, without reading the rows.
@@ -264,14 +264,14 @@ class PairRows:
                 else:
                     self.read += 1
                     yield result
-            self.mended = table.stats.notes(table.name)
+            self.repairs = table.stats.notes(table.name)
 
     def notes(self) -> list[str]:
         """Return notes on rows left out and repairs, when all rows are read."""
         if not self.left_out:
-            return self.mended
+            return self.repairs
         rows = plural(self.left_out, "row", "without", "without")
-        return [f"{self.source}: left out {rows} a text, a score or a label", *self.mended]
+        return [f"{self.source}: left out {rows} a text, a score or a label", *self.repairs]
 
 
 def _read(table: Table, row: TableRow, columns: PairColumns) -> PairRow | None:

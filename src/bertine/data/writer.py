@@ -15,7 +15,7 @@ from bertine.core.errors import BertineError
 from bertine.core.files import atomic_file, os_errors
 from bertine.core.names import option
 from bertine.data.in_memory import InMemorySplits, InMemoryTable
-from bertine.data.lines import LINE_COLUMN, TableLayout, mended
+from bertine.data.lines import LINE_COLUMN, TableLayout, cleaned
 from bertine.data.parquet import is_parquet, mixed_note, write_parquet
 from bertine.data.streams import COMPRESSIONS, encodable
 
@@ -77,7 +77,7 @@ class TableWriter:
 
     def _write_line(self, line: str) -> None:
         if not self._as_read and not encodable(line):
-            line = mended(line)
+            line = cleaned(line)
         self._handle.write(line + "\n")
 
 

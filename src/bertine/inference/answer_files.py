@@ -247,7 +247,7 @@ class TextReport(Shown):
         unit: what lengths are counted in, "piece" or "word".
         unknown: the counter of pieces that the vocabulary does not know; None: they are not
             counted.
-        notes: notes on what was mended in the input.
+        notes: notes on what was repaired in the input.
         of_empty: how empty texts are treated.
     """
 

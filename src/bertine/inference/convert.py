@@ -72,7 +72,7 @@ class VectorConversion(Shown):
         output: the folder or file.
         words: the number of words with a vector.
         dimensions: the dimensions of a vector.
-        notes: notes on what was mended while reading.
+        notes: notes on what was repaired while reading.
     """
 
     output: Path

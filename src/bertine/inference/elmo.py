@@ -59,7 +59,7 @@ class WordCorpus:
         words: int32, the words of all sentences one after the other, as indices of `types`.
         ends: int64, where each sentence ends in `words`.
         documents: int64, the number of sentences up to the end of each document.
-        notes: notes on what was mended or left out.
+        notes: notes on what was repaired or left out.
     """
 
     types: list[str]
@@ -327,7 +327,7 @@ class BothWaysReport(Shown):
         scored: the perplexity of all words.
         vocabulary: the number of words of the softmax.
         source: the text.
-        notes: notes on what was mended or left out.
+        notes: notes on what was repaired or left out.
         worst: empty; the text has no labels.
     """
 

@@ -361,7 +361,7 @@ class GeneratedTexts(Shown):
         written: the number of prompts answered in a file.
         empty: the number of prompts without any token, for which nothing is generated.
         seconds: wall time.
-        notes: notes on prompts that were cut, unknown or empty, and on what was mended in the
+        notes: notes on prompts that were cut, unknown or empty, and on what was repaired in the
             input.
     """
 

@@ -290,7 +290,7 @@ class TagReport(Shown):
         left_out: the number of entities left out because their probability is too low.
         seconds: wall time.
         columns: the names of the added columns or keys.
-        notes: notes on what was mended in the input, or could not be read.
+        notes: notes on what was repaired in the input, or could not be read.
     """
 
     sentences: int = 0

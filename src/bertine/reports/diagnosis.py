@@ -309,7 +309,7 @@ def diagnose(log: Iterable[LogRow], facts: Mapping[str, Any]) -> list[Finding]:
         findings = [*_not_finite(view), *finetuning_findings(view), *_warmup(view), *_slower(view)]
         findings = [with_command(finding, view) for finding in findings]
     order: list[Severity] = ["fault", "warning", "advice"]
-    return _each_command_once(sorted(findings, key=lambda each: order.index(each.severity)))
+    return _each_command_once(sorted(findings, key=lambda finding: order.index(finding.severity)))
 
 
 def _each_command_once(findings: Iterable[Finding]) -> list[Finding]:

@@ -251,7 +251,7 @@ class Asked:
             changes: the new values by the names of the arguments; None leaves the option out.
         """
         before = {k: v for k, v in self.arguments.items() if k not in _NOT_AGAIN and v is not None}
-        arguments = {**before, "out": str(_beside(self.folder))}
+        arguments = {**before, "out": str(_next_free(self.folder))}
         if self.verb in _OWN_OPTIONS:  # which does not have all options of fine-tuning
             known = {entry.name for entry in declared(_OWN_OPTIONS[self.verb])}
             changes = {name: value for name, value in changes.items() if name in known}
@@ -344,7 +344,7 @@ def _train_file(data: Any) -> str:
     return data
 
 
-def _beside(folder: Path) -> Path:
+def _next_free(folder: Path) -> Path:
     """Choose a folder that does not exist yet: ``run-2`` next to ``run``, then ``run-3``."""
     stem, _, number = folder.name.rpartition("-")
     counted = number.isdigit() and (folder.parent / stem).is_dir()

@@ -299,7 +299,7 @@ def _symptom(evidence: Evidence) -> str:
     """Describe the fault of the answers in a few words; "" where there is none."""
     missing, labels = evidence.never
     if evidence.final.get("collapsed") is True:
-        return f"all validation examples get the same answer{_beside(evidence)}"
+        return f"all validation examples get the same answer{_share_of_majority(evidence)}"
     if evidence.no_better:
         score = _score(evidence)
         some = f"; {_missing(missing, labels)}" if missing else ""
@@ -307,7 +307,7 @@ def _symptom(evidence: Evidence) -> str:
     return _missing(missing, labels) if missing else ""
 
 
-def _beside(evidence: Evidence) -> str:
+def _share_of_majority(evidence: Evidence) -> str:
     share = evidence.final.get("majority_share")
     if not isinstance(share, float):
         return ""
@@ -327,7 +327,7 @@ def _unexplained(evidence: Evidence) -> list[Finding]:
     known."""
     missing, labels = evidence.never
     if evidence.final.get("collapsed") is True:
-        text = f"all validation examples get the same answer{_beside(evidence)}. Train "
+        text = f"all validation examples get the same answer{_share_of_majority(evidence)}. Train "
         if evidence.facts.get("frozen"):
             text += "all weights"
             return [evidence.finding("collapsed", "fault", text, **evidence.longer)]

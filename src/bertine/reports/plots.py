@@ -107,7 +107,7 @@ def curve(
         number_axis(*ends, whole=True, label="step"),
         y,
         legend=[(names[0], one), (names[1], second)] if over[1] else (),
-        beside=extra,
+        side_label=extra,
     )
     if mean is not None:
         plot.line(*_thinned(steps, values), Stroke(ACCENT, 0.9, opacity=0.35))
@@ -147,7 +147,7 @@ def comparison(bars: Sequence[Bar]) -> bytes:
     ticks = np.linspace(0, end, 4 if end == 0.6 else 5).tolist()
     x = Axis(0, end, ticks, [number_text(tick, True) for tick in ticks])
     names = _rows([_wrapped(bar.name, 20) for bar in bars])
-    plot = Plot(WIDE, height, x, names, grid="x", beside="100.0%")
+    plot = Plot(WIDE, height, x, names, grid="x", side_label="100.0%")
     for row, bar in enumerate(bars):
         colour, opacity = (ACCENT, 0.9) if bar.highlight else (MUTED, 0.55)
         plot.rectangle((0, bar.value), (row - 0.28, row + 0.28), colour, opacity)

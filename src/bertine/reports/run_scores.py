@@ -251,11 +251,11 @@ def _details(final: Mapping[str, Any]) -> list[html.Block]:
     return blocks
 
 
-def _reliability(found: Mapping[str, Any]) -> list[html.Block]:
+def _reliability(scores: Mapping[str, Any]) -> list[html.Block]:
     """Plot how reliable the probabilities are, and the gain from answering fewer texts."""
-    bins = [(float(a), float(b), int(count)) for a, b, count in found.get("bins") or ()]
-    points = [(float(a), float(b), float(c)) for a, b, c in found.get("coverage") or ()]
-    about = str(found.get("about", "answers"))
+    bins = [(float(a), float(b), int(count)) for a, b, count in scores.get("bins") or ()]
+    points = [(float(a), float(b), float(c)) for a, b, c in scores.get("coverage") or ()]
+    about = str(scores.get("about", "answers"))
     if not bins or about not in _PROBABLE:
         return []
     words = _PROBABLE[about]
@@ -265,7 +265,7 @@ def _reliability(found: Mapping[str, Any]) -> list[html.Block]:
         if any(abs(share - wanted) < 0.02 for wanted in _ANSWERED)
     ]
     # Runs of an earlier Bertine have no words.
-    off = f"they are off by {100 * float(found['error']):.1f} points on average"
+    off = f"they are off by {100 * float(scores['error']):.1f} points on average"
     alt = "; ".join(f"{chance:.0%}: {right:.0%} of {count}" for chance, right, count in bins)
     shares = "; ".join(f"{share:.0%}: {right:.1%}" for share, right, _ in points)
     figures = [
@@ -273,7 +273,7 @@ def _reliability(found: Mapping[str, Any]) -> list[html.Block]:
             "Are probabilities right?",
             reliability(bins, of=words.one, right=words.right),
             f"Share of {words.right} by their probability: {alt}",
-            f"On the line they are. {sentence(str(found.get('in_words') or off))}",
+            f"On the line they are. {sentence(str(scores.get('in_words') or off))}",
         )
     ]
     if not points:
@@ -301,16 +301,16 @@ def _reliability(found: Mapping[str, Any]) -> list[html.Block]:
     ]
 
 
-def _calibration(found: Mapping[str, Any]) -> list[html.Block]:
+def _calibration(scores: Mapping[str, Any]) -> list[html.Block]:
     """Show the fitted temperature and its effect."""
-    if not found:
+    if not scores:
         return []
-    about = str(found.get("about", "answers"))
+    about = str(scores.get("about", "answers"))
     of = "" if about == "answers" else f" of {about}"
     return [
         Note(
-            f"A temperature of {float(found['temperature']):.2f} was fitted on "
-            f"{int(found['num_examples']):,} validation examples and is in the head. It makes "
+            f"A temperature of {float(scores['temperature']):.2f} was fitted on "
+            f"{int(scores['num_examples']):,} validation examples and is in the head. It makes "
             f"probabilities{of} better on examples that it was not fitted on, too."
         )
     ]

@@ -182,7 +182,7 @@ class Plot:
         *,
         grid: Literal["x", "y", "both"] | None = "y",
         legend: Sequence[tuple[str, Stroke]] = (),
-        beside: str = "",
+        side_label: str = "",
     ) -> None:
         """Draw the axes.
 
@@ -194,14 +194,14 @@ class Plot:
             grid: the grid lines. With those of `x` alone, `y` has names of rows, and no line. None:
                 no axes are drawn.
             legend: the names of the curves to be drawn.
-            beside: the widest text to be placed at the right of the box.
+            side_label: the widest text to be placed at the right of the box.
         """
         self.width, self.x, self.y = width, x, y
         self._parts: list[str] = []
         names = [line for text in y.texts for line in text.split("\n")]
         self.left = 8 + max(map(_width, names), default=0.0) + (_LINE if y.label else 0)
         last = _width(x.texts[-1]) / 2 if x.texts else 0.0
-        self.right = width - max(8.0, last, 7 + _width(beside) * 1.1 if beside else 0.0)
+        self.right = width - max(8.0, last, 7 + _width(side_label) * 1.1 if side_label else 0.0)
         self.top = self._draw_legend(legend)
         below = 20 + (_LINE if x.label else 0)
         self.height = self.top + self.right - self.left + below if height is None else height

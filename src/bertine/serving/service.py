@@ -205,9 +205,9 @@ class Service:
                 results += await self.compute(served, "explain", some, costs)
             numbers = sum(getattr(result, "size", 1) for result in results)
             units, explanation = await self.aside(numbers // _NUMBERS, _advance, steps, results)
-        return await self._beside(served, parts, explanation)
+        return await self._with_nearest(served, parts, explanation)
 
-    async def _beside(
+    async def _with_nearest(
         self, served: ModelHandle, parts: Sequence[str], explanation: Explanation
     ) -> Explanation:
         """Add the nearest examples to an explanation, if the server shows any."""

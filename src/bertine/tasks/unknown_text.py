@@ -199,7 +199,9 @@ class UnknownText:
             return None
         name = self._tokenizer.id_to_token(self._tokenizer.unk_token_id or 0)
         characters = self._characters()
-        often = sorted(characters, key=lambda each: (not _script(each), -characters[each]))
+        often = sorted(
+            characters, key=lambda character: (not _script(character), -characters[character])
+        )
         most = ", ".join(map(visible, often[:_SHOWN]))
         shown = f"; most often {most}" if most else ""
         return (

@@ -164,7 +164,7 @@ def join(device: str | None) -> DistContext:
     if not cpu.launched():
         return DistContext(device=where)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    local, extra = int(os.environ["LOCAL_RANK"]), cpu.beside()
+    local, extra = int(os.environ["LOCAL_RANK"]), cpu.local_processes()
     if where.type == "cuda":
         if where.index is not None:
             raise BertineError(

@@ -226,7 +226,7 @@ class LabelCheck(Shown):
         for suspect in self.suspects:
             pair = (suspect.label, suspect.suggested)
             counts[pair] = counts.get(pair, 0) + 1
-        return sorted(((a, b, n) for (a, b), n in counts.items()), key=lambda each: -each[2])
+        return sorted(((a, b, n) for (a, b), n in counts.items()), key=lambda row: -row[2])
 
     @property
     def weak(self) -> bool:

@@ -195,12 +195,13 @@ def advise(landmarks: Landmarks | None, usual: float) -> tuple[float, str]:
 
     It is the `usual` rate of such a model, unless the curve clearly speaks against it. If the loss
     rises at that rate, the advice is a third of `rises`, but at least half of the usual rate if the
-    loss does not rise there; if `rises` is six times the usual rate or more, it is twice the usual
-    rate. A test that ended below the usual rate without a rise is no argument against that rate.
+    loss does not rise there. A test that ended below the usual rate without a rise is no argument
+    against that rate.
 
     A test of a hundred steps is noisy: from seed to seed and with the number of examples, `rises`
     differs by more than the best rate does. Half of the usual rate where the loss did not yet rise
-    there cost four points (``docs/results.md``, "Defaults").
+    there cost four points, and twice the usual rate where it rose only far above cost eight
+    (``docs/results.md``, "Defaults").
 
     Returns:
         the rate, with one significant digit, and the reason.
@@ -212,10 +213,6 @@ def advise(landmarks: Landmarks | None, usual: float) -> tuple[float, str]:
     elif usual >= landmarks.rises:
         rate = min(max(landmarks.rises / 3, usual / 2), landmarks.rises)
         reason = f"the loss rises at the usual rate of such a model, {rate_text(usual)}"
-    elif landmarks.rises / 3 >= 2 * usual:
-        rate = 2 * usual
-        reason = "twice the usual rate of such a model, since the loss does not rise even at six "
-        reason += "times the usual one"
     else:
         rate, reason = usual, "the usual rate of such a model, and the loss does not rise there"
     return float(f"{rate:.0e}"), reason
@@ -383,10 +380,9 @@ _HOW = (
     "The rates are those of a warmed-up run: the climb itself is a warm-up, and Adam's moments are "
     "filled at the lowest rate before it. Keep a warm-up when you train.",
     "A test sees a hundred steps with a fresh head, not a whole run, and it is noisy. So the rate "
-    "is the usual one for a model of this size, unless the loss rises there (then a third of the "
-    "rate from which it rises, or half of the usual rate if that is more) or rises only far above "
-    "it (then twice the usual rate). Epochs and batch size follow from the number of examples. A "
-    "search (bertine search) is the check.",
+    "is the usual one for a model of this size, unless the loss rises there: then it is a third "
+    "of the rate from which it rises, or half of the usual rate if that is more. Epochs and batch "
+    "size follow from the number of examples. A search (bertine search) is the check.",
 )
 
 

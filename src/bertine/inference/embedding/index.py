@@ -89,7 +89,7 @@ class Neighbours(Shown):
         query: the text that was searched for.
         rows: the number of rows that were compared.
         found: the best rows.
-        notes: notes on what was cut, or mended in the input.
+        notes: notes on what was cut, or repaired in the input.
         columns: the other columns of the query's row, by name.
     """
 

@@ -65,7 +65,7 @@ class BatchSearch(Shown):
     Attributes:
         items: the nearest rows of each query; empty where they are written to a file.
         queries: the number of queries.
-        notes: notes on what was cut, or mended in the input.
+        notes: notes on what was cut, or repaired in the input.
         output: the file that they are written to; None: none.
     """
 
@@ -103,7 +103,7 @@ class BatchSearch(Shown):
 def read_queries(
     query: str | Sequence[str] | None, queries: Path | str | TableLike | None
 ) -> tuple[list[TextRow], list[str]]:
-    """Return the queries, and notes on what was mended in their table.
+    """Return the queries, and notes on what was repaired in their table.
 
     Args:
         query: a text, or several; None: those of `queries`.

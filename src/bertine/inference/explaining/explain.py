@@ -57,7 +57,7 @@ class Explanations(Shown):
         written: the number of explanations written to a file.
         empty: texts without words, or without the word or the tag asked about, which have no
             explanation.
-        notes: notes on what was mended in the input.
+        notes: notes on what was repaired in the input.
     """
 
     items: list[Explanation] = field(default_factory=list)
@@ -190,7 +190,7 @@ def _given(predictor: Predictor, texts: Sequence[TextOrDict] | TextOrDict) -> It
     ]
     for text in checked_texts(examples):
         parts = [text] if isinstance(text, str) else list(text)
-        yield text, lambda found, parts=parts: {"texts": parts, "explanation": found}
+        yield text, lambda explanation, parts=parts: {"texts": parts, "explanation": explanation}
 
 
 def _rows(
@@ -228,7 +228,12 @@ def _rows(
     for row in opened.rows:
         texts = row_texts(table, row, opened.columns)
         parts = texts[0] if len(texts) == 1 else texts
-        yield parts, lambda found, row=row: joined(table.name, row, {name: found}, opened.columns)
+        yield (
+            parts,
+            lambda explanation, row=row: joined(
+                table.name, row, {name: explanation}, opened.columns
+            ),
+        )
         advance(1)
     report.notes += table.stats.notes(table.name)
 

@@ -72,7 +72,7 @@ class MinimalPairs:
     Attributes:
         source: the file or folder.
         items: the pairs.
-        notes: notes on what was mended or left out.
+        notes: notes on what was repaired or left out.
     """
 
     source: str
@@ -82,13 +82,13 @@ class MinimalPairs:
     def __len__(self) -> int:
         return len(self.items)
 
-    def sample(self, each: int) -> MinimalPairs:
-        """Return the first `each` pairs of every paradigm."""
+    def sample(self, count: int) -> MinimalPairs:
+        """Return the first `count` pairs of every paradigm."""
         seen: dict[str, int] = {}
         kept = []
         for pair in self.items:
             seen[pair.paradigm] = seen.get(pair.paradigm, 0) + 1
-            if seen[pair.paradigm] <= each:
+            if seen[pair.paradigm] <= count:
                 kept.append(pair)
         return MinimalPairs(self.source, kept, list(self.notes))
 
@@ -200,7 +200,7 @@ class MinimalPairsReport(Shown):
         method: the kind of probability or score.
         phenomena, paradigms: pairs and accuracy of each, where the files name them.
         shows_paradigms: whether :meth:`lines` lists every paradigm too.
-        notes: notes on what was mended in the files, and on unknown pieces.
+        notes: notes on what was repaired in the files, and on unknown pieces.
         worst: empty.
         right: bool [pairs], whether each pair is judged rightly, in their order.
     """

@@ -778,10 +778,10 @@ def _write(
     logger.info(f"wrote {out}")
 
 
-def _notes(found: TextCounts, components: Components, options: DistillOptions) -> list[str]:
-    notes = list(found.notes)
-    if found.empty:
-        notes.append(f"{plural(found.empty, 'text')} without a piece, left out")
+def _notes(counts: TextCounts, components: Components, options: DistillOptions) -> list[str]:
+    notes = list(counts.notes)
+    if counts.empty:
+        notes.append(f"{plural(counts.empty, 'text')} without a piece, left out")
     width = components.directions.shape[1]
     if width < options.dimensions:
         notes.append(f"the teacher's vectors have {width} numbers, so these have no more")

@@ -156,10 +156,10 @@ def saved_line(
     )
 
 
-def _scored(name: str, value: float, beside: Mapping[str, float]) -> str:
+def _scored(name: str, value: float, others: Mapping[str, float]) -> str:
     """Return a score after its name, in the form that distinguishes it from the others in
-    `beside`."""
-    return f"{score_name(name, beside)} {score_text(name, value)}"
+    `others`."""
+    return f"{score_name(name, others)} {score_text(name, value)}"
 
 
 # Baselines: measured once, before training, and kept in the folder of the run.

@@ -294,7 +294,7 @@ def train_on_store(
     loss = beginning.objective if beginning.loss is None else beginning.loss(built, where)
     workers = options.workers
     if workers is None:
-        workers = default_workers(where, cpu.beside())
+        workers = default_workers(where, cpu.local_processes())
     first = phases[0].batch(0)
     computing = computing_of_run(
         out,
