@@ -55,7 +55,7 @@ def test_next_sentences_need_two_documents(
 
 @pytest.mark.parametrize(
     ("content", "mended"),
-    [(b"the cow \xff\xfe grazes .\n", "not valid UTF-8"), (b"the c\x00ow grazes .\n", "NUL")],
+    [(b"the cow \xff\xfe grazes .\n", "valid UTF-8"), (b"the c\x00ow grazes .\n", "NUL")],
     ids=["utf-8", "nul"],
 )
 def test_bytes_that_are_no_text_are_counted_or_refused(
