@@ -29,7 +29,7 @@ from bertine.core.console import quietly
 from bertine.core.rng import generator
 from bertine.datasets.readers import DataConfig, DatasetSplits, read_labelled
 from bertine.tasks.calibration import Conformal, Reliability, label_sets
-from bertine.tasks.report import mean_log_loss
+from bertine.tasks.metrics import mean_log_loss
 
 #: Training examples of each task, held-out ones among them; 0: all.
 SIZES = {"emotion": 1_000, "CoLA": 0, "SST-2": 3_000}

@@ -39,7 +39,7 @@ from bertine.inference.baselines.measure import measure_baselines
 from bertine.inference.baselines.texts import FrozenEncoder, pooling_of
 from bertine.inference.evaluate import evaluate_examples
 from bertine.models.precision import resolve_precision
-from bertine.tasks.report import official_score
+from bertine.tasks.metrics import official_score
 from bertine.training.finetuning.learner import Learner
 from bertine.training.finetuning.linear_probe import alone_is_better, few_of_many, score_of_head
 from bertine.training.finetuning.setup import Overrides

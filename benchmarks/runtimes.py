@@ -50,7 +50,7 @@ def mean(hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
 def bertine(folder: Path, work: Path, threads: int, precision: str) -> Embed:
     from bertine.inference.compute import Engine, run_features, sample_inputs
     from bertine.inference.embedding.vectors import PooledTexts
-    from bertine.models.losses import Pooling
+    from bertine.models.pooling import Pooling
     from bertine.tasks.base import Features
 
     loaded = load_model(folder)

@@ -85,7 +85,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 
 def room_of(module: str) -> str | None:
-    """``"bertine.corpora.store"`` → ``"data"``; None for ``bertine`` itself."""
+    """``"bertine.corpora.store"`` → ``"corpora"``; None for ``bertine`` itself."""
     parts = module.split(".")[1:]
     for length in range(len(parts), 0, -1):
         if ".".join(parts[:length]) in MAY_IMPORT:

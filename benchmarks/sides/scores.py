@@ -11,7 +11,7 @@ from typing import Any
 
 from bertine.data.entities import entity_counts
 from bertine.datasets.glue import glue_task
-from bertine.tasks.report import classification_scores, regression_scores
+from bertine.tasks.metrics import classification_scores, regression_scores
 from bertine.tasks.tagged_words import TaggingReport
 from sides.settings import Setting, read_file
 

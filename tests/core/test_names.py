@@ -15,13 +15,13 @@ from bertine.inference import compute, export
 from bertine.inference.embedding.vector_files import DTYPES
 from bertine.inference.explaining.target import METHODS
 from bertine.models.layers import ACTIVATIONS
-from bertine.models.losses import POOLINGS
+from bertine.models.pooling import POOLINGS
 from bertine.models.precision import PRECISIONS
 from bertine.tasks import DATA_SETS, TASKS
 from bertine.tasks.base import LONG_TEXT
 from bertine.tokenization.tokenizer import KINDS
-from bertine.training.optim import SCHEDULES
 from bertine.training.optimizers import OPTIMIZERS
+from bertine.training.schedules import SCHEDULES
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from bertine.families.fitted_heads import can_be_linear, takes_mean_layer
 from bertine.hub.model_directory import load_model, save_model
 from bertine.inference.predictor import Predictor
 from bertine.models.heads import VECTOR_CLASSIFIER
-from bertine.models.losses import Pooling
+from bertine.models.pooling import Pooling
 
 from .conftest import Home, Run
 

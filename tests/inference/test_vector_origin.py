@@ -17,7 +17,7 @@ from bertine.inference.embedding.embed import embed
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.similar import similar
 from bertine.inference.embedding.vectors import Cosines
-from bertine.models.losses import Pooling
+from bertine.models.pooling import Pooling
 
 from .test_predictor import random_texts
 

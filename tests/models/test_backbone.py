@@ -17,7 +17,7 @@ from bertine.inference.compute import Engine, run_features
 from bertine.inference.embedding.vectors import PooledTexts
 from bertine.models.encoder import Backbone, BackboneOutput, PackedRows
 from bertine.models.heads import Model
-from bertine.models.losses import Pooling
+from bertine.models.pooling import Pooling
 from bertine.serving.page import AttentionQuestion, AttentionReader
 from bertine.tasks.base import Features
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertine.core.errors import BertineError
-from bertine.tasks.report import classification_scores, official_score, regression_scores
+from bertine.tasks.metrics import classification_scores, official_score, regression_scores
 
 
 def counted(truth: list[str], guesses: list[str], positive: str) -> tuple[int, int, int, int]:

@@ -16,8 +16,9 @@ from bertine.objectives.losses import MlmNsp
 from bertine.training.checkpoint import Best, Choice, recorded_best
 from bertine.training.display import Display
 from bertine.training.fit import FitConfig, fit
-from bertine.training.optim import SCHEDULES, AdamW, parameter_groups
+from bertine.training.optim import AdamW, parameter_groups
 from bertine.training.run import Run
+from bertine.training.schedules import SCHEDULES
 
 QUICK: dict[str, Any] = {
     "epochs": 2,

@@ -36,7 +36,7 @@ from bertine.models.config import Config
 from bertine.models.encoder import TextInputs
 from bertine.models.family import family_of
 from bertine.models.heads import Model, PairHead, shares_in_common, texts_apart
-from bertine.models.losses import Pooling
+from bertine.models.pooling import Pooling
 from bertine.tasks.base import Features
 from bertine.tasks.classification import TextClassification
 from bertine.tokenization.base import Template

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from bertine.training.fit import Progress
-from bertine.training.optim import linear
+from bertine.training.schedules import linear
 
 
 def play(

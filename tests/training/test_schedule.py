@@ -14,7 +14,7 @@ from bertine.core.errors import BertineError
 from bertine.core.names import ScheduleName
 from bertine.core.process import keep_freed_memory
 from bertine.training.fit import FitConfig
-from bertine.training.optim import (
+from bertine.training.schedules import (
     SCHEDULES,
     WARMUP_RATIO,
     constant,

@@ -13,7 +13,7 @@ import toys
 from bertine import finetune, pretrain
 from bertine.cli import main
 from bertine.core.errors import BertineError
-from bertine.training.optim import SCHEDULES
+from bertine.training.schedules import SCHEDULES
 
 TUNE: dict[str, Any] = {
     "epochs": 2,

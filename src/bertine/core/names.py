@@ -99,7 +99,7 @@ TextFormat = Literal["csv", "tsv", "jsonl", "columns", "text"]
 PlainFormat = Literal["csv", "tsv", "jsonl", "text"]
 #: The loss of vectors of text pairs (:mod:`bertine.training.similarity.objective`).
 PairLossName = Literal["ranking", "cosent", "cosine"]
-#: What the rows of a file of pairs hold (:mod:`bertine.training.similarity.reading`).
+#: What the rows of a file of pairs hold (:mod:`bertine.training.similarity.data`).
 PairKind = Literal["pairs", "scores", "labels", "texts", "sentences"]
 #: How tags mark entities (:mod:`bertine.data.entities`).
 TagScheme = Literal["IOB1", "IOB2", "IOBES", "plain"]

@@ -139,6 +139,8 @@ def ranking(
     return among[order[:top]]
 
 
+# Statistics: intervals, and whether a difference is more than chance.
+
 #: Quantile of the normal distribution for 95%.
 _Z = 1.959963984540054
 #: A share is higher by more than one standard error by chance in 16 of 100 cases. If this many of

@@ -22,7 +22,7 @@ from bertine.models.config import Config
 from bertine.models.encoder import Backbone, Encoder
 from bertine.models.heads import Model
 from bertine.models.layers import EncoderLayer, SelfAttention
-from bertine.models.losses import Pooling
+from bertine.models.pooling import Pooling
 
 # Linear classifier: a ModernBERT's classifier whose weights compute a linear model of a text's
 # vector, so that the published architecture gives the answers of a model fitted on such vectors.

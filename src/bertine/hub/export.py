@@ -24,7 +24,7 @@ from bertine.core.errors import BertineError
 from bertine.core.rng import generator
 from bertine.models.encoder import Encoded, Inputs, TextInputs, each_text_alone
 from bertine.models.heads import Model, texts_apart
-from bertine.models.losses import Pooling
+from bertine.models.pooling import Pooling
 
 #: The file of an exported folder that describes its contents.
 ABOUT = "export.json"

@@ -62,7 +62,7 @@ from bertine.models.family import (
     task_of,
 )
 from bertine.models.heads import PAIR_CLASSIFIER, VECTOR_CLASSIFIER, Model, new_head
-from bertine.models.losses import Pooling
+from bertine.models.pooling import Pooling
 from bertine.tokenization.tokenizer import KINDS, Tokenizer, holds_tokenizer
 
 # sentence-transformers: its modules, written so that it and :mod:`bertine.models.config_file`

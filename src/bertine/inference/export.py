@@ -40,7 +40,7 @@ from bertine.inference.export_scores import GraphScorer
 from bertine.models.config_file import read_sentence_modules
 from bertine.models.family import config_to_huggingface
 from bertine.models.heads import Model
-from bertine.models.losses import Pooling
+from bertine.models.pooling import Pooling
 from bertine.options.inference import ExportOptions
 from bertine.options.vectors import AnyVectors
 from bertine.options.verbs import takes_options

@@ -39,7 +39,7 @@ from bertine.inference.embedding.embedder import Embedder, unit
 from bertine.inference.embedding.vectors import Cosines
 from bertine.inference.rows import Single, checked_singles, is_one, several
 from bertine.models.config_file import CONFIG, MODULES
-from bertine.models.losses import Pooling
+from bertine.models.pooling import Pooling
 from bertine.tasks.base import Features
 from bertine.tokenization.base import check_added_tokens
 from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer

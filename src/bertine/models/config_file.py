@@ -22,7 +22,7 @@ from bertine.core.files import read_json, read_json_object
 from bertine.core.model_folders import locate
 from bertine.models.config import Config
 from bertine.models.layers import ACTIVATIONS
-from bertine.models.losses import PUBLISHED_POOLINGS
+from bertine.models.pooling import PUBLISHED_POOLINGS
 
 # sentence-transformers: the pooling, normalizing and prompts of its directories.
 #

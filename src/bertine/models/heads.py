@@ -22,7 +22,7 @@ from bertine.models.dropout import StreamDropout
 from bertine.models.encoder import Backbone, Encoded, Inputs, TextInputs, with_types
 from bertine.models.family import Family, HeadKind, family_of
 from bertine.models.layers import activation, init_weights
-from bertine.models.losses import Pooling
+from bertine.models.pooling import Pooling
 from bertine.models.precision import finite
 
 

@@ -122,6 +122,9 @@ class LinearChainCrf(nn.Module):
         return answers
 
 
+# BiLSTM: over the states of words, with a layer for the scores of tags or of classes.
+
+
 class LayerMix(nn.Module):
     """The S states of a word → one: their sum, weighted by a learned softmax and a learned factor
     (Peters et al. 2018, equation 1; BERT's paper only says "weighted sum")."""

@@ -25,7 +25,8 @@ from bertine.models.config import Config
 from bertine.models.embeddings import Embeddings
 from bertine.models.encoder import Encoded, TextInputs
 from bertine.models.heads import Model, new_head
-from bertine.models.losses import Pooling, sum_cross_entropy
+from bertine.models.losses import sum_cross_entropy
+from bertine.models.pooling import Pooling
 from bertine.options.pretraining import (
     DenoisingOptions,
     InstanceSettings,

@@ -40,7 +40,8 @@ from bertine.tasks.base import (
     setting,
 )
 from bertine.tasks.calibration import SEPARATOR, Decisions, Reliability, coverage_line, label_sets
-from bertine.tasks.report import ClassificationReport, mean_log_loss, require_some
+from bertine.tasks.metrics import mean_log_loss
+from bertine.tasks.report import ClassificationReport, require_some
 from bertine.tokenization.tokenizer import Tokenizer
 
 #: The columns of SWAG: the context, the beginning of the next sentence, and its possible endings.

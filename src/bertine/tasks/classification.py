@@ -35,13 +35,8 @@ from bertine.tasks.calibration import (
     label_sets,
 )
 from bertine.tasks.labels import check_labels, label_id
-from bertine.tasks.report import (
-    ClassificationReport,
-    classification_scores,
-    mean_cross_entropy,
-    mean_log_loss,
-    require_some,
-)
+from bertine.tasks.metrics import classification_scores, mean_cross_entropy, mean_log_loss
+from bertine.tasks.report import ClassificationReport, require_some
 from bertine.tasks.whole_text import LEAST, WEIGHTS, WholeTextTask, probability_columns
 
 #: From this many examples on, a different label in every row means that the column is wrong.

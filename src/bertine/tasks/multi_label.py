@@ -35,7 +35,8 @@ from bertine.tasks.answer import LabelAnswer, compact, json_value, worst_lines
 from bertine.tasks.base import Features, binary_cross_entropies, by_example, pooled, setting
 from bertine.tasks.calibration import Decisions, Reliability
 from bertine.tasks.labels import check_labels, label_id
-from bertine.tasks.report import TaskReport, label_lines, mean_log_loss, require_some
+from bertine.tasks.metrics import mean_log_loss
+from bertine.tasks.report import TaskReport, label_lines, require_some
 from bertine.tasks.whole_text import LEAST, WholeTextTask, probability_columns
 
 # Report: the scores of a classifier with many labels.

@@ -25,7 +25,7 @@ from bertine.data.examples import Example, Examples
 from bertine.models.config import Config
 from bertine.models.encoder import Encoded
 from bertine.models.heads import PAIR_CLASSIFIER, VECTOR_CLASSIFIER, Model, texts_apart
-from bertine.models.losses import Pooling
+from bertine.models.pooling import Pooling
 from bertine.objectives.losses import Term
 from bertine.tasks.answer import Answer, worst_lines
 from bertine.tasks.base import (
@@ -40,7 +40,8 @@ from bertine.tasks.base import (
     pooled,
     setting,
 )
-from bertine.tasks.report import EvaluationReport, TaskReport, regression_scores, require_some
+from bertine.tasks.metrics import regression_scores
+from bertine.tasks.report import EvaluationReport, TaskReport, require_some
 from bertine.tokenization.tokenizer import Tokenizer
 
 # Whole-text tasks: the base of classification with one label or many, and of regression.
@@ -65,7 +66,7 @@ class WholeTextTask(Task[Prediction]):
         fp32_head: whether the head computes in fp32 independently of the model's number type.
         long_text: which part of a longer text is read (:mod:`bertine.tasks.base`).
         pair_pooling: for pairs whose texts are encoded separately: how states become vectors, by
-            the name of a :class:`~bertine.models.losses.Pooling`; "": both texts are one input.
+            the name of a :class:`~bertine.models.pooling.Pooling`; "": both texts are one input.
         shared_pieces: for such pairs: whether it also counts how much of each text occurs in the
             other.
         text_pooling: for a head that is a linear layer on a text's vector: how states become it;

@@ -26,8 +26,8 @@ from bertine.objectives.losses import LossDefaults, Term
 from bertine.tasks.base import Task
 from bertine.training.finetuning.setup import Contrast, Prepared
 from bertine.training.fit import FitConfig, fit
-from bertine.training.optim import warmup
 from bertine.training.run import Run
+from bertine.training.schedules import warmup
 from bertine.training.step import has_biases, only_biases_trained
 
 # Count the pairs that labelled examples make: alike, with a label in common, or not.
@@ -282,6 +282,8 @@ def labels_of(features: Any, classes: int) -> np.ndarray:
         return np.stack(labels) > 0.5
     return np.eye(classes, dtype=bool)[np.array(labels, dtype=np.int64)]
 
+
+# Training: batches, rates and the loop over the encoder.
 
 #: Texts in a batch.
 BATCH_SIZE = 32

@@ -39,10 +39,10 @@ from bertine.training.checkpoint import (
 from bertine.training.display import Display, NoTracker, Tracker, facts_of, require_tensorboard
 from bertine.training.distributed import DistContext
 from bertine.training.mfu import MfuMeter
-from bertine.training.optim import momentum, schedule
 from bertine.training.optimizers import optimizer_for
 from bertine.training.parallel import Norms, wait_for
 from bertine.training.run import Run
+from bertine.training.schedules import momentum, schedule
 from bertine.training.step import Meter, TrainStep
 
 # Progress: the position of a run in its schedule, by steps or by time.

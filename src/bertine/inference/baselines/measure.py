@@ -40,7 +40,7 @@ from bertine.inference.baselines.texts import (
     pooling_of,
 )
 from bertine.inference.train_overlap import reload_training_examples
-from bertine.models.losses import Pooling
+from bertine.models.pooling import Pooling
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.report import BaselineScore

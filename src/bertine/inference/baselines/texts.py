@@ -40,13 +40,13 @@ from bertine.inference.compute import Engine
 from bertine.inference.embedding.vectors import PooledTexts
 from bertine.models.config_file import read_sentence_modules
 from bertine.models.heads import Model
-from bertine.models.losses import Pooling
+from bertine.models.pooling import Pooling
 from bertine.tasks.answer import compact
 from bertine.tasks.base import Features, Task
 from bertine.tasks.choice import ChoicePrediction, MultipleChoice
 from bertine.tasks.classification import Prediction, TextClassification
+from bertine.tasks.metrics import official_score
 from bertine.tasks.multi_label import MultiLabel
-from bertine.tasks.report import official_score
 from bertine.tasks.whole_text import Score, TextRegression
 from bertine.tokenization.tokenizer import Tokenizer
 
@@ -151,8 +151,8 @@ def pooling_of(model_dir: Path | str) -> Pooling:
 
 
 def pair_features(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """Compute fp32 [N, 4 D] from the vectors [N, D] of two texts, each of length 1, and their
-    cosine."""
+    """Compute fp32 [N, 4 D + 1] from the vectors [N, D] of two texts, each scaled to length 1: both,
+    their difference and product, and the cosine (as :class:`bertine.models.heads.PairHead`)."""
     u, v = _unit(u), _unit(v)
     cosine = (u * v).sum(-1, keepdims=True)
     return np.concatenate([u, v, abs(u - v), u * v, cosine], -1)
@@ -190,6 +190,8 @@ class Scaling:
     def __call__(self, matrix: np.ndarray) -> np.ndarray:
         return np.asarray((matrix - self.mean) / self.deviation, dtype=np.float32)
 
+
+# Baselines of single texts and pairs: the most frequent answer, n-grams, frozen vectors.
 
 #: Examples → the task's predictions for them.
 Answers = Callable[[Examples[Any]], list[Any]]
@@ -343,7 +345,7 @@ def _linear(
 #
 # Shape legend: N examples, M choices of all of them together.
 
-#: A small probability in place of 0, so that a loss is finite.
+#: The probability of the one answer that is given, below 1 so that a loss is finite.
 _SURE = 0.97
 Pairs = Sequence[tuple[str, str]]
 

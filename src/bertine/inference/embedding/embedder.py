@@ -23,7 +23,7 @@ from bertine.inference.embedding.vectors import Cosines, PooledTexts, Prompts, w
 from bertine.inference.rows import Single, checked_singles, is_one, several
 from bertine.models.config_file import SentenceModules, read_sentence_modules
 from bertine.models.heads import Model
-from bertine.models.losses import Pooling
+from bertine.models.pooling import Pooling
 from bertine.models.precision import Rates, precision_name, rates_for, resolve_device
 from bertine.options.verbs import check_types
 from bertine.tasks.base import Features, require_positions

@@ -31,7 +31,8 @@ from bertine.inference.rows import text_progress
 from bertine.models.config_file import MODULES
 from bertine.options.inference import EvaluateOptions
 from bertine.tasks.base import Features, text_number
-from bertine.tasks.report import TaskReport, regression_scores
+from bertine.tasks.metrics import regression_scores
+from bertine.tasks.report import TaskReport
 
 # Report: the scores of vectors on pairs of texts.
 

@@ -24,7 +24,7 @@ from bertine.inference.embedding.embedder import Embedder, unit
 from bertine.inference.embedding.vectors import Cosines, word_span
 from bertine.inference.rows import Single, checked_singles, is_one, several
 from bertine.models.heads import weights_fingerprint
-from bertine.models.losses import Pooling
+from bertine.models.pooling import Pooling
 from bertine.models.precision import autocast, finite, resolve_device
 from bertine.options.verbs import check_types
 from bertine.tasks.base import Features

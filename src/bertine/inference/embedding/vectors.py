@@ -16,7 +16,7 @@ from bertine.corpora.batch import Batch
 from bertine.inference.compute import Computing, run_features
 from bertine.models.config_file import SentenceModules, read_sentence_modules
 from bertine.models.heads import Model
-from bertine.models.losses import Pooling
+from bertine.models.pooling import Pooling
 from bertine.tasks.base import Features, pad_features
 
 # Word spans: the place of a word in a text.

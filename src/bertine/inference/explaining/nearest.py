@@ -41,7 +41,7 @@ from bertine.inference.predictor import Pipeline, Predictor
 from bertine.inference.ranking import label_text
 from bertine.inference.train_overlap import reload_training_examples
 from bertine.models.heads import PairHead, VectorHead, texts_apart
-from bertine.models.losses import Pooling
+from bertine.models.pooling import Pooling
 from bertine.options.inference import NearExamples
 from bertine.tasks.answer import shortened
 from bertine.tasks.base import Features, Task, by_example

@@ -42,9 +42,9 @@ from bertine.training.finetuning.setup import (
     prepare,
 )
 from bertine.training.fit import FitConfig
-from bertine.training.optim import WARMUP_RATIO, warmup
 from bertine.training.optimizers import check_whole
 from bertine.training.run import Run
+from bertine.training.schedules import WARMUP_RATIO, warmup
 
 # All of GLUE: one fine-tuning run for each task, and a table with the average.
 

@@ -27,7 +27,8 @@ from bertine.reports.findings import Finding
 from bertine.reports.run_files import RunFolder
 from bertine.reports.run_page import REPORT, report
 from bertine.tasks.answer import WorstExample, WorstExamples
-from bertine.tasks.report import BaselineScore, EvaluationReport, baseline_lines, official_score
+from bertine.tasks.metrics import official_score
+from bertine.tasks.report import BaselineScore, EvaluationReport, baseline_lines
 from bertine.training.computing import with_options_of
 
 # The folder of a finished run: its scores, its page, and the commands to run next.

@@ -61,13 +61,14 @@ from bertine.models.heads import (
     VectorHead,
     texts_apart,
 )
-from bertine.models.losses import Pooling
+from bertine.models.pooling import Pooling
 from bertine.options.finetuning import OF_TRAINING, FinetuneOptions
 from bertine.tasks.base import Features, Task
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.classification import TextClassification
+from bertine.tasks.metrics import official_score
 from bertine.tasks.multi_label import MultiLabel
-from bertine.tasks.report import HEAD_ALONE, EvaluationReport, official_score
+from bertine.tasks.report import HEAD_ALONE, EvaluationReport
 from bertine.tasks.tagged_words import WordFeatures
 from bertine.tasks.tagging import Tagging
 from bertine.tasks.whole_text import TextRegression

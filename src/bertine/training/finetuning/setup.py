@@ -32,7 +32,7 @@ from bertine.inference.train_overlap import START, overlap_line, rows_known_by
 from bertine.models.config import Config
 from bertine.models.family import family_of
 from bertine.models.heads import VECTOR_CLASSIFIER, Model
-from bertine.models.losses import Pooling
+from bertine.models.pooling import Pooling
 from bertine.models.precision import seeded
 from bertine.objectives.losses import AuxiliaryLM, Loss
 from bertine.options.declare import like

@@ -41,7 +41,7 @@ from bertine.options.data import OwnTable
 from bertine.options.experiments import LearningCurveOptions
 from bertine.options.verbs import takes_options
 from bertine.tasks.labels import TableOptions
-from bertine.tasks.report import official_score
+from bertine.tasks.metrics import official_score
 from bertine.training.finetuning.finetune import few_shot, finetune
 from bertine.training.finetuning.learner import Learner
 from bertine.training.finetuning.setup import fitting

@@ -42,8 +42,9 @@ from bertine.models.heads import Model
 from bertine.models.precision import resolve_precision
 from bertine.objectives.losses import Loss
 from bertine.options.training import Updates
-from bertine.reports.diagnosis import AT_LEVEL, Finding
+from bertine.reports.diagnosis import Finding
 from bertine.reports.findings import finetune_command
+from bertine.reports.pretraining_checks import AT_LEVEL
 from bertine.reports.run_files import pretraining_names, read_log
 from bertine.reports.run_page import report
 from bertine.tasks.base import Features, pad_features

@@ -45,7 +45,6 @@ from bertine.training.display import Display
 from bertine.training.distributed import DistContext
 from bertine.training.fit import FitConfig, fit
 from bertine.training.mfu import operations, step_products
-from bertine.training.optim import warmup
 from bertine.training.pretraining.result import (
     MaskSamples,
     PretrainResult,
@@ -56,6 +55,7 @@ from bertine.training.pretraining.result import (
     write_samples,
 )
 from bertine.training.run import Run
+from bertine.training.schedules import warmup
 
 # Warning: print before pre-training that a run is too short to learn more than frequencies.
 #

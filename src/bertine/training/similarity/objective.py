@@ -19,7 +19,7 @@ from bertine.corpora.batch import Batch, cut, select
 from bertine.models.dropout import stream
 from bertine.models.encoder import Encoded
 from bertine.models.heads import Model
-from bertine.models.losses import Pooling
+from bertine.models.pooling import Pooling
 from bertine.objectives.losses import Term
 from bertine.tasks.base import Features, pad_features, text_number
 from bertine.training.step import CPU_MICRO_BATCH, GPU_MICRO_BATCH
