@@ -96,7 +96,7 @@ def _bertine_step(model: Any, objective: Any, batches: list[Any], units: int) ->
 
     from bertine.core.process import keep_freed_memory
     from bertine.corpora.batch import split
-    from bertine.training.optim import AdamW, row_gradients
+    from bertine.training.adamw import AdamW, row_gradients
     from bertine.training.step import CPU_MICRO_BATCH, accumulate
 
     keep_freed_memory()

@@ -19,7 +19,7 @@ from common import print_table, save_json
 
 import bertine
 from bertine.core.files import write_text
-from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.documents import Corpus
 from bertine.training.feature_based.features import TABLE
 
 

@@ -15,8 +15,8 @@ from common import Timing, print_table
 from shapes import SEED, Shape, config_of, make_batch, make_model
 
 from bertine.corpora.batch import check_batch, split
+from bertine.training.adamw import AdamW, row_gradients
 from bertine.training.mfu import matrix_rate, share_of, step_cost
-from bertine.training.optim import AdamW, row_gradients
 from bertine.training.parallel import wait_for
 from bertine.training.step import GPU_MICRO_BATCH, accumulate, compile_parts
 

@@ -28,7 +28,7 @@ from sides import theirs
 from sides.settings import TASKS, Setting
 
 from bertine.core.process import keep_freed_memory
-from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.documents import Corpus
 
 VOCAB_SIZE = 8_192
 LENGTH, BATCH = 128, 32

@@ -39,7 +39,7 @@ from bertine.objectives.losses import Mlm
 from bertine.options.pretraining import InstanceSettings
 from bertine.options.training import Updates
 from bertine.tokenization.tokenizer import Tokenizer
-from bertine.training.optim import row_gradients
+from bertine.training.adamw import row_gradients
 from bertine.training.optimizers import optimizer_for
 from bertine.training.schedules import linear
 from bertine.training.step import accumulate

@@ -27,8 +27,8 @@ from bertine.corpora.batch import Batch
 from bertine.families.presets import preset
 from bertine.hub.model_directory import load_config
 from bertine.models.heads import Model
+from bertine.models.matmul_timing import products_of
 from bertine.models.precision import cpu_has_bf16, measured_rates, resolve_precision, using_threads
-from bertine.models.products import products_of
 from bertine.objectives.losses import Loss
 from bertine.tasks.base import Features
 from bertine.tasks.classification import TextClassification

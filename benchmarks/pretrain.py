@@ -45,8 +45,8 @@ from bertine.corpora.batch import Batch, check_batch, split
 from bertine.families.xlnet_layers import hidden_by_order
 from bertine.models.precision import cpu_has_bf16
 from bertine.objectives.losses import by_sequence
+from bertine.training.adamw import AdamW, row_gradients
 from bertine.training.mfu import step_products, time_products
-from bertine.training.optim import AdamW, row_gradients
 from bertine.training.step import CPU_MICRO_BATCH, accumulate
 
 LEARNING_RATE = 1e-4

@@ -40,7 +40,7 @@ from common import describe_machine, machine, minilm, peak_memory, print_table
 import bertine
 from bertine.core.files import atomic_file, sha256_file
 from bertine.core.names import PairKind
-from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.documents import Corpus
 from bertine.tokenization.sentences import iter_sentences
 
 WAYS = ("scores", "texts", "memory")

@@ -31,7 +31,7 @@ from contention import STRANGERS, strangers_seconds
 from versions_peers import Measure, Peer, Turn, opened
 
 from bertine.demo import texts
-from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.documents import Corpus
 
 #: Fewer pairs have no 95% interval of their median.
 FEWEST = 6

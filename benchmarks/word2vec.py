@@ -21,7 +21,7 @@ from common import Timing, Turn, Worker, describe_machine, machine, print_table,
 
 from bertine.core.names import WordVectorModel
 from bertine.options.vectors import WordVectorRecipe
-from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.documents import Corpus
 from bertine.word_vectors.train import BREAK, Weights, train_vectors
 from bertine.word_vectors.vectors import words_of
 

@@ -25,7 +25,7 @@ ONE_IMPORTER = {
     "bertine.reports.run_scores": "the scores' part of a run's page",
     "bertine.serving.app": "the application; `serve` starts it",
     "bertine.serving.compat": "the shapes of other services, and reranking",
-    "bertine.serving.schemas": "the answers' schemas",
+    "bertine.serving.answer_schemas": "the answers' schemas",
     "bertine.tokenization.learn_unigram": "trains Unigram: longer than the other learners",
     "bertine.tokenization.word_cache": "the speed of `Tokenizer`, which works without it",
     "bertine.training.distillation.on_task": "on a task; `distill`: on a store",

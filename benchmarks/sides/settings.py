@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertine.core.names import TaskName
-from bertine.data.conll import read_sentences
 from bertine.data.examples import Examples, read_examples
 from bertine.data.squad import read_squad
-from bertine.datasets.choices import read_choices
+from bertine.data.tagged_sentences import read_sentences
 from bertine.datasets.glue import glue_task, read_glue_file
+from bertine.datasets.multiple_choice import read_choices
 
 Kind = Literal["text", "regression", "spans", "choice", "tagging"]
 

@@ -154,7 +154,7 @@ class Story:
         """
         from bertine.datasets.glue import glue_task, read_glue
         from bertine.inference.minimal_pairs.evaluate_pairs import holds_pairs
-        from bertine.tokenization.corpus import Corpus
+        from bertine.tokenization.documents import Corpus
 
         for system in self.systems:
             if system.teacher and system.teacher not in self.given["systems"]:

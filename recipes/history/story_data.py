@@ -12,7 +12,7 @@ from typing import NamedTuple
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_dir, atomic_file, os_errors, read_bounded
 from bertine.core.rng import generator
-from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.documents import Corpus
 
 
 class GlueTask(NamedTuple):

@@ -205,7 +205,7 @@ def check(
             read.
     """
     from bertine.datasets.glue import glue_task, read_glue
-    from bertine.tokenization.corpus import Corpus
+    from bertine.tokenization.documents import Corpus
 
     if out.exists() and not out.is_dir():
         raise bertine.BertineError(f"{out}: is a file; choose another folder")

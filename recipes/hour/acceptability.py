@@ -19,7 +19,7 @@ import numpy as np
 from bertine.core.errors import BertineError
 from bertine.core.files import write_text
 from bertine.core.rng import generator
-from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.documents import Corpus
 from bertine.tokenization.sentences import split_sentences
 
 #: Words that often stand where another one of their row could.

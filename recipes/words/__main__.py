@@ -23,7 +23,7 @@ from bertine.commands.parser import Parser, whole
 from bertine.core.console import human_time, logger, plural
 from bertine.core.files import atomic_file, read_json, write_json
 from bertine.core.process import run_program
-from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.documents import Corpus
 
 CONFIG = Path(__file__).with_name("config.json")
 

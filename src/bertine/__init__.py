@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bertine.hub.model_directory import load_model, save_model
     from bertine.inference.embedding.embedder import Embedder
     from bertine.inference.fill_mask import fill_mask
-    from bertine.inference.glue import glue_submission
+    from bertine.inference.glue_submission import glue_submission
     from bertine.inference.predictor import Predictor
     from bertine.papers.paper import paper_tables
     from bertine.reports.run_page import report
@@ -87,7 +87,7 @@ _HOME = {
     "finetune": "bertine.training.finetuning.finetune",
     "finetune_similarity": "bertine.training.similarity.run",
     "generate": "bertine.inference.generate",
-    "glue_submission": "bertine.inference.glue",
+    "glue_submission": "bertine.inference.glue_submission",
     "index_vectors": "bertine.inference.embedding.index",
     "inspect": "bertine.reports.inspect",
     "learning_curve": "bertine.training.learning_curve.learning_curve",

@@ -537,7 +537,7 @@ def distill(
         max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
             result in less memory; None: by the device.
         schedule: of the rate after the warm-up; one-cycle: momentum too. See
-            :mod:`bertine.training.optim`.
+            :mod:`bertine.training.adamw`.
         layer_decay: the rate of each layer as a share of that of the one above.
         dropout: on hidden states and attention; None: the model's own rates.
         patience: stop when the task's score on the validation examples was not better for so many
@@ -1231,7 +1231,7 @@ def finetune(
         max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
             result in less memory; None: by the device.
         schedule: of the rate after the warm-up; one-cycle: momentum too. See
-            :mod:`bertine.training.optim`.
+            :mod:`bertine.training.adamw`.
         layer_decay: the rate of each layer as a share of that of the one above.
         dropout: on hidden states and attention; None: the model's own rates.
         freeze_layers: so many of the lowest layers are not trained.
@@ -1407,7 +1407,7 @@ def finetune_similarity(
         max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
             result in less memory; None: by the device.
         schedule: of the rate after the warm-up; one-cycle: momentum too. See
-            :mod:`bertine.training.optim`.
+            :mod:`bertine.training.adamw`.
         layer_decay: the rate of each layer as a share of that of the one above.
         dropout: on hidden states and attention; None: the model's own rates.
         patience: stop when the score on the validation rows was not better for so many evaluations.
@@ -1992,12 +1992,13 @@ def prepare(
     or modification time, or with other arguments, is processed again.
 
     Memory does not grow with the corpus except for small counts: each process holds some batches of
-    about a million characters, the largest document (:class:`bertine.tokenization.corpus.Corpus`),
-    and 8 bytes for each document of its part; this one 10 bytes for each document of the corpus,
-    some hundred for each input file, and about 45 a document during the search for near-duplicates.
+    about a million characters, the largest document
+    (:class:`bertine.tokenization.documents.Corpus`), and 8 bytes for each document of its part;
+    this one 10 bytes for each document of the corpus, some hundred for each input file, and about
+    45 a document during the search for near-duplicates.
 
     Args:
-        corpus: files and folders (see :class:`bertine.tokenization.corpus.Corpus`).
+        corpus: files and folders (see :class:`bertine.tokenization.documents.Corpus`).
         tokenizer: a tokenizer folder or ``vocab.txt``; it is copied into the store.
         out: the store's folder; an existing store is replaced when the new one is complete.
         shard_tokens: most tokens of a shard file (a record batch more is possible).
@@ -2207,7 +2208,7 @@ def pretrain(
         max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
             result in less memory; None: by the device.
         schedule: of the rate after the warm-up; one-cycle: momentum too. See
-            :mod:`bertine.training.optim`.
+            :mod:`bertine.training.adamw`.
         layer_decay: the rate of each layer as a share of that of the one above.
         dropout: on hidden states and attention; None: the model's own rates.
         patience: stop when the MLM loss on `held_out` was not better for so many evaluations; with
@@ -2499,7 +2500,7 @@ def search(
         max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
             result in less memory; None: by the device.
         schedule: of the rate after the warm-up; one-cycle: momentum too. See
-            :mod:`bertine.training.optim`.
+            :mod:`bertine.training.adamw`.
         layer_decay: the rate of each layer as a share of that of the one above.
         dropout: on hidden states and attention; None: the model's own rates.
         freeze_layers: so many of the lowest layers are not trained.
@@ -2732,7 +2733,7 @@ def train_vocab(
     BPE and Unigram once.
 
     Args:
-        corpus: files and folders, as for :class:`bertine.tokenization.corpus.Corpus`.
+        corpus: files and folders, as for :class:`bertine.tokenization.documents.Corpus`.
         out: folder for vocab.txt, tokenizer.json and tokenizer_config.json. An existing tokenizer
             folder is replaced; a folder with anything else in it is refused.
         hold_out_every: one in this number of lines is not trained on, but used for measuring.
@@ -2809,7 +2810,7 @@ def word2vec(
     bit.
 
     Args:
-        corpus: files and folders, as for :class:`bertine.tokenization.corpus.Corpus`.
+        corpus: files and folders, as for :class:`bertine.tokenization.documents.Corpus`.
         out: the folder of the vectors (:class:`bertine.WordVectors`), or a file of word2vec's:
             ``.bin``, ``.txt`` or ``.vec``. Existing vectors are replaced.
         show_progress: on stderr.

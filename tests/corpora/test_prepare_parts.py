@@ -26,7 +26,7 @@ from bertine.corpora.duplicates import SeenFingerprints
 from bertine.corpora.parts import CorpusPart, PartSettings, make_part, plan_parts
 from bertine.corpora.prepare import PrepareReport
 from bertine.corpora.store import TokenStore
-from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.documents import Corpus
 from bertine.tokenization.tokenizer import Tokenizer
 
 FILES = 5

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bertine.core.errors import BertineError
-from bertine.data.conll import WordColumns, named_columns, read_sentences
+from bertine.data.tagged_sentences import WordColumns, named_columns, read_sentences
 
 GERMEVAL = """#	http://de.wikipedia.org/x [2009]
 1	Ada	B-PER	O

@@ -11,13 +11,13 @@ import pytest
 
 from bertine.core.errors import BertineError
 from bertine.data.column_files import looks_like_columns
-from bertine.data.conll import (
+from bertine.data.entities import Sentence, Sentences
+from bertine.data.tagged_sentences import (
     WordColumns,
     find_tagged,
     named_columns,
     read_sentences,
 )
-from bertine.data.entities import Sentence, Sentences
 
 CONLL_2003 = """\
 -DOCSTART- -X- O O

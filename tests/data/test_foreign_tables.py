@@ -12,7 +12,7 @@ from bertine.core.errors import BertineError
 from bertine.data.tables import Table
 from bertine.data.writer import open_writer
 from bertine.inference.rows import count_texts
-from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.documents import Corpus
 
 
 def write(path: Path, content: str | bytes) -> Path:

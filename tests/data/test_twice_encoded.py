@@ -11,7 +11,7 @@ import pytest
 
 from bertine.data.encodings import twice_encoded
 from bertine.data.tables import Table
-from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.documents import Corpus
 
 #: By the encoding that UTF-8 was read in: words.
 WORDS = {

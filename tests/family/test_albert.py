@@ -25,9 +25,9 @@ from bertine.models.family import config_to_huggingface, read_config
 from bertine.models.heads import Model, new_head
 from bertine.objectives import choose
 from bertine.reports.inspect import describe_model
+from bertine.training.adamw import parameter_groups
 from bertine.training.distillation.student import copy_layers, plan_student
 from bertine.training.mfu import step_cost
-from bertine.training.optim import parameter_groups
 from bertine.training.step import check_freezing
 
 from .parity import close, full_labels, inputs, random_batch, same_gradients

@@ -11,7 +11,7 @@ import transformers
 from bertine.core.errors import BertineError
 from bertine.families.bert import FAMILY, BertConfig
 from bertine.models.heads import ClassificationHead, MlmHead, Model, NspHead
-from bertine.models.names import HeadNames
+from bertine.models.tensor_names import HeadNames
 
 NAMES = FAMILY.names
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bertine.data.entities import may_follow
-from bertine.models.tagger import LinearChainCrf
+from bertine.models.bilstm import LinearChainCrf
 
 LABELS = ("O", "B-a", "I-a", "B-b", "I-b")
 LENGTHS = (4, 1, 3)

@@ -24,7 +24,7 @@ from bertine.models.family import config_to_huggingface, read_config
 from bertine.models.heads import Model, new_head
 from bertine.objectives.losses import MlmNsp
 from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
-from bertine.training.optim import row_gradients
+from bertine.training.adamw import row_gradients
 from bertine.training.pretraining.pretrain import extend_vocabulary
 from family.parity import close, full_labels, inputs, random_batch, same_gradients
 from family.variants import VARIANTS, scramble

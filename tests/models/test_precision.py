@@ -14,6 +14,7 @@ from bertine.core.errors import BertineError
 from bertine.families.presets import preset
 from bertine.models import precision
 from bertine.models.heads import Model
+from bertine.models.matmul_timing import Product, best_of, products_of, seconds_of
 from bertine.models.precision import (
     Rates,
     fastest_threads,
@@ -24,7 +25,6 @@ from bertine.models.precision import (
     seconds_by_threads,
     trained_precision,
 )
-from bertine.models.products import Product, best_of, products_of, seconds_of
 
 #: GFLOP/s of a core in fp32 and bf16, and what is to be chosen.
 PROCESSORS = {

@@ -19,7 +19,7 @@ from bertine.objectives import choose, objective
 from bertine.objectives.losses import MlmNeighbours
 from bertine.options.pretraining import NeighbourOptions
 from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
-from bertine.training.optim import AdamW
+from bertine.training.adamw import AdamW
 
 SUBJECTS, WORDS = 20, 40
 

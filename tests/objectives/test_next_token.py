@@ -23,7 +23,7 @@ from bertine.options.pretraining import InstanceSettings
 from bertine.tokenization.tokenizer import Tokenizer
 from bertine.training import mfu
 from bertine.training.fit import FitConfig, fit
-from bertine.training.run import Run
+from bertine.training.run_folder import Run
 
 
 class NextTokens:

@@ -14,7 +14,7 @@ from bertine.corpora.store import TokenStore
 from bertine.models.heads import Model
 from bertine.objectives import choose
 from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
-from bertine.training.optim import AdamW
+from bertine.training.adamw import AdamW
 
 SENTENCES = 12
 

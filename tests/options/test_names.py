@@ -16,7 +16,7 @@ from bertine.cli import COMMANDS, main
 from bertine.core.errors import BertineError
 from bertine.core.names import on_the_command_line, option, shell_option, text_option
 from bertine.options.declare import FORMER
-from bertine.training.run import refuse_changes
+from bertine.training.run_folder import refuse_changes
 
 
 def test_an_option_is_named_as_the_user_writes_it() -> None:

@@ -19,7 +19,7 @@ pytest.importorskip("fastapi")
 
 import toys
 from bertine.options.inference import ServeOptions
-from bertine.serving.models import load_handle
+from bertine.serving.handles import load_handle
 from bertine.serving.protocol import bound_socket
 from bertine.serving.requests import Hosts, Limits
 from bertine.serving.serve import Server

@@ -15,7 +15,7 @@ import toys
 from bertine.core.errors import BertineError
 from bertine.corpora.batch import Batch, FeatureBatches, members, plan, split
 from bertine.data.examples import Example, Examples, Splits
-from bertine.datasets.choices import read_choices
+from bertine.datasets.multiple_choice import read_choices
 from bertine.datasets.own_data import read_for, read_own
 from bertine.hub.model_directory import load_model, save_model
 from bertine.inference.answer_files import TextReport

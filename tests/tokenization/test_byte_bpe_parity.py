@@ -20,7 +20,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bertine.tokenization.byte_bpe import ALPHABET
-from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.documents import Corpus
 from bertine.tokenization.tokenizer import Tokenizer
 from roberta import FIXTURES
 

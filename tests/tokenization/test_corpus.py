@@ -13,7 +13,7 @@ import pytest
 import zstandard
 
 from bertine.core.errors import BertineError
-from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.documents import Corpus
 
 DOCUMENTS = ["First line.\nSecond line.", "Zweites Dokument: äöü.", "第三份文件。"]
 

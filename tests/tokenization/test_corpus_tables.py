@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bertine.core.errors import BertineError
-from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.documents import Corpus
 
 
 def texts(path: Path, **options: object) -> list[str]:

@@ -24,7 +24,7 @@ import torch
 import bertine
 import unigrams
 from bertine.demo.texts import articles_corpus
-from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.documents import Corpus
 from bertine.tokenization.tokenizer import Tokenizer
 from bertine.tokenization.unigram_files import read_model_file
 from unigrams import NORMAL, model_bytes

@@ -20,7 +20,7 @@ from bertine.objectives.losses import MlmNsp
 from bertine.training.checkpoint import Best, Choice, load_best, recorded_best
 from bertine.training.display import Display
 from bertine.training.fit import FitConfig, fit
-from bertine.training.run import Run
+from bertine.training.run_folder import Run
 
 #: Scores after steps 2, 4, 6, …: the third evaluation is the best.
 SCORES = (0.3, 0.5, 0.9, 0.1, 0.9, 0.2)

@@ -24,7 +24,7 @@ from bertine.training.mfu import (
     step_cost,
     step_products,
 )
-from bertine.training.run import Run
+from bertine.training.run_folder import Run
 
 
 def empty(size: str) -> Model:

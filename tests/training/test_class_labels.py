@@ -15,7 +15,7 @@ import toys
 from bertine.core.errors import BertineError
 from bertine.data.examples import read_examples
 from bertine.data.label_sets import labels_in, read_label_sets
-from bertine.datasets.choices import read_choices
+from bertine.datasets.multiple_choice import read_choices
 
 NAMES = ["old", "new"]
 QUIET: dict[str, Any] = {"precision": "fp32", "show_progress": False}

@@ -13,8 +13,8 @@ import torch
 import toys
 from bertine import finetune, pretrain
 from bertine.core.errors import BertineError
+from bertine.models.matmul_timing import Product
 from bertine.models.precision import Rates
-from bertine.models.products import Product
 from bertine.training import computing
 from bertine.training import fit as fit_module
 from bertine.training.computing import computing_of_run, measured_computing

@@ -13,7 +13,7 @@ from bertine import pretrain
 from bertine.models.heads import Model
 from bertine.models.layers import has_flash_attention, reference, varlen_attention
 from bertine.objectives.losses import MlmNsp
-from bertine.training.optim import AdamW, row_gradients
+from bertine.training.adamw import AdamW, row_gradients
 from bertine.training.parallel import send
 from bertine.training.step import accumulate, compile_parts
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from bertine.core.errors import BertineError
-from bertine.training.optim import AdamW, device_clip
+from bertine.training.adamw import AdamW, device_clip
 from bertine.training.parallel import Norms
 
 

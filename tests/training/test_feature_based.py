@@ -17,13 +17,13 @@ import bertine
 import tagged
 from bertine.cli import main
 from bertine.core.errors import BertineError
-from bertine.data.conll import read_sentences
 from bertine.data.entities import Sentence, Sentences
+from bertine.data.tagged_sentences import read_sentences
 from bertine.hub.model_directory import load_model
 from bertine.inference.evaluate import evaluate
 from bertine.inference.word_states import StaticStates, word_states
+from bertine.models.bilstm import BiLstmTagger, LayerMix
 from bertine.models.precision import precision_name
-from bertine.models.tagger import BiLstmTagger, LayerMix
 from bertine.tasks.report import EvaluationReport
 from bertine.tasks.tagging import Tagging
 from bertine.training.feature_based.features import FINE_TUNING, ROWS, FeatureBasedReport

@@ -19,7 +19,7 @@ from bertine.data.entities import may_follow
 from bertine.families.elmo import BidirectionalLm, ElmoConfig
 from bertine.hub.elmo_files import save_elmo
 from bertine.inference.embedding.other_embedders import ElmoEmbedder
-from bertine.models.tagger import BiLstmClassifier, BiLstmTagger
+from bertine.models.bilstm import BiLstmClassifier, BiLstmTagger
 from bertine.training.feature_based.feature_based import ANSWERS
 from bertine.word_vectors.vectors import words_of
 
@@ -113,7 +113,7 @@ def test_layers_of_an_elmo_are_mixed_by_learned_weights(
 
 @pytest.mark.takes(3)
 def test_states_of_an_elmo_are_its_layers(elmo: Path, data: Path, tmp_path: Path) -> None:
-    from bertine.data.conll import read_sentences
+    from bertine.data.tagged_sentences import read_sentences
     from bertine.inference.elmo import elmo_states
 
     embedder = ElmoEmbedder.load(elmo)

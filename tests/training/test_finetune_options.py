@@ -13,11 +13,11 @@ import toys
 from bertine.core.errors import BertineError
 from bertine.corpora.batch import Batch
 from bertine.objectives.losses import MlmNsp
+from bertine.training.adamw import AdamW, parameter_groups
 from bertine.training.checkpoint import Best, Choice, recorded_best
 from bertine.training.display import Display
 from bertine.training.fit import FitConfig, fit
-from bertine.training.optim import AdamW, parameter_groups
-from bertine.training.run import Run
+from bertine.training.run_folder import Run
 from bertine.training.schedules import SCHEDULES
 
 QUICK: dict[str, Any] = {

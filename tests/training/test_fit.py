@@ -19,7 +19,7 @@ from bertine.objectives.losses import MlmNsp
 from bertine.training.display import Display, facts_of
 from bertine.training.distributed import DistContext
 from bertine.training.fit import FitConfig, fit
-from bertine.training.run import Run
+from bertine.training.run_folder import Run
 from bertine.training.step import CPU_MICRO_BATCH, GPU_MICRO_BATCH, TrainStep
 
 

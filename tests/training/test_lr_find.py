@@ -18,8 +18,8 @@ from bertine.cli import COMMANDS, main, parse_arguments
 from bertine.core.errors import BertineError
 from bertine.datasets.readers import read_labelled
 from bertine.options.finetuning import FinetuneOptions
+from bertine.training.adamw import AdamW
 from bertine.training.lr_find import LrFindReport, RateCurve, next_command, write_files
-from bertine.training.optim import AdamW
 
 SETTINGS: dict[str, Any] = {
     "batch_size": 16,

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import toys
 from bertine.models.heads import Model
-from bertine.training.optim import AdamW, parameter_groups, row_gradients
+from bertine.training.adamw import AdamW, parameter_groups, row_gradients
 
 STEPS = 6
 

@@ -23,7 +23,7 @@ from bertine.hub.tensorflow.checkpoint import Checkpoint
 from bertine.models.family import family_of
 from bertine.models.heads import Model
 from bertine.options.training import Updates
-from bertine.training.optim import ClippedOptimizer, device_clip, row_gradients
+from bertine.training.adamw import ClippedOptimizer, device_clip, row_gradients
 from bertine.training.optimizers import OPTIMIZERS, Lamb, Muon, optimizer_for, orthogonal, parts_of
 
 from .test_optim import assert_equal, give, random_gradients

@@ -36,7 +36,7 @@ from bertine.inference.elmo import (
     vocabulary_of,
 )
 from bertine.inference.embedding.other_embedders import ElmoEmbedder
-from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.documents import Corpus
 from bertine.training import elmo as verb
 from bertine.training.elmo import BothWays, ElmoLearner
 

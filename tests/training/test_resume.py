@@ -21,7 +21,7 @@ from bertine.objectives.losses import MlmNsp
 from bertine.training import checkpoint as checkpoint_module
 from bertine.training.checkpoint import checkpoints
 from bertine.training.fit import FitConfig, fit
-from bertine.training.run import Run, refuse_changes
+from bertine.training.run_folder import Run, refuse_changes
 
 STEPS = 11
 

@@ -13,7 +13,7 @@ import pytest
 import toys
 from bertine import finetune, pretrain
 from bertine.core.errors import BertineError
-from bertine.training.run import Run
+from bertine.training.run_folder import Run
 
 
 def test_resuming_with_other_settings_names_the_key(
@@ -61,7 +61,7 @@ def test_two_do_not_train_in_one_folder(
     store: Path, model: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from bertine.core.files import lock_folder
-    from bertine.training import run as module
+    from bertine.training import run_folder as module
 
     monkeypatch.setattr(module, "_PATIENCE", 0.0)
     lives: dict[str, Callable[..., Any]] = {

@@ -15,7 +15,7 @@ import tagged
 import toys
 from bertine.cli import main
 from bertine.core.errors import BertineError
-from bertine.data.conll import WordColumns, find_tagged, read_sentences
+from bertine.data.tagged_sentences import WordColumns, find_tagged, read_sentences
 from bertine.hub.model_directory import load_model
 from bertine.inference import predict_files
 from bertine.inference.predictor import Predictor

@@ -31,7 +31,7 @@ from bertine.corpora.parts import (
 )
 from bertine.corpora.store import UNIGRAM_COUNTS, token_dtype
 from bertine.options.data import PrepareOptions
-from bertine.tokenization.corpus import CorpusStats
+from bertine.tokenization.documents import CorpusStats
 
 #: Called with (description, steps done, steps in total).
 OnProgress = Callable[[str, int, int], None]

@@ -34,7 +34,7 @@ from bertine.corpora.duplicates import SeenFingerprints, fingerprint, write_sign
 from bertine.corpora.store import UNIGRAM_COUNTS, mark_words
 from bertine.corpora.store_writer import MAX_SENTENCE, StoreWriter
 from bertine.options.data import CorpusReading
-from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.documents import Corpus
 from bertine.tokenization.sentences import ChineseWords, iter_sentences
 from bertine.tokenization.tokenizer import Tokenizer
 

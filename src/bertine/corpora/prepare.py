@@ -48,7 +48,7 @@ from bertine.corpora.store import TOKENIZER, TokenStore, is_store
 from bertine.corpora.store_writer import MAX_SENTENCE, write_manifest
 from bertine.options.data import CorpusReading, PrepareOptions
 from bertine.options.verbs import takes_options
-from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.documents import Corpus
 from bertine.tokenization.sentences import check_language, check_segmenter
 from bertine.tokenization.tokenizer import Tokenizer
 
@@ -341,12 +341,13 @@ def prepare(
     or modification time, or with other arguments, is processed again.
 
     Memory does not grow with the corpus except for small counts: each process holds some batches of
-    about a million characters, the largest document (:class:`bertine.tokenization.corpus.Corpus`),
-    and 8 bytes for each document of its part; this one 10 bytes for each document of the corpus,
-    some hundred for each input file, and about 45 a document during the search for near-duplicates.
+    about a million characters, the largest document
+    (:class:`bertine.tokenization.documents.Corpus`), and 8 bytes for each document of its part;
+    this one 10 bytes for each document of the corpus, some hundred for each input file, and about
+    45 a document during the search for near-duplicates.
 
     Args:
-        corpus: files and folders (see :class:`bertine.tokenization.corpus.Corpus`).
+        corpus: files and folders (see :class:`bertine.tokenization.documents.Corpus`).
         tokenizer: a tokenizer folder or ``vocab.txt``; it is copied into the store.
         out: the store's folder; an existing store is replaced when the new one is complete.
         shard_tokens: most tokens of a shard file (a record batch more is possible).

@@ -22,7 +22,7 @@ from bertine.data.label_sets import labels_in, read_label_sets
 from bertine.data.lines import quotes_for
 from bertine.data.soft_labels import PREFIX, columns_of_labels, read_soft_examples
 from bertine.data.tables import Table
-from bertine.datasets.choices import SWAG, read_choices, read_trained_choices, refuse_added
+from bertine.datasets.multiple_choice import SWAG, read_choices, read_trained_choices, refuse_added
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.classification import TextClassification

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 from bertine.core.errors import BertineError
 from bertine.core.names import option
-from bertine.data.conll import WordColumns, find_tagged, named_columns, read_sentences
 from bertine.data.examples import (
     Examples,
     columns_of_training,
@@ -25,7 +24,7 @@ from bertine.data.examples import (
 )
 from bertine.data.in_memory import Data, InMemorySplits, InMemoryTable
 from bertine.data.spans import read_span_evaluation, read_span_splits, span_files
-from bertine.datasets.choices import SWAG
+from bertine.data.tagged_sentences import WordColumns, find_tagged, named_columns, read_sentences
 from bertine.datasets.glue import (
     find_glue_labelled,
     glue_built,
@@ -36,6 +35,7 @@ from bertine.datasets.glue import (
     read_glue_file,
     refuse_unlabelled,
 )
+from bertine.datasets.multiple_choice import SWAG
 from bertine.datasets.own_data import HOLD_OUT, read_for, read_own
 from bertine.options.data import (
     DocumentContext,

@@ -28,8 +28,8 @@ from bertine.data.label_sets import read_label_sets
 from bertine.data.lines import LINE_COLUMN
 from bertine.data.streams import require_columns
 from bertine.data.tables import Table
-from bertine.datasets.choices import choice_rows, choices_of, open_choices
 from bertine.datasets.glue import glue_folder, glue_task_of
+from bertine.datasets.multiple_choice import choice_rows, choices_of, open_choices
 from bertine.datasets.own_data import HOLD_OUT
 from bertine.datasets.readers import DataConfig, DatasetSplits, read_labelled
 from bertine.tasks.base import Task

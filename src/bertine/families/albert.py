@@ -22,7 +22,7 @@ from bertine.models.encoder import Encoder
 from bertine.models.family import EMBEDDING_TABLES, TASK_TENSORS, Family, HeadKind, Variables
 from bertine.models.heads import HEADS
 from bertine.models.layers import init_weights
-from bertine.models.names import HeadNames, WeightNames
+from bertine.models.tensor_names import HeadNames, WeightNames
 
 #: ``shared_across_groups`` → the parts of a layer that all groups share.
 _SHARED: Mapping[str, tuple[str, ...]] = {

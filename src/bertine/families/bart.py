@@ -20,7 +20,7 @@ from bertine.models.config import Config
 from bertine.models.config_file import ConfigKeys
 from bertine.models.family import Family, HeadKind
 from bertine.models.heads import HEADS, PAIR_CLASSIFIER, VECTOR_CLASSIFIER
-from bertine.models.names import HeadNames, LayerRows, LayerStack, WeightNames
+from bertine.models.tensor_names import HeadNames, LayerRows, LayerStack, WeightNames
 from bertine.options.inference import DecodingOptions
 
 # Head: the decoder's scores of the next token.

@@ -20,7 +20,7 @@ from bertine.models.encoder import Backbone, Encoder
 from bertine.models.family import EMBEDDING_TABLES, TASK_TENSORS, Family, Gelu, Variables
 from bertine.models.heads import HEADS, WITHOUT_POOLER
 from bertine.models.layers import EncoderLayer
-from bertine.models.names import HeadNames, Pairs, WeightNames
+from bertine.models.tensor_names import HeadNames, Pairs, WeightNames
 
 # BertConfig: the architecture of a BERT (Devlin et al. 2018, arXiv 1810.04805), and the published
 # sizes.

@@ -42,7 +42,7 @@ from bertine.models.layers import (
     init_weights,
     softmax,
 )
-from bertine.models.names import HeadNames, WeightNames
+from bertine.models.tensor_names import HeadNames, WeightNames
 
 # Relative positions: buckets, exact for near offsets and logarithmic for far ones.
 #

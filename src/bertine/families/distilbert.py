@@ -21,7 +21,7 @@ from bertine.models.encoder import Encoder
 from bertine.models.family import Family
 from bertine.models.heads import HEADS, SpanHead
 from bertine.models.layers import init_weights
-from bertine.models.names import HeadNames, WeightNames
+from bertine.models.tensor_names import HeadNames, WeightNames
 
 
 class ReluClassificationHead(nn.Module):

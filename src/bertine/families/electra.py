@@ -28,7 +28,7 @@ from bertine.models.encoder import Encoder, Inputs, layout_of
 from bertine.models.family import Family, HeadKind
 from bertine.models.heads import HEADS, MlmHead, Model
 from bertine.models.layers import EncoderLayer, activation, init_weights
-from bertine.models.names import HeadNames
+from bertine.models.tensor_names import HeadNames
 
 # Heads: one for replaced tokens, and the tasks' heads, which have a dense layer of their own.
 

@@ -38,9 +38,9 @@ from bertine.models.encoder import (
 from bertine.models.family import Family, HeadKind
 from bertine.models.heads import HEADS, ClassificationHead
 from bertine.models.layers import EncoderLayer, RowLayout, attend, init_weights, set_initial_std
-from bertine.models.names import HeadNames, LayerRows, LayerStack, WeightNames
 from bertine.models.precision import autocast_dtype
 from bertine.models.recurrent import recur
+from bertine.models.tensor_names import HeadNames, LayerRows, LayerStack, WeightNames
 
 # Heads: the next word, and classes of a whole text.
 #

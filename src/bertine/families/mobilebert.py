@@ -41,8 +41,8 @@ from bertine.models.layers import (
     init_weights,
     varlen_attention,
 )
-from bertine.models.names import HeadNames, LayerRows, WeightNames
 from bertine.models.precision import autocast_dtype
+from bertine.models.tensor_names import HeadNames, LayerRows, WeightNames
 
 # Norms: MobileBERT's replacement of the layer norm.
 

@@ -34,7 +34,7 @@ from bertine.models.encoder import Backbone, BackboneOutput, PackedRows, layout_
 from bertine.models.family import Family
 from bertine.models.heads import HEADS, PAIR_CLASSIFIER, VECTOR_CLASSIFIER
 from bertine.models.layers import RowLayout, activation, init_weights, set_initial_std
-from bertine.models.names import HeadNames, WeightNames
+from bertine.models.tensor_names import HeadNames, WeightNames
 
 # Heads: each has a dense layer, an activation and a norm before the last layer (transformers,
 # ``ModernBertPredictionHead``).

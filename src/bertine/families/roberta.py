@@ -22,7 +22,7 @@ from bertine.models.encoder import Encoder
 from bertine.models.family import Family
 from bertine.models.heads import HEADS, MlmHead
 from bertine.models.layers import init_weights
-from bertine.models.names import HeadNames
+from bertine.models.tensor_names import HeadNames
 
 
 class DenseClassificationHead(nn.Module):

@@ -21,7 +21,7 @@ from bertine.models.dropout import StreamDropout
 from bertine.models.family import Family, HeadKind, Variables
 from bertine.models.heads import HEADS
 from bertine.models.layers import init_weights
-from bertine.models.names import HeadNames, WeightNames
+from bertine.models.tensor_names import HeadNames, WeightNames
 
 # Heads: the words at places, and classes from the last token.
 #

@@ -30,8 +30,8 @@ from bertine.models.config_file import CONFIG, ConfigFile
 from bertine.models.family import Family, family_of, read_config
 from bertine.models.heads import Model
 from bertine.models.layers import init_weights
-from bertine.models.names import WeightNames
 from bertine.models.precision import seeded
+from bertine.models.tensor_names import WeightNames
 
 # Read the weights of the first GPT as openai/finetune-transformer-lm publishes them.
 #
@@ -694,8 +694,8 @@ def adopt(
     model: Model, tensors: Mapping[str, Tensor], names: WeightNames, report: LoadReport
 ) -> None:
     """Give new heads the layers that they start with and that belong to another head in the file
-    (:attr:`bertine.models.names.HeadNames.adopts`), as transformers does if both have the same
-    name. The report then lists them as adopted; the last layer of the head stays new."""
+    (:attr:`bertine.models.tensor_names.HeadNames.adopts`), as transformers does if both have the
+    same name. The report then lists them as adopted; the last layer of the head stays new."""
     for head, module in model.heads.items():
         of_head = names.heads[head]
         state = module.state_dict()

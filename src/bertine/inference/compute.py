@@ -33,6 +33,7 @@ from bertine.fast.modern import PackedModern
 from bertine.models.config import Config
 from bertine.models.encoder import Backbone, Encoder, each_text_alone
 from bertine.models.heads import Model
+from bertine.models.matmul_timing import best_of
 from bertine.models.precision import (
     allowed_threads,
     autocast,
@@ -43,7 +44,6 @@ from bertine.models.precision import (
     seconds_by_threads,
     using_threads,
 )
-from bertine.models.products import best_of
 from bertine.models.torch_private import has_byte_products
 from bertine.tasks.base import Features
 from bertine.tokenization.base import run_together

@@ -43,7 +43,7 @@ from bertine.inference.word_states import (
 from bertine.models.precision import autocast, resolve_device, resolve_precision
 from bertine.options.inference import EvaluateOptions
 from bertine.tasks.answer import WorstExample
-from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.documents import Corpus
 from bertine.tokenization.sentences import iter_sentences
 
 #: The first words of every vocabulary, as published.

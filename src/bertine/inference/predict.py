@@ -19,13 +19,13 @@ from bertine.core.console import logger, plural, progress, quietly, visible_list
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors, write_text
 from bertine.core.names import option
-from bertine.data.conll import WordColumns, named_columns
 from bertine.data.examples import Example, Examples, row_texts
 from bertine.data.in_memory import InMemoryTable, Source, TableLike, as_source
 from bertine.data.lines import TableLayout, written_layout
 from bertine.data.parquet import is_parquet
 from bertine.data.squad import load_squad, read_squad
 from bertine.data.tables import Table, TableRow
+from bertine.data.tagged_sentences import WordColumns, named_columns
 from bertine.data.writer import (
     AS_READ,
     TableWriter,

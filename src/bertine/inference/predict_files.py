@@ -27,15 +27,6 @@ from bertine.data.column_files import (
     refuse_table,
     word_place,
 )
-from bertine.data.conll import (
-    HEAD,
-    SUFFIXES,
-    WORD_KEYS,
-    WordColumns,
-    blocks,
-    file_format,
-    json_words,
-)
 from bertine.data.entities import OUTSIDE, Sentence, Sentences, entities
 from bertine.data.in_memory import InMemoryTable, Source
 from bertine.data.lines import (
@@ -49,6 +40,15 @@ from bertine.data.lines import (
 from bertine.data.parquet import is_parquet
 from bertine.data.streams import begins_list, json_kind, missing_column
 from bertine.data.tables import Table, TableRow
+from bertine.data.tagged_sentences import (
+    HEAD,
+    SUFFIXES,
+    WORD_KEYS,
+    WordColumns,
+    blocks,
+    file_format,
+    json_words,
+)
 from bertine.data.writer import TableWriter, is_stream, open_writer
 from bertine.inference.answer_files import TextReport, pace
 from bertine.inference.explaining.explainer import Explanation

@@ -22,13 +22,13 @@ from bertine.data.lines import LINE_COLUMN, TableLayout
 from bertine.data.parquet import count_rows, is_parquet
 from bertine.data.streams import COMPRESSIONS, missing_column
 from bertine.data.tables import Table, TableRow
-from bertine.datasets.choices import choice_rows, choices_of, open_choices
+from bertine.datasets.multiple_choice import choice_rows, choices_of, open_choices
 from bertine.inference.compute import unmeasured_threads
 from bertine.models.precision import resolve_device
 from bertine.options.inference import ExplainOptions, PlainTexts, PredictOptions
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
-from bertine.tokenization.corpus import USUAL_TEXT_COLUMNS, choose_text_column
+from bertine.tokenization.documents import USUAL_TEXT_COLUMNS, choose_text_column
 
 # Given texts: strings, tuples of strings, dictionaries by column. Anything else (gaps of a data
 # frame, numbers, bytes) is refused by name.

@@ -24,10 +24,10 @@ from bertine.core.task_info import TaskInfo
 from bertine.models.config import Config
 from bertine.models.config_file import CONFIG, ConfigFile, ConfigKeys, activation_of, labels_of
 from bertine.models.encoder import Backbone
-from bertine.models.names import WeightNames
+from bertine.models.tensor_names import WeightNames
 
-# TensorFlow names: tables from the variables of Google's programs to canonical names
-# (:mod:`bertine.models.names`). A dense layer's ``kernel`` is [in, out], the transpose of our
+# TensorFlow names: tables from the variables of Google's programs to canonical names (see
+# :mod:`bertine.models.tensor_names`). A dense layer's ``kernel`` is [in, out], the transpose of our
 # weight; a norm's ``gamma`` and ``beta`` are its weight and bias.
 
 #: Variable of a module → our name, and whether it is transposed.

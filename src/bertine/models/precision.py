@@ -23,7 +23,7 @@ from bertine.core.console import logger
 from bertine.core.cpu import cores
 from bertine.core.errors import BertineError
 from bertine.core.names import Precision
-from bertine.models.products import TOKENS, Product, best_of, products_of, seconds_of
+from bertine.models.matmul_timing import TOKENS, Product, best_of, products_of, seconds_of
 
 # Threads: as many as PyTorch would use, or fewer where that is faster; one in a process that was
 # forked after its parent had computed.
@@ -199,7 +199,7 @@ def rates_for(name: str, model: nn.Module, *, tokens: int = TOKENS, words: int =
     Args:
         name: ``"auto"``, or a precision, for which nothing is measured.
         model: its products are timed, for some hundredths of a second.
-        tokens, words: of a micro-batch, see :func:`bertine.models.products.products_of`.
+        tokens, words: of a micro-batch, see :func:`bertine.models.matmul_timing.products_of`.
 
     Returns:
         None if there is nothing to measure: not on a CPU; on one without bf16 instructions, where

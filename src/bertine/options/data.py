@@ -237,7 +237,7 @@ class SplitSeed(OptionGroup):
 
 
 class CorpusReading(Cleaning):
-    """Options for reading a corpus (:class:`bertine.tokenization.corpus.Corpus`)."""
+    """Options for reading a corpus (:class:`bertine.tokenization.documents.Corpus`)."""
 
     title = "reading"
 

@@ -279,7 +279,7 @@ class Updates(OptionGroup):
     schedule: ScheduleName = declare(
         "linear",
         "of the rate after the warm-up; one-cycle: momentum too",
-        more="See :mod:`bertine.training.optim`.",
+        more="See :mod:`bertine.training.adamw`.",
         not_in=("lr-find",),
         title="schedule and layers",
         unknown=NOT_KNOWN,

@@ -42,7 +42,7 @@ from bertine.papers.table import (
 )
 from bertine.reports.run_files import read_log
 from bertine.training.pretraining.pretrain import architecture_of
-from bertine.training.run import refuse_changes
+from bertine.training.run_folder import refuse_changes
 
 # Plan the steps of a table, in their order.
 

@@ -26,7 +26,7 @@ from bertine.core.names import __version__
 from bertine.reports import html
 from bertine.reports.html import Fact, Figure, Figures, Note, PageTable, Section
 from bertine.reports.plots import curves, spread
-from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.documents import Corpus
 
 # Read the tables of the papers, define their columns, and hold out text for scores.
 #

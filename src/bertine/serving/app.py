@@ -22,7 +22,8 @@ from starlette.exceptions import HTTPException
 
 from bertine.core.names import ExplanationMethod, __version__
 from bertine.inference.embedding.embedder import empty_texts
-from bertine.serving import schemas
+from bertine.serving import answer_schemas
+from bertine.serving.answer_schemas import Error
 from bertine.serving.compat import (
     as_base64,
     characters,
@@ -391,20 +392,26 @@ def request_schemas(limits: Limits) -> Requests:
 
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
-    400: {"model": schemas.Error, "description": "Not one Host header"},
-    401: {"model": schemas.Error, "description": "No key, or not that of the server"},
-    404: {"model": schemas.Error, "description": "No such model"},
-    408: {"model": schemas.Error, "description": "The request came too slowly"},
-    413: {"model": schemas.Error, "description": "The body is too large"},
-    415: {"model": schemas.Error, "description": "The body is not said to be JSON, or compressed"},
-    421: {"model": schemas.Error, "description": "The Host header names another server"},
-    422: {"model": schemas.Error, "description": "Not what this path takes"},
+    400: {"model": Error, "description": "Not one Host header"},
+    401: {"model": Error, "description": "No key, or not that of the server"},
+    404: {"model": Error, "description": "No such model"},
+    408: {"model": Error, "description": "The request came too slowly"},
+    413: {"model": Error, "description": "The body is too large"},
+    415: {
+        "model": Error,
+        "description": "The body is not said to be JSON, or compressed",
+    },
+    421: {"model": Error, "description": "The Host header names another server"},
+    422: {"model": Error, "description": "Not what this path takes"},
     429: {
-        "model": schemas.Error,
+        "model": Error,
         "description": "The queue is full; see Retry-After",
     },
-    503: {"model": schemas.Error, "description": "The server is ending, or has no connection left"},
-    504: {"model": schemas.Error, "description": "No answer in time"},
+    503: {
+        "model": Error,
+        "description": "The server is ending, or has no connection left",
+    },
+    504: {"model": Error, "description": "No answer in time"},
 }
 _STATE: dict[int | str, dict[str, Any]] = {code: _ERRORS[code] for code in (400, 421)}
 _LOOK: dict[int | str, dict[str, Any]] = {**_STATE, 401: _ERRORS[401]}
@@ -488,7 +495,7 @@ def _add_pages(app: FastAPI, service: Service) -> None:
     async def docs() -> Response:
         return page_response("docs.html")
 
-    @app.get("/health", tags=["state"], response_model=schemas.Status, responses=_STATE)
+    @app.get("/health", tags=["state"], response_model=answer_schemas.Status, responses=_STATE)
     async def health() -> Response:
         """Return whether the process answers."""
         return _json({"status": "ok"})
@@ -496,8 +503,8 @@ def _add_pages(app: FastAPI, service: Service) -> None:
     @app.get(
         "/ready",
         tags=["state"],
-        response_model=schemas.Status,
-        responses={503: {"model": schemas.Error, "description": "Not now"}, **_STATE},
+        response_model=answer_schemas.Status,
+        responses={503: {"model": Error, "description": "Not now"}, **_STATE},
     )
     async def ready() -> Response:
         """Return whether every model answers."""
@@ -515,7 +522,7 @@ def _add_pages(app: FastAPI, service: Service) -> None:
         """Return counts and times in the format of Prometheus."""
         return Response(service.metrics.text(), headers={"content-type": CONTENT_TYPE})
 
-    @app.get("/v1/models", tags=["state"], response_model=schemas.Models, responses=_LOOK)
+    @app.get("/v1/models", tags=["state"], response_model=answer_schemas.Models, responses=_LOOK)
     async def models() -> Response:
         """Return the models, the default one first."""
         data = [served.describe() for served in service.models.values()]
@@ -524,7 +531,7 @@ def _add_pages(app: FastAPI, service: Service) -> None:
     @app.get(
         "/v1/models/{model:path}",
         tags=["state"],
-        response_model=schemas.ModelInfo,
+        response_model=answer_schemas.ModelInfo,
         responses={**_LOOK, 404: _ERRORS[404]},
     )
     async def one_model(model: str) -> Response:
@@ -574,10 +581,10 @@ def _add_answers(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         return _json(await inference(service, body))
 
     post = _poster(app, answers, "answers", service)
-    scores = list[schemas.LabelScore] | list[list[schemas.LabelScore]]
-    post("/predict", "predict", requests.predict, predict, schemas.Predictions | scores)
+    scores = list[answer_schemas.LabelScore] | list[list[answer_schemas.LabelScore]]
+    post("/predict", "predict", requests.predict, predict, answer_schemas.Predictions | scores)
     post("/", "inference", requests.inference, root, Any)
-    post("/fill-mask", "fill-mask", requests.fill_mask, fill_mask, schemas.FillMaskAnswer)
+    post("/fill-mask", "fill-mask", requests.fill_mask, fill_mask, answer_schemas.FillMaskAnswer)
 
 
 def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> None:
@@ -661,11 +668,11 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         return _written(await cohere_vectors(service, body, by_type=True))
 
     post = _poster(app, answers, "vectors", service)
-    post("/v1/embed", "embed", requests.cohere, cohere_1, schemas.CohereEmbeddings)
-    post("/v2/embed", "embed", requests.cohere, cohere_2, schemas.CohereEmbeddings)
-    answer = schemas.VectorsAnswer | list[list[float]]
+    post("/v1/embed", "embed", requests.cohere, cohere_1, answer_schemas.CohereEmbeddings)
+    post("/v2/embed", "embed", requests.cohere, cohere_2, answer_schemas.CohereEmbeddings)
+    answer = answer_schemas.VectorsAnswer | list[list[float]]
     post("/embed", "embed", requests.embed, embed, answer)
-    post("/v1/embeddings", "embed", requests.openai, openai, schemas.OpenAiEmbeddings)
+    post("/v1/embeddings", "embed", requests.openai, openai, answer_schemas.OpenAiEmbeddings)
 
 
 def _add_rankings(app: FastAPI, answers: dict[str, Answer], service: Service) -> None:
@@ -695,7 +702,7 @@ def _add_rankings(app: FastAPI, answers: dict[str, Answer], service: Service) ->
 
     post = _poster(app, answers, "rankings", service)
     for path in RERANK_PATHS:
-        answer = schemas.RerankAnswer | list[schemas.RankedText]
+        answer = answer_schemas.RerankAnswer | list[answer_schemas.RankedText]
         post(path, "rerank", requests.rerank, rerank, answer)
 
 
@@ -724,8 +731,8 @@ def _add_explanations(app: FastAPI, answers: dict[str, Answer], service: Service
         return _json({"model": served.name, **results[0]})
 
     post = _poster(app, answers, "inside", service)
-    post("/explain", "explain", requests.explain, explain, schemas.ExplanationAnswer)
-    post("/attention", "attention", requests.attention, attention, schemas.Attention)
+    post("/explain", "explain", requests.explain, explain, answer_schemas.ExplanationAnswer)
+    post("/attention", "attention", requests.attention, attention, answer_schemas.Attention)
 
 
 def _poster(

@@ -224,7 +224,7 @@ def _serve_at(
     """Load the models and answer at `listener` until a signal."""
     from bertine.core.process import bound_kernels, keep_freed_memory
     from bertine.serving.batcher import InferenceThread
-    from bertine.serving.models import asked_of_labels, load_handle
+    from bertine.serving.handles import asked_of_labels, load_handle
     from bertine.serving.service import Service
 
     limits = Limits.within(options)

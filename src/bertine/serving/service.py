@@ -14,7 +14,7 @@ from bertine.inference.explaining.explainer import Explanation
 from bertine.inference.explaining.target import Unit
 from bertine.serving.batcher import Batcher, Closed, InferenceThread, QueueFull
 from bertine.serving.guard import Metrics
-from bertine.serving.models import ModelHandle
+from bertine.serving.handles import ModelHandle
 from bertine.serving.requests import ApiError, Limits, ending
 
 Result = TypeVar("Result")

@@ -71,7 +71,7 @@ from bertine.tasks.tagged_words import (
     without_unsure,
     word_window,
 )
-from bertine.tokenization.corpus import USUAL_TEXT_COLUMNS
+from bertine.tokenization.documents import USUAL_TEXT_COLUMNS
 from bertine.tokenization.tokenizer import Tokenizer
 
 #: The label of tokens without a prediction.

@@ -22,7 +22,7 @@ from bertine.core.errors import BertineError
 from bertine.options.data import Vocabulary
 from bertine.tokenization import wordpiece
 from bertine.tokenization.base import bare
-from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.documents import Corpus
 from bertine.tokenization.tokenizer import Tokenizer
 from bertine.tokenization.wordpiece import MAX_CHARS_PER_WORD, SPECIAL_TOKENS
 

@@ -15,7 +15,7 @@ from bertine.options.data import CorpusReading, VocabOptions, Vocabulary
 from bertine.options.verbs import takes_options
 from bertine.tokenization import tokenizer as kinds
 from bertine.tokenization.byte_bpe import STYLES as BYTE_STYLES
-from bertine.tokenization.corpus import Corpus, CorpusStats
+from bertine.tokenization.documents import Corpus, CorpusStats
 from bertine.tokenization.learn_unigram import UnigramLearner
 from bertine.tokenization.learners import (
     COVERAGE,
@@ -166,7 +166,7 @@ def train_vocab(
     BPE and Unigram once.
 
     Args:
-        corpus: files and folders, as for :class:`bertine.tokenization.corpus.Corpus`.
+        corpus: files and folders, as for :class:`bertine.tokenization.documents.Corpus`.
         out: folder for vocab.txt, tokenizer.json and tokenizer_config.json. An existing tokenizer
             folder is replaced; a folder with anything else in it is refused.
         hold_out_every: one in this number of lines is not trained on, but used for measuring.

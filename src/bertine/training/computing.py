@@ -21,6 +21,7 @@ from bertine.core.loss_names import TERMS
 from bertine.core.names import Precision, option
 from bertine.core.spin_count import CpuContention
 from bertine.datasets.readers import DataConfig
+from bertine.models.matmul_timing import TOKENS, Product, products_of, seconds_of
 from bertine.models.precision import (
     cpu_has_bf16,
     fastest_threads,
@@ -29,14 +30,13 @@ from bertine.models.precision import (
     seconds_by_threads,
     threads_are_given,
 )
-from bertine.models.products import TOKENS, Product, products_of, seconds_of
 from bertine.options.data import SpanReading
 from bertine.options.finetuning import FinetuneOptions
 from bertine.options.verbs import check_types, resolved_signature
 from bertine.tasks.labels import TableOptions
 from bertine.tasks.spans import SpanLimits
 from bertine.training.distributed import DistContext
-from bertine.training.run import Run
+from bertine.training.run_folder import Run
 
 # Arguments: functions that several verbs use for their arguments.
 
@@ -130,7 +130,7 @@ def computing_of_run(
 
     Args:
         asked: ``"auto"``, ``"fp32"`` or ``"bf16"``.
-        tokens, words: of a micro-batch, see :func:`bertine.models.products.products_of`.
+        tokens, words: of a micro-batch, see :func:`bertine.models.matmul_timing.products_of`.
     """
 
     def decide() -> Computing:

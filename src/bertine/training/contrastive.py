@@ -26,7 +26,7 @@ from bertine.objectives.losses import LossDefaults, Term
 from bertine.tasks.base import Task
 from bertine.training.finetuning.setup import Contrast, Prepared
 from bertine.training.fit import FitConfig, fit
-from bertine.training.run import Run
+from bertine.training.run_folder import Run
 from bertine.training.schedules import warmup
 from bertine.training.step import has_biases, only_biases_trained
 

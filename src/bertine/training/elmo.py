@@ -48,13 +48,13 @@ from bertine.options.data import CorpusReading
 from bertine.options.pretraining import ElmoOptions
 from bertine.options.verbs import takes_options
 from bertine.reports.run_files import read_log
-from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.documents import Corpus
 from bertine.tokenization.sentences import check_language
 from bertine.training.checkpoint import Interrupt, load_checkpoint, save_checkpoint, stop_requested
 from bertine.training.computing import computing_of_run
 from bertine.training.display import Display, Tracker
 from bertine.training.distributed import DistContext
-from bertine.training.run import Run
+from bertine.training.run_folder import Run
 
 # Windows: cut a corpus into training batches for both directions.
 #

@@ -41,7 +41,7 @@ from bertine.training.distributed import DistContext
 from bertine.training.mfu import MfuMeter
 from bertine.training.optimizers import optimizer_for
 from bertine.training.parallel import Norms, wait_for
-from bertine.training.run import Run
+from bertine.training.run_folder import Run
 from bertine.training.schedules import momentum, schedule
 from bertine.training.step import Meter, TrainStep
 

@@ -47,7 +47,7 @@ from bertine.reports.html import Fact, Heat, Note, PageTable, Section
 from bertine.reports.run_sections import sentence
 from bertine.tasks.answer import short
 from bertine.tasks.unknown_text import UnknownText
-from bertine.training.run import refuse_changes
+from bertine.training.run_folder import refuse_changes
 from bertine.training.search.runs import run_here, run_processes
 
 # Confident learning: find probably wrong labels from the predictions of models that have not seen

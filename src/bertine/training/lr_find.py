@@ -36,8 +36,8 @@ from bertine.corpora.batch import check_batch
 from bertine.data.in_memory import TableLike, as_data
 from bertine.datasets.readers import DatasetSplits
 from bertine.inference.train_overlap import overlap_in_training_line
+from bertine.models.matmul_timing import TOKENS
 from bertine.models.precision import resolve_device, resolve_precision, using_threads
-from bertine.models.products import TOKENS
 from bertine.options.declare import names_of
 from bertine.options.experiments import RisingRates
 from bertine.options.finetuning import FinetuneOptions

@@ -2,7 +2,7 @@
 
 Muon is that of Jordan 2024 ("Muon: An optimizer for hidden layers in neural networks"), with the
 scale and the decay of Liu et al. 2025 ("Muon is scalable for LLM training"). LAMB is that of You et
-al. 2019. AdamW is in :mod:`bertine.training.optim`.
+al. 2019. AdamW is in :mod:`bertine.training.adamw`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bertine.core.errors import BertineError
 from bertine.core.names import OptimizerName, option
 from bertine.models.heads import Model
 from bertine.options.training import Updates
-from bertine.training.optim import AdamW, ClippedOptimizer, adam_state, parameter_groups
+from bertine.training.adamw import AdamW, ClippedOptimizer, adam_state, parameter_groups
 
 # Joined tensors: parameters that are several matrices in the published models, joined along rows.
 

@@ -28,8 +28,8 @@ from bertine.models.heads import GuessesWords, Model
 from bertine.models.precision import autocast
 from bertine.models.torch_private import allow_recompilations
 from bertine.objectives.losses import Loss, Term
+from bertine.training.adamw import row_gradients
 from bertine.training.distributed import DistContext
-from bertine.training.optim import row_gradients
 from bertine.training.parallel import DataParallel, send
 
 # Compilation: torch.compile for training on a GPU, applied to the repeated parts, not to the whole

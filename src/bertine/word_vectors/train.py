@@ -27,7 +27,7 @@ from bertine.core.rng import generator
 from bertine.options.data import CorpusReading
 from bertine.options.vectors import Word2VecOptions, WordVectorRecipe
 from bertine.options.verbs import takes_options
-from bertine.tokenization.corpus import Corpus, CorpusStats
+from bertine.tokenization.documents import Corpus, CorpusStats
 from bertine.word_vectors.files import MAX_WORD
 from bertine.word_vectors.vectors import WordVectors, check_target, words_of
 
@@ -542,7 +542,7 @@ def word2vec(
     bit.
 
     Args:
-        corpus: files and folders, as for :class:`bertine.tokenization.corpus.Corpus`.
+        corpus: files and folders, as for :class:`bertine.tokenization.documents.Corpus`.
         out: the folder of the vectors (:class:`bertine.WordVectors`), or a file of word2vec's:
             ``.bin``, ``.txt`` or ``.vec``. Existing vectors are replaced.
         show_progress: on stderr.

@@ -36,7 +36,7 @@ from bertine.inference.minimal_pairs.evaluate_pairs import (
 )
 from bertine.models.heads import Model, new_head
 from bertine.objectives.losses import Clm
-from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.documents import Corpus
 from bertine.tokenization.tokenizer import Tokenizer
 
 TEXTS = ["the cat sat on the mat.", "a dog", "very good film, very bad dogs ran", "cat"]

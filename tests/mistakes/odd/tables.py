@@ -10,11 +10,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from bertine.data.conll import read_sentences
 from bertine.data.examples import read_examples
 from bertine.data.tables import Table
+from bertine.data.tagged_sentences import read_sentences
 from bertine.inference.answer_files import TextReport
-from bertine.tokenization.corpus import Corpus
+from bertine.tokenization.documents import Corpus
 from mistakes.odd.languages import CODECS, ENGLISH, PHRASES
 from mistakes.odd_files import Answer, Case
 

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bertine.data.conll import WordColumns, read_sentences
 from bertine.data.entities import encode, entities
 from bertine.data.in_memory import as_data
+from bertine.data.tagged_sentences import WordColumns, read_sentences
 from frames import Dataset
 from mistakes.odd_files import Answer, Case
 

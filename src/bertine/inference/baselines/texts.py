@@ -151,8 +151,9 @@ def pooling_of(model_dir: Path | str) -> Pooling:
 
 
 def pair_features(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """Compute fp32 [N, 4 D + 1] from the vectors [N, D] of two texts, each scaled to length 1: both,
-    their difference and product, and the cosine (as :class:`bertine.models.heads.PairHead`)."""
+    """Compute fp32 [N, 4 D + 1] from the vectors [N, D] of two texts, each scaled to length 1:
+    both, their difference and product, and the cosine, as
+    :class:`bertine.models.heads.PairHead` does."""
     u, v = _unit(u), _unit(v)
     cosine = (u * v).sum(-1, keepdims=True)
     return np.concatenate([u, v, abs(u - v), u * v, cosine], -1)

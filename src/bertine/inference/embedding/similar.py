@@ -48,7 +48,7 @@ from bertine.inference.rows import (
 from bertine.options.inference import PlainTexts, SimilarOptions
 from bertine.options.vectors import VectorOptions
 from bertine.options.verbs import takes_options
-from bertine.tokenization.corpus import USUAL_TEXT_COLUMNS
+from bertine.tokenization.documents import USUAL_TEXT_COLUMNS
 from bertine.word_vectors.vectors import NearestWords
 
 # Many queries: their texts are read from a table, and their nearest rows shown or written to a

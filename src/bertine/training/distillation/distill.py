@@ -61,7 +61,7 @@ from bertine.training.distributed import DistContext, all_ranks, join
 from bertine.training.pretraining.pretrain import check_options
 from bertine.training.pretraining.result import PretrainResult
 from bertine.training.pretraining.run import PretrainSetup, train_on_store
-from bertine.training.run import Run
+from bertine.training.run_folder import Run
 
 #: The default format of the sequences: the published code cuts running text.
 _FORMAT: InputFormat = "full-sentences"

@@ -72,7 +72,7 @@ from bertine.training.finetuning.setup import (
     log_data_summary,
     say_plan,
 )
-from bertine.training.run import Run
+from bertine.training.run_folder import Run
 
 # Answers: the teacher's outputs are computed once and kept in the run's folder, so that a resumed
 # run learns from exactly the same ones, even with another number of cores.

@@ -66,7 +66,7 @@ from bertine.training.feature_based.problems import (
 )
 from bertine.training.finetuning.finetune import finetune
 from bertine.training.finetuning.setup import fitting
-from bertine.training.run import refuse_changes
+from bertine.training.run_folder import refuse_changes
 from bertine.word_vectors.vectors import WordVectors
 
 #: The subfolder with the answers of each row.

@@ -15,9 +15,9 @@ import torch
 
 from bertine.core.console import Shown, human_time, logger
 from bertine.core.errors import BertineError
-from bertine.data.conll import WordColumns, find_tagged, read_sentences
 from bertine.data.entities import Sentences, split_words
 from bertine.data.examples import Examples, find_splits
+from bertine.data.tagged_sentences import WordColumns, find_tagged, read_sentences
 from bertine.datasets.readers import DataConfig, DatasetSplits, read_evaluation, read_labelled
 from bertine.hub.model_directory import LoadedModel
 from bertine.inference.elmo import elmo_states

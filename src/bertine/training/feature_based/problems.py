@@ -24,10 +24,10 @@ from bertine.data.entities import Sentence, Sentences, may_follow
 from bertine.data.examples import Examples
 from bertine.inference.baselines.texts import TextTask, frozen_vectors, pair_features
 from bertine.inference.word_states import KnownStates
+from bertine.models.bilstm import BiLstmClassifier, BiLstmTagger, LinearChainCrf
 from bertine.models.encoder import Encoded
 from bertine.models.heads import Model
 from bertine.models.precision import autocast, torch_seed
-from bertine.models.tagger import BiLstmClassifier, BiLstmTagger, LinearChainCrf
 from bertine.options.experiments import BilstmRecipe
 from bertine.tasks.base import Features, Task
 from bertine.tasks.report import EvaluationReport
@@ -105,7 +105,7 @@ class Problem(ABC, Generic[Module]):
         Args:
             hidden: H.
             layers: S.
-            options: of :class:`~bertine.models.tagger.BiLstmStates`, as required by the row.
+            options: of :class:`~bertine.models.bilstm.BiLstmStates`, as required by the row.
         """
 
     @abstractmethod

@@ -21,7 +21,7 @@ from bertine.data.examples import KNOWN, Examples
 from bertine.data.in_memory import TableLike, as_data
 from bertine.datasets.glue import AVERAGED, glue_tasks_in
 from bertine.datasets.readers import DataConfig, DatasetSplits
-from bertine.models.products import TOKENS
+from bertine.models.matmul_timing import TOKENS
 from bertine.options.finetuning import FewShotOptions, FinetuneOptions
 from bertine.options.verbs import takes_options
 from bertine.reports.run_files import START
@@ -43,7 +43,7 @@ from bertine.training.finetuning.setup import (
 )
 from bertine.training.fit import FitConfig
 from bertine.training.optimizers import check_whole
-from bertine.training.run import Run
+from bertine.training.run_folder import Run
 from bertine.training.schedules import WARMUP_RATIO, warmup
 
 # All of GLUE: one fine-tuning run for each task, and a table with the average.

@@ -48,7 +48,7 @@ from bertine.training.finetuning.learner import SAVED, SEEN, final_of, saved_of
 from bertine.training.finetuning.linear_probe import LinearProbe, fit_linear_probe, probe_fallback
 from bertine.training.finetuning.setup import Prepared
 from bertine.training.fit import FitConfig, fit
-from bertine.training.run import Run
+from bertine.training.run_folder import Run
 from bertine.training.step import frozen
 
 # Evaluations: print them during a fine-tuning run, and describe which one is saved.

@@ -46,7 +46,7 @@ from bertine.training.finetuning.finetune import few_shot, finetune
 from bertine.training.finetuning.learner import Learner
 from bertine.training.finetuning.setup import fitting
 from bertine.training.learning_curve.result import CURVE, PAGE, Cell, LearningCurve, curve_page
-from bertine.training.run import refuse_changes
+from bertine.training.run_folder import refuse_changes
 
 # Draws: the numbers of labels of the points of a curve, and the examples of each draw.
 

@@ -35,7 +35,7 @@ from bertine.training.distributed import all_ranks, join
 from bertine.training.optimizers import check_whole
 from bertine.training.pretraining.result import PretrainResult
 from bertine.training.pretraining.run import PretrainSetup, train_on_store
-from bertine.training.run import Run
+from bertine.training.run_folder import Run
 
 # Extended vocabulary: continue with a model whose vocabulary gets new pieces. A new piece starts as
 # the mean of its old pieces, so that a text first means about what it meant before.

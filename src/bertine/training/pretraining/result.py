@@ -54,7 +54,7 @@ from bertine.training.checkpoint import Best, recorded_best
 from bertine.training.distributed import DistContext
 from bertine.training.optimizers import optimizer_for
 from bertine.training.parallel import wait_for
-from bertine.training.run import Run
+from bertine.training.run_folder import Run
 from bertine.training.step import TrainStep
 
 SAMPLES = "samples.jsonl"

@@ -54,7 +54,7 @@ from bertine.training.pretraining.result import (
     steps_for_hours,
     write_samples,
 )
-from bertine.training.run import Run
+from bertine.training.run_folder import Run
 from bertine.training.schedules import warmup
 
 # Warning: print before pre-training that a run is too short to learn more than frequencies.

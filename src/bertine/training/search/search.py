@@ -34,7 +34,7 @@ from bertine.options.verbs import takes_options
 from bertine.training.checkpoint import remove_leftovers
 from bertine.training.computing import names_one_task, reading_of
 from bertine.training.finetuning.setup import Overrides
-from bertine.training.run import refuse_changes
+from bertine.training.run_folder import refuse_changes
 from bertine.training.search.runs import Jobs, OnEnd, run_here, run_processes, run_ray
 from bertine.training.search.table import (
     PAGE,

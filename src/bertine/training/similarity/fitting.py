@@ -27,7 +27,7 @@ from bertine.tasks.base import Features
 from bertine.training.checkpoint import Choice
 from bertine.training.display import Display
 from bertine.training.fit import FitConfig, fit
-from bertine.training.run import Run
+from bertine.training.run_folder import Run
 from bertine.training.similarity.data import PairFile
 from bertine.training.similarity.objective import Pair, PairLoss, PairObjective, pair_batch
 

@@ -37,7 +37,7 @@ from bertine.training.display import Display
 from bertine.training.distributed import DistContext
 from bertine.training.finetuning.setup import rate_for
 from bertine.training.fit import FitConfig
-from bertine.training.run import Run
+from bertine.training.run_folder import Run
 from bertine.training.schedules import WARMUP_RATIO, warmup
 from bertine.training.similarity.data import (
     HeldOut,
