@@ -386,12 +386,12 @@ def distill(
         student: what is trained: a model type such as distilbert (with the teacher's sizes), a
             preset, a config.json, or a model directory to begin from; None: a model of the
             teacher's type with fewer layers.
-        layers: of the teacher, from 0 on, that the student begins as, with its embeddings and
-            heads; None: every other one: 0 2 4 7 9 11 of 12.
-        fresh_weights: the student begins with random weights, in place of layers of the teacher; of
-            as many layers.
-        token_types: of a student that has none: add that of the first segment to the positions, or
-            drop it as DistilBERT did.
+        layers: layers of the teacher, counted from 0, that the student begins with, along with its
+            embeddings and heads; None: every other one: 0 2 4 7 9 11 of 12.
+        fresh_weights: begin the student with random weights instead of the teacher's layers; their
+            number stays the same.
+        token_types: for a student without token types: add the embedding of the first type to the
+            positions, or drop it as DistilBERT did.
         static: make a table with one vector for each piece of the teacher's vocabulary: each goes
             through the teacher alone; a text's vector is the mean of its pieces'. DATA may be left
             out.
@@ -401,17 +401,20 @@ def distill(
             rank.
         sif_coefficient: a of the weight a / (a + p) of a piece with the probability p (smooth
             inverse frequency).
-        fit_tokens: from the teacher's vectors of texts in DATA; else these are only counted.
-        teacher_texts: of DATA, spread evenly, whose vectors the teacher computes to be learned
-            from, which takes most of the time.
-        add_words: so many of the words that are frequent in DATA and several pieces get a vector of
-            their own; of WordPiece alone.
-        table_precision: of the numbers in the file; int8: a quarter of fp32, directions nearly the
-            same.
-        temperature: that the logits of both are divided by; the loss is multiplied by its square.
-        soft_weight: of the teacher's distributions over the vocabulary.
-        mlm_weight: of the masked tokens themselves.
-        cosine_weight: of the angle between the last states of both; their widths must be equal.
+        fit_tokens: fit the table to the teacher's vectors of texts in DATA; otherwise pieces are
+            only counted in them.
+        teacher_texts: number of texts of DATA, spread evenly, whose vectors the teacher computes to
+            be learned from; this takes most of the time.
+        add_words: give this many words a vector of their own: the most frequent ones in DATA that
+            are several pieces; only with WordPiece.
+        table_precision: number format of the file; int8 takes a quarter of the space of fp32 and
+            hardly changes directions.
+        temperature: number that the logits of both are divided by; the loss is multiplied by its
+            square.
+        soft_weight: weight of the loss on the teacher's distributions over the vocabulary.
+        mlm_weight: weight of the loss on the masked tokens themselves.
+        cosine_weight: weight of the loss on the angle between the last states of both; their widths
+            must be equal.
         cosine_projection: learn a layer between the widths, where they differ, for the cosine.
         soft_tokens: which tokens have soft targets: all real ones, as published, or the masked
             ones.
@@ -422,29 +425,31 @@ def distill(
         freeze_token_types: do not train the embeddings of token types.
         label_weight: the share of the labels in the loss, a mean over the rows that have one; the
             rest is the teacher's, a mean over all rows.
-        hidden_weight: of the states of each layer, beside those of the teacher's layer.
-        attention_weight: of where the heads of each layer look.
-        hidden_mean_weight: of the mean of each state (MobileBERT: 5000).
-        hidden_variance_weight: of the variance of each state (MobileBERT: 5).
+        hidden_weight: weight of the loss on the states of each layer, compared with those of the
+            teacher's layer.
+        attention_weight: weight of the loss on where the heads of each layer look.
+        hidden_mean_weight: weight of the loss on the mean of each state (MobileBERT: 5000).
+        hidden_variance_weight: weight of the loss on the variance of each state (MobileBERT: 5).
         layer_loss: how they are compared: squared errors of states and of scores before the
             softmax; or of normalized states, and the divergence of distributions of attention.
             MobileBERT's weights are 100 and 1.
-        progressive_steps: train one layer after the other, the lowest first, for so many steps
+        progressive_steps: train one layer after the other, the lowest first, for this many steps
             each, on these terms alone; then all of them; None: all layers from the first step on.
         steps: updates of the weights.
         tokens: tokens to see, such as 1e8. Turned into steps by the mean length of a batch.
-        hours: wall time, kept whatever the machine's speed; with `steps` or `tokens` these are the
-            most in it. Evaluations and checkpoints count. The speed is measured first, to plan with
-            (:mod:`bertine.training.fit`).
+        hours: wall time of the run, kept at any speed of the machine; if `steps` or `tokens` are
+            given too, they are the upper limit. Evaluations and checkpoints count. The speed is
+            measured first, to plan with (:mod:`bertine.training.fit`).
         batch_size: sequences, or examples, in an update; None: 32; of a task 16, or 32 with more
             than 4,000 examples.
         masked_lm_prob: share of the tokens that are predicted.
-        max_predictions_per_seq: at most so many of them in a sequence; None: as many as their share
-            asks for in a full one.
+        max_predictions_per_seq: most tokens that are predicted in a sequence; None: as many as
+            their share asks for in a full one.
         mask_split: of the predicted tokens, the shares that become the mask, become a random token,
             stay; None: as in the objective's paper: 0.8 0.1 0.1, of rtd 0.85 0 0.15.
         short_seq_prob: share of segment pairs that are made shorter at random.
-        dupe_factor: with static masking, in how many ways; the paper's is ten.
+        dupe_factor: with static masking: number of different maskings of the text; BERT's paper has
+            ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
         input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
             clm, denoising or plm, running text needs clm, neighbours mlm-neighbours or mlm; None:
@@ -453,16 +458,17 @@ def distill(
             sentence-pair, full-sentences, doc-sentences, sentence-order, neighbours and
             running-text (:mod:`bertine.corpora.formats`).
         whole_word_mask: choose whole words for prediction.
-        ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
+        ngrams: choose runs of up to this many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
             (:mod:`bertine.corpora.collators`).
-        masking: of the tokens to predict: anew at every step, or static, in the same `dupe_factor`
-            ways again. See :class:`~bertine.corpora.pretraining_data.PretrainingData`.
+        masking: how the tokens to predict are chosen: anew at every step, or (static) in the same
+            `dupe_factor` ways again and again. See
+            :class:`~bertine.corpora.pretraining_data.PretrainingData`.
         seed: random seed.
         long_seq_length: tokens in a sequence of a second phase, as in the paper; None: one phase.
             The last `long_share` of the steps have sequences of this length. One schedule runs over
             both.
-        long_share: of the steps, for the second phase.
+        long_share: share of the steps, for the second phase.
         text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
             choice what stands before the choices, the second of two beginning each of them.
         label_column: the label; None: the usual names.
@@ -477,10 +483,10 @@ def distill(
         tag_scheme: how the tags mark entities (BILOU and BMES are IOBES in other letters); plain:
             they do not; None: detected from the tags.
         calibrate: at the end fit a temperature on the validation examples and divide the head by
-            it, so that answers are right as often as their probability says; not where they have
-            fewer than 50 labels, or are judged by the teacher's answers. Answers stay the same,
-            their probabilities change: in files, the server, exported models and other programs,
-            since the weights of the head have it. Guo et al. 2017
+            it, so that answers are right as often as their probability says; not if the examples
+            have fewer than 50 labels, or are judged by the teacher's answers. Answers stay the
+            same, their probabilities change: in files, the server, exported models and other
+            programs, since the weights of the head have it. Guo et al. 2017
             (:mod:`bertine.tasks.calibration`).
         epochs: passes over the training examples; None: from 3 with many examples to 25 with few;
             more of many classes.
@@ -561,7 +567,8 @@ def distill(
         compile: on a GPU, compile the model's parts: it starts slower, to be faster from then on;
             None: on a store, not on a task.
         resume: go on from the last checkpoint in the output folder, exactly as if never stopped.
-        objective: what stands beside the soft targets: masked tokens, or next sentences too.
+        objective: what is learned in addition to the soft targets: masked tokens, or next sentences
+            too.
         held_out: store of other text, made with the same tokenizer, to evaluate on along the way.
         evaluate_every: steps between evaluations; None: 20 in a run. And between guesses at the
             same hidden words (``samples.jsonl``).
@@ -614,17 +621,17 @@ def embed(
             in memory, as for `finetune`.
         output: a .npy, .parquet or .jsonl file, written completely or not at all.
         show_progress: on stderr.
-        pooling: what becomes of the tokens' states; tokens: each keeps its own; None: as the model
-            directory says, else mean.
+        pooling: how the tokens' states are combined into one vector; tokens: each token keeps its
+            own; None: as the model directory says, else mean.
         layer: whose states: 0 are the embeddings, -1 the last layer's, -2 those before; None: the
             last.
         max_length: pieces of a text, longer ones are cut; None: as the model directory says, else
             all that the model has positions for.
-        normalize: to length 1; None: as the model directory says, else not.
-        dimensions: keep so many of a vector's first numbers; for static vectors, and models that
-            are trained for it ('bertine finetune similarity' with lengths of vectors); None: as the
-            model directory says, else all. What is kept has length 1 again where whole vectors
-            have.
+        normalize: scale vectors to length 1; None: as the model directory says, else not.
+        dimensions: keep only this many of a vector's first numbers; for static vectors, and models
+            that are trained for it ('bertine finetune similarity' with lengths of vectors); None:
+            as the model directory says, else all. What is kept has length 1 again where whole
+            vectors have.
         prompt: one of the prompts of the model directory, put before every text; '' for none; None:
             its default.
         text_column: the text; None: text, sentence, or the only column.
@@ -832,13 +839,13 @@ def export(
         quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
-        pooling: what becomes of the tokens' states; tokens: each keeps its own; None: as the model
-            directory says, else mean.
+        pooling: how the tokens' states are combined into one vector; tokens: each token keeps its
+            own; None: as the model directory says, else mean.
         layer: whose states: 0 are the embeddings, -1 the last layer's, -2 those before; None: the
             last.
         max_length: pieces of a text, longer ones are cut; None: as the model directory says, else
             all that the model has positions for.
-        normalize: to length 1; None: as the model directory says, else not.
+        normalize: scale vectors to length 1; None: as the model directory says, else not.
         data_format: of the table; columns are column files of words; None: detected from the name
             of the file and its first lines.
 
@@ -910,13 +917,13 @@ def feature_based(
             they do not; None: detected from the tags.
         document_context: fill the input with the sentences around, of the same document
             (-DOCSTART-). Paper, section 5.3.
-        epochs: of the BiLSTM, over the training sentences.
+        epochs: passes of the BiLSTM over the training sentences.
         batch_size: sentences in an update, of fine-tuning too.
-        learning_rate: of the BiLSTM, at first, which is its highest.
+        learning_rate: highest learning rate of the BiLSTM, with which it begins.
         lstm_size: units of each direction.
-        lstm_layers: of the BiLSTM.
-        dropout: around each layer of the BiLSTM.
-        max_grad_norm: its gradients are scaled down to this norm; 0 does not clip.
+        lstm_layers: layers of the BiLSTM.
+        dropout: rate of dropout around each layer of the BiLSTM.
+        max_grad_norm: the BiLSTM's gradients are scaled down to this norm; 0 does not clip.
         layer_penalty: λ of the squared weights that layers are summed with: the higher, the nearer
             they stay to the mean of the layers; None: 0.1 of an ELMo, as its paper has for
             entities, else 0.
@@ -928,8 +935,8 @@ def feature_based(
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         resume: keep the rows that the output folder has already. If they were made with the same
             settings.
-        task: what is learned: a tag for each word; of texts or pairs a label, several or a number;
-            a task of GLUE.
+        task: what is learned: a tag for each word (tagging); for each text or pair a label (text),
+            several (multi-label) or a number (regression); or a task of GLUE (glue).
         glue_task: with the task glue: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI.
         rows: of fine-tuning, embeddings, second-to-last, last, sum-last-four, concat-last-four,
             sum-all; mix (all layers, embeddings among them), mix-both (also at the output of the
@@ -939,11 +946,11 @@ def feature_based(
         word_vectors: vectors of words for a row more, in the place of states (of texts also their
             mean, with logistic regression): a folder of word2vec, or a .bin, .txt or .vec file;
             None: no such row.
-        format: of the files; None: detected from the name of the file and its first line.
+        format: format of the files; None: detected from the name of the file and its first line.
         strict: refuse invalid UTF-8 and NUL bytes instead of mending and counting them.
-        max_length: tokens of an input; of texts words, the rest being cut.
-        finetune_epochs: of fine-tuning.
-        finetune_learning_rate: of fine-tuning.
+        max_length: tokens of an input, or words if the task has texts; the rest is cut.
+        finetune_epochs: passes of fine-tuning.
+        finetune_learning_rate: learning rate of fine-tuning.
 
     Raises:
         BertineError: an unknown row; what reading the data or the model raises; an option that the
@@ -1015,11 +1022,10 @@ def few_shot(
         learning_rate: its highest value; None: by the trained weights, the width of the model and
             the number of examples.
         calibrate: at the end fit a temperature on the validation examples and divide the head by
-            it, so that answers are right as often as their probability says; with fewer than 50
-            examples, and of tasks whose answers have no probability, nothing is fitted. Answers
-            stay the same, their probabilities change: in files, the server, exported models and
-            other programs, since the weights of the head have it. Guo et al. 2017
-            (:mod:`bertine.tasks.calibration`).
+            it, so that answers are right as often as their probability says; nothing is fitted with
+            fewer than 50 examples, or if answers have no probability. Answers stay the same, their
+            probabilities change: in files, the server, exported models and other programs, since
+            the weights of the head have it. Guo et al. 2017 (:mod:`bertine.tasks.calibration`).
         baselines: put the scores of cheap baselines beside the model's: the most frequent label,
             linear models on tf-idf and on the vectors of the model before training (some seconds).
             On the validation examples; of all of GLUE none.
@@ -1154,14 +1160,15 @@ def finetune(
             does. Of many labels, the presence and the absence of each.
         focal_gamma: focal loss: what is predicted well already counts less, the more so the higher
             it is (0: cross-entropy).
-        target_column: of seq2seq: the text to write; None: target, summary, highlights or output.
-        max_target_length: of seq2seq: tokens of a text to write; longer ones are cut, and counted.
-        beams: of seq2seq: sequences that are followed at once when a text is written; one takes the
-            least time.
-        length_penalty: of seq2seq, with `beams`: above 0 long texts win, the more so the higher it
+        target_column: for seq2seq: column of the text to write; None: target, summary, highlights
+            or output.
+        max_target_length: for seq2seq: tokens of a text to write; longer ones are cut, and counted.
+        beams: for seq2seq: sequences that are followed at once when a text is written; one takes
+            the least time.
+        length_penalty: for seq2seq, with `beams`: above 0 long texts win, the more so the higher it
             is.
-        no_repeat_ngram_size: of seq2seq: never write a run of so many tokens twice; 0: no limit.
-        label_smoothing: of seq2seq: the share of each target that all words have together in
+        no_repeat_ngram_size: for seq2seq: never write a run of this many tokens twice; 0: no limit.
+        label_smoothing: for seq2seq: the share of each target that all words have together in
             training; 0.1 is usual for summaries.
         long_text: what is read of a text longer than `max_length`; windows: all of it, scores
             averaged. See :mod:`bertine.tasks.base`.
@@ -1255,11 +1262,10 @@ def finetune(
         lm_softmax: what the next token is compared with: the tokens, or, as in OpenAI's code, the
             positions too.
         calibrate: at the end fit a temperature on the validation examples and divide the head by
-            it, so that answers are right as often as their probability says; with fewer than 50
-            examples, and of tasks whose answers have no probability, nothing is fitted. Answers
-            stay the same, their probabilities change: in files, the server, exported models and
-            other programs, since the weights of the head have it. Guo et al. 2017
-            (:mod:`bertine.tasks.calibration`).
+            it, so that answers are right as often as their probability says; nothing is fitted with
+            fewer than 50 examples, or if answers have no probability. Answers stay the same, their
+            probabilities change: in files, the server, exported models and other programs, since
+            the weights of the head have it. Guo et al. 2017 (:mod:`bertine.tasks.calibration`).
         patience: stop when the task's score on the validation examples was not better for so many
             epochs, and save the model of the best. Unless `save_best` is False.
         baselines: put the scores of cheap baselines beside the model's: the most frequent label,
@@ -1372,7 +1378,7 @@ def finetune_similarity(
         kind: what the rows are: pairs of a text and its match; pairs with scores; texts with
             labels; texts alone (each is its own match, read under another dropout); or texts whose
             neighbouring sentences are pairs; None: recognized by the columns.
-        format: of the table; None: detected from its name and its first line.
+        format: format of the table; None: detected from its name and its first line.
         quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
@@ -1381,13 +1387,14 @@ def finetune_similarity(
             scores, else ranking.
         scale: of ranking and cosent: what cosines are multiplied by.
         symmetric: of ranking: the first text of a pair is also to be the nearest to its match.
-        mine_negatives: of pairs: find so many texts for each that look right and are not, with the
-            vectors of the model as it is, and train on them as well.
+        mine_negatives: for pairs: find this many texts for each that look right but are not, with
+            the vectors of the model before training, and train on them as well.
         negative_max_ratio: with `mine_negatives`: skip texts whose cosine is above this share of
             the match's, since they may be right.
-        vector_lengths: train vectors so that their first numbers, so many, can be used alone; None:
-            all numbers. Matryoshka: Kusupati et al. 2022.
-        pooling: what becomes of the tokens' states; None: as the model directory says, else mean.
+        vector_lengths: lengths that vectors may be cut to: they are trained so that their first
+            numbers can be used alone; None: all numbers. Matryoshka: Kusupati et al. 2022.
+        pooling: how the tokens' states are combined into one vector; None: as the model directory
+            says, else mean.
         epochs: passes over the rows; None: 4 up to 10,000 rows, else 1.
         steps: updates of the weights, in place of `epochs`; None: as many as the epochs have.
         max_length: tokens of a text; longer ones are cut, and counted; None: as the model directory
@@ -1410,7 +1417,8 @@ def finetune_similarity(
             :mod:`bertine.training.adamw`.
         layer_decay: the rate of each layer as a share of that of the one above.
         dropout: on hidden states and attention; None: the model's own rates.
-        patience: stop when the score on the validation rows was not better for so many evaluations.
+        patience: stop when the score on the validation rows has not improved for this many
+            evaluations.
         precision: number format to compute in; auto is bf16 where it is measured to be clearly
             faster here.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
@@ -1532,7 +1540,7 @@ def index_vectors(
         out: the folder of the index, written completely or not at all.
         show_progress: on stderr.
         recall: share of the ten nearest rows that a search is to find; higher is slower.
-        seed: of the rows that it learns from and is measured with.
+        seed: random seed of the rows that the index is built and measured with.
 
     Raises:
         BertineError: `vectors` is not a ``.npy`` of vectors, or has fewer than 10,000, or a NaN or
@@ -1561,13 +1569,14 @@ def inspect(
             segment-pair, sentence-pair, full-sentences, doc-sentences, sentence-order, neighbours
             and running-text (:mod:`bertine.corpora.formats`).
         whole_word_mask: choose whole words for prediction.
-        ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
+        ngrams: choose runs of up to this many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
             (:mod:`bertine.corpora.collators`).
-        masking: of the tokens to predict: anew at every step, or static, in the same `dupe_factor`
-            ways again. See :class:`~bertine.corpora.pretraining_data.PretrainingData`.
+        masking: how the tokens to predict are chosen: anew at every step, or (static) in the same
+            `dupe_factor` ways again and again. See
+            :class:`~bertine.corpora.pretraining_data.PretrainingData`.
         num_instances: instances to show.
-        seed: of the instances. The same as in ``pretrain`` shows its first ones.
+        seed: random seed of the instances. The same as in ``pretrain`` shows its first ones.
         html: write the same to a page for the browser.
 
     Raises:
@@ -1716,10 +1725,10 @@ def lr_find(
     Args:
         out: the folder of the curve (``lr-find.json``), its plot (``.svg``) and its page
             (``.html``); earlier ones are replaced.
-        min_rate: of the first step.
-        max_rate: of the last one. Reached exponentially.
-        steps: with a rising rate.
-        warmup_steps: before them, at the lowest rate, in which Adam's moments fill.
+        min_rate: rate of the first step.
+        max_rate: rate of the last step. Reached exponentially.
+        steps: steps with a rising rate.
+        warmup_steps: steps before them at the lowest rate, in which Adam's moments fill.
         task, model, data: as for :func:`~bertine.finetune`.
         fresh_weights: take only the architecture and the vocabulary of the model, and begin with
             random weights: what a model reaches without pre-training.
@@ -1745,9 +1754,10 @@ def lr_find(
             does. Of many labels, the presence and the absence of each.
         focal_gamma: focal loss: what is predicted well already counts less, the more so the higher
             it is (0: cross-entropy).
-        target_column: of seq2seq: the text to write; None: target, summary, highlights or output.
-        max_target_length: of seq2seq: tokens of a text to write; longer ones are cut, and counted.
-        label_smoothing: of seq2seq: the share of each target that all words have together in
+        target_column: for seq2seq: column of the text to write; None: target, summary, highlights
+            or output.
+        max_target_length: for seq2seq: tokens of a text to write; longer ones are cut, and counted.
+        label_smoothing: for seq2seq: the share of each target that all words have together in
             training; 0.1 is usual for summaries.
         long_text: what is read of a text longer than `max_length`; windows: all of it, scores
             averaged. See :mod:`bertine.tasks.base`.
@@ -1832,17 +1842,17 @@ def paper(
         data: a folder with the labelled data of the columns: ``glue/`` with a folder for each task,
             ``squad/``, ``swag/``, ``ner/``, ``sib200/``, ``ocnli/``. Columns without data are left
             out, with a note. None: only columns that need none are run.
-        model: preset, or configuration file, whose sizes stand for those of the paper's base model;
-            of ELMo's tables elmo-tiny, elmo-mini, ….
+        model: preset, or configuration file, whose sizes replace those of the paper's base model;
+            for ELMo's tables elmo-tiny, elmo-mini, ….
         vocab_size: pieces of the vocabulary that is trained.
-        hours: of pre-training for each row, instead of tokens; None: tokens decide.
-        steps: of pre-training for each row, instead of tokens; None: tokens decide.
-        tokens: of pre-training for each row; None: 30 million.
-        max_seq_length: tokens of a sequence of pre-training; a batch has 2,048 tokens whatever
-            their length; None: 128; short runs learn more with 64.
+        hours: hours of pre-training for each row, instead of tokens; None: tokens decide.
+        steps: steps of pre-training for each row, instead of tokens; None: tokens decide.
+        tokens: tokens of pre-training for each row; None: 30 million.
+        max_seq_length: tokens of a sequence of pre-training; a batch always has 2,048 tokens; None:
+            128; short runs learn more with 64.
         seeds: runs of fine-tuning for each row and column.
-        epochs: of fine-tuning, and of what is trained on frozen states; None: as finetune and
-            feature-based by themselves.
+        epochs: passes of fine-tuning, and of what is trained on frozen states; None: as finetune
+            and feature-based by themselves.
         weights: model directories, each a row of the table; None: none; other tables pre-train
             their rows.
         paper_grid: for every cell search as the paper does: batches of 16 and 32, four rates, 2 to
@@ -2120,33 +2130,35 @@ def pretrain(
         out: the run's folder; the model directory is ``out/model``.
         steps: updates of the weights.
         tokens: tokens to see, such as 1e8. Turned into steps by the mean length of a batch.
-        hours: wall time, kept whatever the machine's speed; with `steps` or `tokens` these are the
-            most in it. Evaluations and checkpoints count. The speed is measured first, to plan with
-            (:mod:`bertine.training.fit`).
+        hours: wall time of the run, kept at any speed of the machine; if `steps` or `tokens` are
+            given too, they are the upper limit. Evaluations and checkpoints count. The speed is
+            measured first, to plan with (:mod:`bertine.training.fit`).
         objective: masked tokens and next sentences, masked tokens and the order of sentences,
             masked tokens and neighbouring texts, masked tokens only, replaced tokens, the next
             token, a text from a corrupted one, or tokens in any order; None: as in the model's
             paper: mlm-nsp for BERT, mlm-sop for ALBERT, rtd for ELECTRA, clm for GPT-1, denoising
             for BART, plm for XLNet, mlm for the others.
-        initialization: of new weights: all random, or with heads that look at neighbours and at
-            like tokens from the first step on, which learns sooner. See
+        initialization: how new weights begin: all random, or with heads that look at neighbours and
+            at like tokens from the first step on, which learns sooner. See
             :mod:`bertine.families.bert`.
         initializer_range: standard deviation of new weights; None: the model's, 0.02 for the
             presets. Small models learn sooner with larger ones.
         held_out: store of other text, made with the same tokenizer, to evaluate on along the way.
         evaluate_every: steps between evaluations; None: 20 in a run. And between guesses at the
             same hidden words (``samples.jsonl``).
-        neighbours_weight: of the loss of neighbouring texts in the sum.
-        similarity_temperature: that the cosines of texts are divided by before they are compared.
+        neighbours_weight: weight of the loss of neighbouring texts in the sum.
+        similarity_temperature: number that the cosines of texts are divided by before they are
+            compared.
         generator: model directory of a generator to go on with, as it was trained with the model;
             None: a new one. It opens in transformers as ``ElectraForMaskedLM``; of its embeddings
             the model's take the place.
         generator_size: share of the model's width that a new generator has; the paper's are 0.25,
             of the base size 0.33333.
         generator_layers: share of the model's layers that a new generator has.
-        generator_weight: of the generator's MLM loss in the sum.
-        discriminator_weight: of the loss of replaced tokens in the sum.
-        sampling_temperature: that the generator's logits are divided by before a token is drawn.
+        generator_weight: weight of the generator's MLM loss in the sum.
+        discriminator_weight: weight of the loss of replaced tokens in the sum.
+        sampling_temperature: number that the generator's logits are divided by before a token is
+            drawn.
         save_generator: write the generator too, to ``out/generator``. It fills masks; the model has
             no head for them.
         infill_share: share of the tokens in spans that one mask takes the place of.
@@ -2159,23 +2171,24 @@ def pretrain(
             before it behind the end.
         predict_ratio: share of the tokens that are guessed; the others are known from the
             beginning. 1/6 is the paper's K of 6.
-        longest_span: guess runs of up to so many words, shorter ones more often.
+        longest_span: guess runs of up to this many words, shorter ones more often.
         span_context: tokens that are not guessed around a run, for each word of it.
-        permuted_length: permute stretches of so many tokens, each of which is guessed before the
-            next; None: a sequence as a whole.
+        permuted_length: permute stretches of this many tokens, and guess each before the next;
+            None: a sequence as a whole.
         both_directions: read the second half of every batch from the end of the text to its
             beginning.
-        memory_length: look at so many tokens of the text before a sequence too, of one that is read
-            from its end of the text behind it; needs input_format full-sentences. Their states are
-            computed anew at every step, and no gradient leads into them.
+        memory_length: also look at this many tokens of the text before a sequence, or after it if
+            it is read from its end; needs input_format full-sentences. Their states are computed
+            anew at every step, and no gradient leads into them.
         batch_size: sequences in an update.
         masked_lm_prob: share of the tokens that are predicted.
-        max_predictions_per_seq: at most so many of them in a sequence; None: as many as their share
-            asks for in a full one.
+        max_predictions_per_seq: most tokens that are predicted in a sequence; None: as many as
+            their share asks for in a full one.
         mask_split: of the predicted tokens, the shares that become the mask, become a random token,
             stay; None: as in the objective's paper: 0.8 0.1 0.1, of rtd 0.85 0 0.15.
         short_seq_prob: share of segment pairs that are made shorter at random.
-        dupe_factor: with static masking, in how many ways; the paper's is ten.
+        dupe_factor: with static masking: number of different maskings of the text; BERT's paper has
+            ten.
         max_seq_length: tokens of a sequence with its special tokens, at the most.
         input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
             clm, denoising or plm, running text needs clm, neighbours mlm-neighbours or mlm; None:
@@ -2184,16 +2197,17 @@ def pretrain(
             sentence-pair, full-sentences, doc-sentences, sentence-order, neighbours and
             running-text (:mod:`bertine.corpora.formats`).
         whole_word_mask: choose whole words for prediction.
-        ngrams: choose runs of up to so many tokens, or whole words, shorter ones more often;
+        ngrams: choose runs of up to this many tokens, or whole words, shorter ones more often;
             ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
             (:mod:`bertine.corpora.collators`).
-        masking: of the tokens to predict: anew at every step, or static, in the same `dupe_factor`
-            ways again. See :class:`~bertine.corpora.pretraining_data.PretrainingData`.
+        masking: how the tokens to predict are chosen: anew at every step, or (static) in the same
+            `dupe_factor` ways again and again. See
+            :class:`~bertine.corpora.pretraining_data.PretrainingData`.
         seed: random seed.
         long_seq_length: tokens in a sequence of a second phase, as in the paper; None: one phase.
             The last `long_share` of the steps have sequences of this length. One schedule runs over
             both.
-        long_share: of the steps, for the second phase.
+        long_share: share of the steps, for the second phase.
         learning_rate: its highest value; None: 1e-4, with `optimizer` lamb 1e-3, muon 3e-4.
         warmup_steps: steps with a rising rate; None: by `warmup_ratio`.
         warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given.
@@ -2211,9 +2225,9 @@ def pretrain(
             :mod:`bertine.training.adamw`.
         layer_decay: the rate of each layer as a share of that of the one above.
         dropout: on hidden states and attention; None: the model's own rates.
-        patience: stop when the MLM loss on `held_out` was not better for so many evaluations; with
-            objective rtd the sum of both losses. The model directory has the last weights, or with
-            `save_best` the best ones.
+        patience: stop when the MLM loss on `held_out` has not improved for this many evaluations;
+            with objective rtd the sum of both losses. The model directory has the last weights, or
+            with `save_best` the best ones.
         precision: number format to compute in; auto is bf16 where it is measured to be clearly
             faster here.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
@@ -2306,10 +2320,10 @@ def pretrain_elmo(
         tensorboard: write TensorBoard files as well (needs the package tensorboard).
         resume: go on from the last checkpoint in the output folder, exactly as if never stopped.
         steps: updates of the weights; None: as many as `epochs` has.
-        epochs: passes over the corpus, where `steps` is not given.
+        epochs: passes over the corpus, if `steps` is not given.
         word_splitting: how text becomes words: punctuation apart, or what stands between spaces,
             each line being a sentence.
-        language: of the text, for where sentences end.
+        language: language of the text, for splitting sentences.
         min_count: rarer words are unknown to the softmax, not to the model.
         vocab_size: words of the softmax at most; None: all.
         softmax: full: every word is compared with all others; sampled: with `negatives` of them;
@@ -2317,7 +2331,7 @@ def pretrain_elmo(
         negatives: words that a sampled softmax compares with, drawn anew each step.
         batch_size: rows that are read at once.
         window: words of a row in a step; the state goes on, gradients do not.
-        learning_rate: of Adagrad.
+        learning_rate: learning rate of Adagrad.
         max_grad_norm: gradients are scaled down to this norm; 0 does not clip. They are those of
             the loss times `window`, as published.
         dropout: on what goes into each LSTM and comes out of the last; None: 0.1.
@@ -2420,12 +2434,12 @@ def search(
         learning_rates: highest values of the rate; None: half, once and twice that of finetune by
             itself. In the paper's grid 5e-5, 4e-5, 3e-5 and 2e-5.
         epochs: passes; None: as finetune by itself. In the paper's grid 2, 3 and 4.
-        seeds: of the runs of each setting; None: the first from 0 on. Order, dropout and new
-            weights come from them. Validation examples that are held out, because the data has
-            none, are the same in all runs.
-        restarts: how many seeds, where `seeds` is not given; None: 3.
-        split_seed: by which validation examples are held out where the data has none, the same for
-            all runs; None: 0.
+        seeds: random seeds of the runs of each setting; None: the first from 0 on. Order, dropout
+            and new weights come from them. Validation examples that are held out, because the data
+            has none, are the same in all runs.
+        restarts: number of seeds, if `seeds` is not given; None: 3.
+        split_seed: random seed for holding out validation examples if the data has none, the same
+            for all runs; None: 0.
         paper_grid: for the lists that are not given, use the paper's: batches of 16 and 32, rates
             of 5e-5, 4e-5, 3e-5 and 2e-5, 2, 3 and 4 epochs. These are 24 settings; the weights are
             those of the last epoch unless `save_best` says otherwise.
@@ -2463,14 +2477,15 @@ def search(
             does. Of many labels, the presence and the absence of each.
         focal_gamma: focal loss: what is predicted well already counts less, the more so the higher
             it is (0: cross-entropy).
-        target_column: of seq2seq: the text to write; None: target, summary, highlights or output.
-        max_target_length: of seq2seq: tokens of a text to write; longer ones are cut, and counted.
-        beams: of seq2seq: sequences that are followed at once when a text is written; one takes the
-            least time.
-        length_penalty: of seq2seq, with `beams`: above 0 long texts win, the more so the higher it
+        target_column: for seq2seq: column of the text to write; None: target, summary, highlights
+            or output.
+        max_target_length: for seq2seq: tokens of a text to write; longer ones are cut, and counted.
+        beams: for seq2seq: sequences that are followed at once when a text is written; one takes
+            the least time.
+        length_penalty: for seq2seq, with `beams`: above 0 long texts win, the more so the higher it
             is.
-        no_repeat_ngram_size: of seq2seq: never write a run of so many tokens twice; 0: no limit.
-        label_smoothing: of seq2seq: the share of each target that all words have together in
+        no_repeat_ngram_size: for seq2seq: never write a run of this many tokens twice; 0: no limit.
+        label_smoothing: for seq2seq: the share of each target that all words have together in
             training; 0.1 is usual for summaries.
         long_text: what is read of a text longer than `max_length`; windows: all of it, scores
             averaged. See :mod:`bertine.tasks.base`.
@@ -2511,11 +2526,10 @@ def search(
         lm_softmax: what the next token is compared with: the tokens, or, as in OpenAI's code, the
             positions too.
         calibrate: at the end fit a temperature on the validation examples and divide the head by
-            it, so that answers are right as often as their probability says; with fewer than 50
-            examples, and of tasks whose answers have no probability, nothing is fitted. Answers
-            stay the same, their probabilities change: in files, the server, exported models and
-            other programs, since the weights of the head have it. Guo et al. 2017
-            (:mod:`bertine.tasks.calibration`).
+            it, so that answers are right as often as their probability says; nothing is fitted with
+            fewer than 50 examples, or if answers have no probability. Answers stay the same, their
+            probabilities change: in files, the server, exported models and other programs, since
+            the weights of the head have it. Guo et al. 2017 (:mod:`bertine.tasks.calibration`).
         patience: stop when the task's score on the validation examples was not better for so many
             epochs, and save the model of the best. Unless `save_best` is False.
         precision: number format to compute in; auto is bf16 where it is measured to be clearly
@@ -2576,8 +2590,8 @@ def serve(
     Args:
         models: model directories, each with or without a name (``NAME=DIR``); the first answers
             requests that name none.
-        host: address to listen at; 0.0.0.0 is every address of this machine.
-        port: port to listen at; 0 takes a free one.
+        host: address to listen on; 0.0.0.0 is every address of this machine.
+        port: port to listen on; 0 takes a free one.
         api_key_file: file with the key that requests must have; None: the environment variable
             BERTINE_API_KEY, else no key. They have it as ``Authorization: Bearer KEY``.
         allowed_hosts: host names the server answers to, besides localhost, its own and IP
@@ -2671,15 +2685,16 @@ def similar(
             they are returned.
         top: the number of nearest rows.
         show_progress: on stderr.
-        pooling: what becomes of the tokens' states; None: as the model directory says, else mean.
+        pooling: how the tokens' states are combined into one vector; None: as the model directory
+            says, else mean.
         layer: whose states: 0 are the embeddings, -1 the last layer's, -2 those before; None: the
             last.
         max_length: pieces of a text, longer ones are cut; None: as the model directory says, else
             all that the model has positions for.
-        dimensions: keep so many of a vector's first numbers; for static vectors, and models that
-            are trained for it ('bertine finetune similarity' with lengths of vectors); None: as the
-            model directory says, else all. What is kept has length 1 again where whole vectors
-            have.
+        dimensions: keep only this many of a vector's first numbers; for static vectors, and models
+            that are trained for it ('bertine finetune similarity' with lengths of vectors); None:
+            as the model directory says, else all. What is kept has length 1 again where whole
+            vectors have.
         prompt: one of the prompts of the model directory, put before every text; '' for none; None:
             its prompt for documents, else its default.
         text_column: the text; None: text, sentence, or the only column.
@@ -2819,14 +2834,15 @@ def word2vec(
         dimensions: numbers of a vector.
         window: words to each side, at most. For each word a number from 1 to this is drawn.
         min_count: rarer words get no vector, and are left out of the text.
-        max_words: only so many of the most frequent words get a vector; None: all.
+        max_words: give a vector only to this many of the most frequent words; None: all.
         lowercase: one case.
-        negatives: drawn for each pair, to be told from it.
-        negative_exponent: of the counts that negatives are drawn by.
+        negatives: random words drawn to contrast with each pair.
+        negative_exponent: power of the word counts; negatives are drawn in proportion to it.
         subsample: of words that are a larger share of the text than this, occurrences are left out
             by chance; 0 keeps all.
         epochs: passes over the text.
-        learning_rate: at first; it falls to nothing; None: 0.025 of skip-gram, 0.05 of cbow.
+        learning_rate: learning rate at first; it falls to 0; None: 0.025 of skip-gram, 0.05 of
+            cbow.
         document_per_file: take each plain-text file as one document, blank lines and all.
         text_column: column or key of the text in csv, tsv, Parquet and JSON lines; None: text,
             sentence, or the only column.

@@ -158,14 +158,16 @@ class OwnTable(OptionGroup):
         recorded=True,
     )
     target_column: str | None = declare(
-        None, "of seq2seq: the text to write", otherwise="target, summary, highlights or output"
+        None,
+        "for seq2seq: column of the text to write",
+        otherwise="target, summary, highlights or output",
     )
     max_target_length: int = declare(
-        64, "of seq2seq: tokens of a text to write; longer ones are cut, and counted", least=4
+        64, "for seq2seq: tokens of a text to write; longer ones are cut, and counted", least=4
     )
     beams: int = declare(
         1,
-        "of seq2seq: sequences that are followed at once when a text is written; one takes the "
+        "for seq2seq: sequences that are followed at once when a text is written; one takes the "
         "least time",
         least=1,
         most=64,
@@ -173,7 +175,7 @@ class OwnTable(OptionGroup):
     )
     length_penalty: float = declare(
         1.0,
-        "of seq2seq, with `beams`: above 0 long texts win, the more so the higher it is",
+        "for seq2seq, with `beams`: above 0 long texts win, the more so the higher it is",
         metavar="X",
         least=-100,
         most=100,
@@ -181,13 +183,13 @@ class OwnTable(OptionGroup):
     )
     no_repeat_ngram_size: int = declare(
         0,
-        "of seq2seq: never write a run of so many tokens twice; 0: no limit",
+        "for seq2seq: never write a run of this many tokens twice; 0: no limit",
         least=0,
         not_in=("lr-find",),
     )
     label_smoothing: float = declare(
         0.0,
-        "of seq2seq: the share of each target that all words have together in training; 0.1 is "
+        "for seq2seq: the share of each target that all words have together in training; 0.1 is "
         "usual for summaries",
         least=0,
         below=1,

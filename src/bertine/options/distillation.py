@@ -87,19 +87,20 @@ class TeacherAndStudent(OptionGroup):
     )
     layers: Sequence[int] | None = declare(
         None,
-        "of the teacher, from 0 on, that the student begins as, with its embeddings and heads",
+        "layers of the teacher, counted from 0, that the student begins with, along with its "
+        "embeddings and heads",
         otherwise="every other one: 0 2 4 7 9 11 of 12",
         least=0,
     )
     fresh_weights: bool = declare(
         False,
-        "the student begins with random weights, in place of layers of the teacher; of as many "
-        "layers",
+        "begin the student with random weights instead of the teacher's layers; their number "
+        "stays the same",
     )
     token_types: TokenTypesOfTeacher = declare(
         "fold",
-        "of a student that has none: add that of the first segment to the positions, or drop it "
-        "as DistilBERT did",
+        "for a student without token types: add the embedding of the first type to the positions, "
+        "or drop it as DistilBERT did",
     )
 
 
@@ -109,7 +110,9 @@ class SoftTargets(OptionGroup):
     title = "soft targets"
 
     temperature: float = declare(
-        2.0, "that the logits of both are divided by; the loss is multiplied by its square", above=0
+        2.0,
+        "number that the logits of both are divided by; the loss is multiplied by its square",
+        above=0,
     )
 
 
@@ -118,10 +121,15 @@ class StoreTerms(OptionGroup):
 
     title = _STORE
 
-    soft_weight: float = declare(5.0, "of the teacher's distributions over the vocabulary", least=0)
-    mlm_weight: float = declare(2.0, "of the masked tokens themselves", least=0)
+    soft_weight: float = declare(
+        5.0, "weight of the loss on the teacher's distributions over the vocabulary", least=0
+    )
+    mlm_weight: float = declare(2.0, "weight of the loss on the masked tokens themselves", least=0)
     cosine_weight: float = declare(
-        1.0, "of the angle between the last states of both; their widths must be equal", least=0
+        1.0,
+        "weight of the loss on the angle between the last states of both; their widths must be "
+        "equal",
+        least=0,
     )
     cosine_projection: bool = declare(
         False, "learn a layer between the widths, where they differ, for the cosine", title=_STORE
@@ -162,14 +170,19 @@ class MapTerms(OptionGroup):
     title = "layer by layer"
 
     hidden_weight: float = declare(
-        0.0, "of the states of each layer, beside those of the teacher's layer", least=0
+        0.0,
+        "weight of the loss on the states of each layer, compared with those of the teacher's "
+        "layer",
+        least=0,
     )
-    attention_weight: float = declare(0.0, "of where the heads of each layer look", least=0)
+    attention_weight: float = declare(
+        0.0, "weight of the loss on where the heads of each layer look", least=0
+    )
     hidden_mean_weight: float = declare(
-        0.0, "of the mean of each state (MobileBERT: 5000)", least=0
+        0.0, "weight of the loss on the mean of each state (MobileBERT: 5000)", least=0
     )
     hidden_variance_weight: float = declare(
-        0.0, "of the variance of each state (MobileBERT: 5)", least=0
+        0.0, "weight of the loss on the variance of each state (MobileBERT: 5)", least=0
     )
     layer_loss: MapKind = declare(
         "tinybert",
@@ -179,8 +192,8 @@ class MapTerms(OptionGroup):
     )
     progressive_steps: int | None = declare(
         None,
-        "train one layer after the other, the lowest first, for so many steps each, on these terms "
-        "alone; then all of them",
+        "train one layer after the other, the lowest first, for this many steps each, on these "
+        "terms alone; then all of them",
         otherwise="all layers from the first step on",
         least=1,
     )
@@ -213,22 +226,26 @@ class StaticTableOptions(OptionGroup):
         below=1,
     )
     fit_tokens: bool = declare(
-        True, "from the teacher's vectors of texts in DATA; else these are only counted"
+        True,
+        "fit the table to the teacher's vectors of texts in DATA; otherwise pieces are only "
+        "counted in them",
     )
     teacher_texts: int = declare(
         20_000,
-        "of DATA, spread evenly, whose vectors the teacher computes to be learned from, which "
-        "takes most of the time",
+        "number of texts of DATA, spread evenly, whose vectors the teacher computes to be learned "
+        "from; this takes most of the time",
         least=100,
     )
     add_words: int = declare(
         0,
-        "so many of the words that are frequent in DATA and several pieces get a vector of their "
-        "own; of WordPiece alone",
+        "give this many words a vector of their own: the most frequent ones in DATA that are "
+        "several pieces; only with WordPiece",
         least=0,
     )
     table_precision: StaticPrecision = declare(
-        "fp16", "of the numbers in the file; int8: a quarter of fp32, directions nearly the same"
+        "fp16",
+        "number format of the file; int8 takes a quarter of the space of fp32 and hardly changes "
+        "directions",
     )
 
 
@@ -266,7 +283,8 @@ class DistillOptions(
         Learning,
         "objective",
         default="mlm",
-        help="what stands beside the soft targets: masked tokens, or next sentences too",
+        help="what is learned in addition to the soft targets: masked tokens, or next sentences "
+        "too",
         otherwise="",
         title=_STORE,
     )
@@ -295,8 +313,8 @@ class DistillOptions(
         Calibrating,
         "calibrate",
         help="at the end fit a temperature on the validation examples and divide the head by it, "
-        "so that answers are right as often as their probability says; not where they have fewer "
-        "than 50 labels, or are judged by the teacher's answers",
+        "so that answers are right as often as their probability says; not if the examples have "
+        "fewer than 50 labels, or are judged by the teacher's answers",
         title=_TASK,
     )
     compile: bool | None = like(  # type: ignore[assignment]

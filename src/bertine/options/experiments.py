@@ -49,7 +49,7 @@ class SearchOptions(OptionGroup):
     )
     seeds: Sequence[int] | int | None = declare(
         None,
-        "of the runs of each setting",
+        "random seeds of the runs of each setting",
         otherwise="the first from 0 on",
         more="Order, dropout and new weights come from them. Validation examples that are held "
         "out, because the data has none, are the same in all runs.",
@@ -57,13 +57,13 @@ class SearchOptions(OptionGroup):
         most=MOST_SEED,
     )
     restarts: int | None = declare(
-        None, "how many seeds, where `seeds` is not given", otherwise="3", least=1
+        None, "number of seeds, if `seeds` is not given", otherwise="3", least=1
     )
     split_seed: int | None = like(
         SplitSeed,
         "split_seed",
-        help="by which validation examples are held out where the data has none, the same for all "
-        "runs",
+        help="random seed for holding out validation examples if the data has none, the same for "
+        "all runs",
         otherwise="0",
         more="",
     )
@@ -107,11 +107,11 @@ class RisingRates(OptionGroup):
 
     title = "test"
 
-    min_rate: float = declare(1e-7, "of the first step")
-    max_rate: float = declare(1e-2, "of the last one", more="Reached exponentially.")
-    steps: int = declare(100, "with a rising rate", least=20)
+    min_rate: float = declare(1e-7, "rate of the first step")
+    max_rate: float = declare(1e-2, "rate of the last step", more="Reached exponentially.")
+    steps: int = declare(100, "steps with a rising rate", least=20)
     warmup_steps: int = declare(
-        10, "before them, at the lowest rate, in which Adam's moments fill", least=0
+        10, "steps before them at the lowest rate, in which Adam's moments fill", least=0
     )
 
 
@@ -211,33 +211,36 @@ class PaperScale(OptionGroup):
 
     model: str = declare(
         "bert-mini",
-        "preset, or configuration file, whose sizes stand for those of the paper's base model; of "
+        "preset, or configuration file, whose sizes replace those of the paper's base model; for "
         "ELMo's tables elmo-tiny, elmo-mini, …",
         metavar="PRESET",
     )
     vocab_size: int = declare(8192, "pieces of the vocabulary that is trained", least=100)
     hours: float | None = declare(
-        None, "of pre-training for each row, instead of tokens", otherwise="tokens decide", above=0
+        None,
+        "hours of pre-training for each row, instead of tokens",
+        otherwise="tokens decide",
+        above=0,
     )
     steps: int | None = declare(
         None,
-        "of pre-training for each row, instead of tokens",
+        "steps of pre-training for each row, instead of tokens",
         otherwise="tokens decide",
         least=1,
     )
     tokens: int | None = declare(
-        None, "of pre-training for each row", otherwise="30 million", least=1, most=10**15
+        None, "tokens of pre-training for each row", otherwise="30 million", least=1, most=10**15
     )
     max_seq_length: int | None = declare(
         None,
-        "tokens of a sequence of pre-training; a batch has 2,048 tokens whatever their length",
+        "tokens of a sequence of pre-training; a batch always has 2,048 tokens",
         otherwise="128; short runs learn more with 64",
         least=8,
     )
     seeds: int = declare(3, "runs of fine-tuning for each row and column", least=1)
     epochs: int | None = declare(
         None,
-        "of fine-tuning, and of what is trained on frozen states",
+        "passes of fine-tuning, and of what is trained on frozen states",
         otherwise="as finetune and feature-based by themselves",
         least=1,
     )
@@ -304,14 +307,18 @@ class BilstmRecipe(Seed):
 
     title = "recipe"
 
-    epochs: int = declare(10, "of the BiLSTM, over the training sentences", least=1)
+    epochs: int = declare(10, "passes of the BiLSTM over the training sentences", least=1)
     batch_size: int = declare(32, "sentences in an update, of fine-tuning too", least=1)
-    learning_rate: float = declare(1e-3, "of the BiLSTM, at first, which is its highest", least=0)
+    learning_rate: float = declare(
+        1e-3, "highest learning rate of the BiLSTM, with which it begins", least=0
+    )
     lstm_size: int = declare(768, "units of each direction", least=1)
-    lstm_layers: int = declare(2, "of the BiLSTM", least=1)
-    dropout: float = declare(0.5, "around each layer of the BiLSTM", least=0, most=1)
+    lstm_layers: int = declare(2, "layers of the BiLSTM", least=1)
+    dropout: float = declare(
+        0.5, "rate of dropout around each layer of the BiLSTM", least=0, most=1
+    )
     max_grad_norm: float = declare(
-        5.0, "its gradients are scaled down to this norm; 0 does not clip", least=0
+        5.0, "the BiLSTM's gradients are scaled down to this norm; 0 does not clip", least=0
     )
     layer_penalty: float | None = declare(
         None,
@@ -334,8 +341,8 @@ class FeatureBasedOptions(
 
     task: FeatureTask = declare(
         "tagging",
-        "what is learned: a tag for each word; of texts or pairs a label, several or a number; a "
-        "task of GLUE",
+        "what is learned: a tag for each word (tagging); for each text or pair a label (text), "
+        "several (multi-label) or a number (regression); or a task of GLUE (glue)",
         title="",
     )
     glue_task: str | None = declare(
@@ -361,7 +368,7 @@ class FeatureBasedOptions(
     )
     format: LabelledFormat | None = declare(
         None,
-        "of the files",
+        "format of the files",
         otherwise="detected from the name of the file and its first line",
         title="reading",
     )
@@ -372,10 +379,15 @@ class FeatureBasedOptions(
         title="reading",
     )
     max_length: int = declare(
-        128, "tokens of an input; of texts words, the rest being cut", least=3, title="tagging"
+        128,
+        "tokens of an input, or words if the task has texts; the rest is cut",
+        least=3,
+        title="tagging",
     )
-    finetune_epochs: int = declare(3, "of fine-tuning", least=1, title="recipe")
-    finetune_learning_rate: float = declare(5e-5, "of fine-tuning", least=0, title="recipe")
+    finetune_epochs: int = declare(3, "passes of fine-tuning", least=1, title="recipe")
+    finetune_learning_rate: float = declare(
+        5e-5, "learning rate of fine-tuning", least=0, title="recipe"
+    )
     resume: bool = like(
         Resuming,
         "resume",

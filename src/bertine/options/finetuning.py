@@ -337,8 +337,8 @@ class Calibrating(OptionGroup):
     calibrate: bool = declare(
         True,
         "at the end fit a temperature on the validation examples and divide the head by it, so "
-        "that answers are right as often as their probability says; with fewer than 50 examples, "
-        "and of tasks whose answers have no probability, nothing is fitted",
+        "that answers are right as often as their probability says; nothing is fitted with fewer "
+        "than 50 examples, or if answers have no probability",
         more="Answers stay the same, their probabilities change: in files, the server, exported "
         "models and other programs, since the weights of the head have it. Guo et al. 2017 "
         "(:mod:`bertine.tasks.calibration`).",

@@ -340,10 +340,10 @@ class Address(OptionGroup):
 
     host: str = declare(
         "127.0.0.1",
-        "address to listen at; 0.0.0.0 is every address of this machine",
+        "address to listen on; 0.0.0.0 is every address of this machine",
         metavar="ADDRESS",
     )
-    port: int = declare(8000, "port to listen at; 0 takes a free one", least=0)
+    port: int = declare(8000, "port to listen on; 0 takes a free one", least=0)
     api_key_file: Path | str | None = declare(
         None,
         "file with the key that requests must have",

@@ -53,7 +53,7 @@ class InstanceForm(OptionGroup):
     whole_word_mask: bool = declare(False, "choose whole words for prediction")
     ngrams: int = declare(
         1,
-        "choose runs of up to so many tokens, or whole words, shorter ones more often; ALBERT's "
+        "choose runs of up to this many tokens, or whole words, shorter ones more often; ALBERT's "
         "paper has 3",
         more="A run of n comes with a probability proportional to 1/n "
         "(:mod:`bertine.corpora.collators`).",
@@ -62,8 +62,8 @@ class InstanceForm(OptionGroup):
     )
     masking: Masking = declare(
         "dynamic",
-        "of the tokens to predict: anew at every step, or static, in the same `dupe_factor` ways "
-        "again",
+        "how the tokens to predict are chosen: anew at every step, or (static) in the same "
+        "`dupe_factor` ways again and again",
         more="See :class:`~bertine.corpora.pretraining_data.PretrainingData`.",
     )
 
@@ -79,7 +79,7 @@ class InstanceOptions(InstanceForm, Seed):
     )
     max_predictions_per_seq: int | None = declare(
         None,
-        "at most so many of them in a sequence",
+        "most tokens that are predicted in a sequence",
         otherwise="as many as their share asks for in a full one",
         least=1,
     )
@@ -95,7 +95,9 @@ class InstanceOptions(InstanceForm, Seed):
         0.1, "share of segment pairs that are made shorter at random", least=0, most=1
     )
     dupe_factor: int = declare(
-        10, "with static masking, in how many ways; the paper's is ten", least=1
+        10,
+        "with static masking: number of different maskings of the text; BERT's paper has ten",
+        least=1,
     )
 
     def __post_init__(self) -> None:
@@ -156,7 +158,7 @@ class InspectionOptions(InstanceForm):
     seed: int = like(
         Seed,
         "seed",
-        help="of the instances",
+        help="random seed of the instances",
         more="The same as in ``pretrain`` shows its first ones.",
         title="of a store",
     )
@@ -217,14 +219,14 @@ class PermutationOptions(OptionGroup):
         below=1,
     )
     longest_span: int = declare(
-        5, "guess runs of up to so many words, shorter ones more often", least=1, most=50
+        5, "guess runs of up to this many words, shorter ones more often", least=1, most=50
     )
     span_context: int = declare(
         6, "tokens that are not guessed around a run, for each word of it", least=0, most=1000
     )
     permuted_length: int | None = declare(
         None,
-        "permute stretches of so many tokens, each of which is guessed before the next",
+        "permute stretches of this many tokens, and guess each before the next",
         otherwise="a sequence as a whole",
         least=1,
     )
@@ -233,8 +235,8 @@ class PermutationOptions(OptionGroup):
     )
     memory_length: int = declare(
         0,
-        "look at so many tokens of the text before a sequence too, of one that is read from its "
-        "end of the text behind it; needs input_format full-sentences",
+        "also look at this many tokens of the text before a sequence, or after it if it is read "
+        "from its end; needs input_format full-sentences",
         more="Their states are computed anew at every step, and no gradient leads into them.",
         least=0,
         most=10_000,
@@ -248,10 +250,13 @@ class NeighbourOptions(OptionGroup):
     title = "neighbouring texts (objective mlm-neighbours)"
 
     neighbours_weight: float = declare(
-        0.5, "of the loss of neighbouring texts in the sum", least=0, most=1000
+        0.5, "weight of the loss of neighbouring texts in the sum", least=0, most=1000
     )
     similarity_temperature: float = declare(
-        0.05, "that the cosines of texts are divided by before they are compared", above=0, most=10
+        0.05,
+        "number that the cosines of texts are divided by before they are compared",
+        above=0,
+        most=10,
     )
 
 
@@ -279,12 +284,12 @@ class ReplacementOptions(OptionGroup):
     generator_layers: float = declare(
         1.0, "share of the model's layers that a new generator has", above=0, most=2
     )
-    generator_weight: float = declare(1.0, "of the generator's MLM loss in the sum", least=0)
+    generator_weight: float = declare(1.0, "weight of the generator's MLM loss in the sum", least=0)
     discriminator_weight: float = declare(
-        50.0, "of the loss of replaced tokens in the sum", least=0
+        50.0, "weight of the loss of replaced tokens in the sum", least=0
     )
     sampling_temperature: float = declare(
-        1.0, "that the generator's logits are divided by before a token is drawn", above=0
+        1.0, "number that the generator's logits are divided by before a token is drawn", above=0
     )
     save_generator: bool = declare(
         False,
@@ -326,8 +331,8 @@ class Length(OptionGroup):
     )
     hours: float | None = declare(
         None,
-        "wall time, kept whatever the machine's speed; with `steps` or `tokens` these are the most "
-        "in it",
+        "wall time of the run, kept at any speed of the machine; if `steps` or `tokens` are given "
+        "too, they are the upper limit",
         more="Evaluations and checkpoints count. The speed is measured first, to plan with "
         "(:mod:`bertine.training.fit`).",
         above=0,
@@ -350,8 +355,8 @@ class Learning(OptionGroup):
     )
     initialization: Initialization = declare(
         "normal",
-        "of new weights: all random, or with heads that look at neighbours and at like tokens from "
-        "the first step on, which learns sooner",
+        "how new weights begin: all random, or with heads that look at neighbours and at like "
+        "tokens from the first step on, which learns sooner",
         more="See :mod:`bertine.families.bert`.",
     )
     initializer_range: float | None = declare(
@@ -390,7 +395,7 @@ class SecondPhase(OptionGroup):
         "over both.",
         least=8,
     )
-    long_share: float = declare(0.1, "of the steps, for the second phase", above=0, below=1)
+    long_share: float = declare(0.1, "share of the steps, for the second phase", above=0, below=1)
 
 
 class PretrainOptions(
@@ -420,8 +425,8 @@ class PretrainOptions(
     patience: int | None = like(
         Patience,
         "patience",
-        help="stop when the MLM loss on `held_out` was not better for so many evaluations; with "
-        "objective rtd the sum of both losses",
+        help="stop when the MLM loss on `held_out` has not improved for this many evaluations; "
+        "with objective rtd the sum of both losses",
         more="The model directory has the last weights, or with `save_best` the best ones.",
     )
     checkpoint_every: int | None = like(
@@ -451,7 +456,7 @@ class ElmoOptions(CorpusReading, Machine, Seed, RunOutput, Resuming):
         None, "updates of the weights", otherwise="as many as `epochs` has", least=1, title="length"
     )
     epochs: float = declare(
-        10.0, "passes over the corpus, where `steps` is not given", above=0, title="length"
+        10.0, "passes over the corpus, if `steps` is not given", above=0, title="length"
     )
     word_splitting: WordSplitting = declare(
         "punctuation",
@@ -459,7 +464,7 @@ class ElmoOptions(CorpusReading, Machine, Seed, RunOutput, Resuming):
         "a sentence",
         title="reading",
     )
-    language: str = declare("en", "of the text, for where sentences end", title="reading")
+    language: str = declare("en", "language of the text, for splitting sentences", title="reading")
     min_count: int = declare(
         2, "rarer words are unknown to the softmax, not to the model", least=1, title="vocabulary"
     )
@@ -480,7 +485,7 @@ class ElmoOptions(CorpusReading, Machine, Seed, RunOutput, Resuming):
     window: int = declare(
         20, "words of a row in a step; the state goes on, gradients do not", least=1, title="recipe"
     )
-    learning_rate: float = declare(0.2, "of Adagrad", above=0, title="recipe")
+    learning_rate: float = declare(0.2, "learning rate of Adagrad", above=0, title="recipe")
     max_grad_norm: float = declare(
         10.0,
         "gradients are scaled down to this norm; 0 does not clip",

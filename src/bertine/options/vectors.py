@@ -59,7 +59,7 @@ class TextVectors(VectorForm):
 
     pooling: VectorPooling | None = declare(
         None,
-        "what becomes of the tokens' states",
+        "how the tokens' states are combined into one vector",
         otherwise="as the model directory says, else mean",
     )
 
@@ -71,7 +71,7 @@ class AnyVectors(VectorForm):
 
     pooling: PoolingName | None = declare(
         None,
-        "what becomes of the tokens' states; tokens: each keeps its own",
+        "how the tokens' states are combined into one vector; tokens: each token keeps its own",
         otherwise="as the model directory says, else mean",
         unknown=NOT_KNOWN,
     )
@@ -83,7 +83,7 @@ class Normalizing(OptionGroup):
     title = "vectors"
 
     normalize: bool | None = declare(
-        None, "to length 1", otherwise="as the model directory says, else not"
+        None, "scale vectors to length 1", otherwise="as the model directory says, else not"
     )
 
 
@@ -106,8 +106,8 @@ class Shortening(OptionGroup):
 
     dimensions: int | None = declare(
         None,
-        "keep so many of a vector's first numbers; for static vectors, and models that are trained "
-        "for it ('bertine finetune similarity' with lengths of vectors)",
+        "keep only this many of a vector's first numbers; for static vectors, and models that are "
+        "trained for it ('bertine finetune similarity' with lengths of vectors)",
         otherwise="as the model directory says, else all",
         more="What is kept has length 1 again where whole vectors have.",
         least=1,
@@ -130,7 +130,10 @@ class IndexOptions(OptionGroup):
         most=1,
     )
     seed: int = like(
-        Seed, "seed", help="of the rows that it learns from and is measured with", title=""
+        Seed,
+        "seed",
+        help="random seed of the rows that the index is built and measured with",
+        title="",
     )
 
 
@@ -164,7 +167,10 @@ class PairTables(TableColumns, Cleaning):
         unknown=NOT_KNOWN,
     )
     format: PlainFormat | None = declare(
-        None, "of the table", otherwise="detected from its name and its first line", title="reading"
+        None,
+        "format of the table",
+        otherwise="detected from its name and its first line",
+        title="reading",
     )
 
 
@@ -186,9 +192,8 @@ class PairTraining(OptionGroup):
     )
     mine_negatives: int = declare(
         0,
-        "of pairs: find so many texts for each that look right and are not, with the vectors of "
-        "the "
-        "model as it is, and train on them as well",
+        "for pairs: find this many texts for each that look right but are not, with the vectors "
+        "of the model before training, and train on them as well",
         least=0,
         most=100,
     )
@@ -202,13 +207,14 @@ class PairTraining(OptionGroup):
     )
     vector_lengths: Sequence[int] | None = declare(
         None,
-        "train vectors so that their first numbers, so many, can be used alone",
+        "lengths that vectors may be cut to: they are trained so that their first numbers can be "
+        "used alone",
         otherwise="all numbers",
         more="Matryoshka: Kusupati et al. 2022.",
     )
     pooling: TrainedPooling | None = declare(
         None,
-        "what becomes of the tokens' states",
+        "how the tokens' states are combined into one vector",
         otherwise="as the model directory says, else mean",
         unknown=NOT_KNOWN,
     )
@@ -285,7 +291,8 @@ class SimilarityOptions(
     patience: int | None = like(
         Patience,
         "patience",
-        help="stop when the score on the validation rows was not better for so many evaluations",
+        help="stop when the score on the validation rows has not improved for this many "
+        "evaluations",
         more="",
     )
 
@@ -314,12 +321,15 @@ class WordVectorRecipe(OptionGroup):
     )
     min_count: int = declare(5, "rarer words get no vector, and are left out of the text", least=1)
     max_words: int | None = declare(
-        None, "only so many of the most frequent words get a vector", otherwise="all", least=2
+        None, "give a vector only to this many of the most frequent words", otherwise="all", least=2
     )
     lowercase: bool = declare(True, "one case", no="cased")
-    negatives: int = declare(5, "drawn for each pair, to be told from it", least=1, most=1000)
+    negatives: int = declare(5, "random words drawn to contrast with each pair", least=1, most=1000)
     negative_exponent: float = declare(
-        0.75, "of the counts that negatives are drawn by", least=-10, most=10
+        0.75,
+        "power of the word counts; negatives are drawn in proportion to it",
+        least=-10,
+        most=10,
     )
     subsample: float = declare(
         1e-3,
@@ -331,7 +341,7 @@ class WordVectorRecipe(OptionGroup):
     epochs: int = declare(5, "passes over the text", least=1)
     learning_rate: float | None = declare(
         None,
-        "at first; it falls to nothing",
+        "learning rate at first; it falls to 0",
         otherwise="0.025 of skip-gram, 0.05 of cbow",
         above=0,
     )
