@@ -177,4 +177,4 @@ def test_a_new_classifier_begins_as_that_of_transformers(tmp_path: Path) -> None
     assert head.out.weight.std() > 0
     (line,) = loaded.report.lines()
     assert "new (random): classifier" in line
-    assert "new, begun with layers of another head: classifier" in line
+    assert "new, with weights from another head: classifier" in line

@@ -247,7 +247,7 @@ def test_damaged_and_foreign_folders_end_in_a_line_that_names_the_file(google: P
     data.write_bytes(sound[:-4])
     assert refusal(google).startswith(f"{data}: is cut short: it has 389,800 bytes")
     data.write_bytes(sound[:1000] + b"\1" + sound[1001:])
-    assert "the file is damaged, or of another checkpoint" in refusal(google)
+    assert "the file is damaged, or belongs to another checkpoint" in refusal(google)
     data.write_bytes(sound)
     content = index.read_bytes()
     index.write_bytes(content[:50] + b"\1" + content[51:])

@@ -269,7 +269,7 @@ def test_tokens_are_told_as_soon_as_they_are_sure() -> None:
         ({"early_stopping": True}, "early_stopping is for beams"),
         ({"sequences": 2}, "sequences is 2, more than beams"),
         ({"beams": 2, "sequences": 3}, "or give beams=3"),
-        ({"min_new_tokens": 50}, "min_new_tokens is 50, but max_new_tokens 40"),
+        ({"min_new_tokens": 50}, "min_new_tokens is 50, but max_new_tokens is only 40"),
         ({"top_p": 0.0}, r"top_p is 0, but must be in \(0, 1\]"),
         ({"temperature": -0.1}, "temperature is -0.1"),
         ({"temperature": float("nan")}, "temperature is nan"),

@@ -71,8 +71,8 @@ def limiting_groups(controller: str, process: Path = PROCESS) -> Iterator[Path]:
 
 
 def _mounted(line: str, controller: str) -> tuple[PurePosixPath, Path] | None:
-    """Return the group and the mount point in a line of ``mountinfo``; None if it does not limit
-    `controller`, which is "" for version 2."""
+    """Return the group and the mount point in a line of ``mountinfo``; None if the line has no
+    group that limits `controller` ("" for version 2)."""
     left, _, right = line.partition(" - ")
     fields, kind = left.split(), right.split()
     if len(fields) < 5 or len(kind) < 3:

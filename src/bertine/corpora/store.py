@@ -94,7 +94,7 @@ def is_store(folder: Path) -> bool:
 
 
 class Chunk:
-    """One record batch: some thousands of documents, as flat views.
+    """One record batch: a few thousand documents, as flat views.
 
     Row ``r`` has the tokens ``input_ids[token_offsets[r]:token_offsets[r + 1]]`` and, likewise,
     the sentences between its two ``sentence_offsets``. The views that are searched one element

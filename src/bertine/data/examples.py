@@ -353,7 +353,7 @@ def rows_as_facts(own: Collection[int], before: Collection[int] = ()) -> dict[st
 
 
 def rows_in_facts(facts: Mapping[str, Any]) -> tuple[frozenset[int], frozenset[int]]:
-    """Read from the facts of a training its own rows, and those of the models before it; empty if
+    """Read the rows of a training, and those of the models before it, from its facts; empty if
     they are damaged or missing."""
     kept = facts.get(ROWS)
     kept = kept if isinstance(kept, Mapping) else {}

@@ -247,8 +247,8 @@ def _unify(examples: Sentences, scheme: str | None) -> None:
 
 
 def _note_mixed(examples: Sentences, given: Sequence[Sequence[str]]) -> None:
-    """Add a note if most tags mark entities but one that does not made all of them plain, and if
-    plain tags may be meant as entities."""
+    """Add a note if all tags are read as plain ones because a few do not fit a scheme of entities,
+    or if the plain tags may be meant as entities."""
     counts = Counter(tag for tags in given for tag in tags)
     (outside, most), *others = counts.most_common(2) or [("", 0)]
     if outside.upper() != OUTSIDE or (others and others[0][1] == most):

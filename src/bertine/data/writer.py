@@ -131,8 +131,8 @@ def _written_as_read() -> Iterator[None]:
     utf8 = stream.encoding.lower() == "utf-8"
     if not utf8:
         logger.warning(
-            f"standard output is in {stream.encoding}: characters that it lacks are written as "
-            f"\\u and their number; a file named by {option('output')} is UTF-8"
+            f"standard output has the encoding {stream.encoding}: characters that it lacks are "
+            f"written as \\u and their code; a file named by {option('output')} is in UTF-8"
         )
     stream.reconfigure(errors=AS_READ if utf8 else ESCAPED)
     try:

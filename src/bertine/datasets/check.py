@@ -211,7 +211,8 @@ def _of_labels(
         advice = "" if weighed else f", and try {option('class_weights', 'balanced')}"
         findings.append(
             f"labels are uneven: {visible(most)!r} has {share:.0%} of the training examples, "
-            f"{_UNEVEN} times as many as the rarest, or more; judge by macro F1 as well{advice}"
+            f"at least {_UNEVEN} times as many as the rarest label; judge by macro F1 as "
+            f"well{advice}"
         )
     return findings
 

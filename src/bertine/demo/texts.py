@@ -1,4 +1,4 @@
-"""Read the demo's bundled articles, novels and labelled passages, and score answers to these.
+"""Read the demo's bundled articles, novels and labelled passages, and score answers to them.
 
 The files are in ``bertine/demo/data``, in a checkout and in an installed wheel alike.
 ``data/LICENSE-articles.md`` names every article, ``data/LICENSE.md`` every book.

@@ -209,8 +209,8 @@ class BartLayer(EncoderLayer):
         return self.closed(inner, x, self.output_norm)
 
     def closed(self, part: Tensor, x: Tensor, norm: nn.Module) -> Tensor:
-        """Add `part`, the output of a part of the layer, with dropout, to its input x, and apply
-        the norm: [N, H] each."""
+        """Apply dropout to `part`, the output of a part of the layer, add the input x of the part,
+        and apply the norm: [N, H] each."""
         x = dropout_add(part, x, self.dropout, self.training)
         normed: Tensor = norm(x).to(x.dtype)
         return normed

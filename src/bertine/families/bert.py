@@ -142,8 +142,8 @@ def mimic_trained_attention(backbone: Backbone) -> None:
 
 
 def _look_alike(qkv: Tensor, head_size: int, waves: _Waves, offsets: Sequence[int]) -> None:
-    """Make each token attend to those like itself, and the head of an offset to those like itself
-    at that offset. `qkv` is [3H, H]."""
+    """Set the weights `qkv` [3H, H] so that each token attends to similar tokens, and the head of
+    an offset to similar tokens at that offset."""
     size = qkv.shape[1]
     # The score of x for itself is D times the square of this, times the squared norm of x, which is
     # H after the layer norm, times the correlation; attention divides it by the root of D.

@@ -366,7 +366,7 @@ class DebertaConfig(Config):
 
     @property
     def num_segments(self) -> int:
-        """Two: separators mark the two texts of a pair."""
+        """The number of segments: 2, as separators mark the two texts of a pair."""
         return 2
 
     @property

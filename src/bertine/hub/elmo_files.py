@@ -229,7 +229,7 @@ def _tensor(file: Any, path: Path, options: Path, name: str, shape: tuple[int, .
         if link is None:
             raise BertineError(f"{path}: has no tensor {name}, which {options.name} asks for")
         if not isinstance(link, h5py.HardLink):
-            raise BertineError(f"{path}: {name} is a link to elsewhere, which is not followed")
+            raise BertineError(f"{path}: {name} is a link to another place; links are not followed")
         place = place[part]
     if not isinstance(place, h5py.Dataset) or place.is_virtual or place.external:
         raise BertineError(f"{path}: {name} is not an array of this file")

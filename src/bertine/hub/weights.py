@@ -559,7 +559,7 @@ class LoadReport(Shown):
         if self.new:
             parts.append(f"new (random): {self._parts(self.new)}")
         if self.adopted:
-            parts.append(f"new, begun with layers of another head: {self._parts(self.adopted)}")
+            parts.append(f"new, with weights from another head: {self._parts(self.adopted)}")
         if self.dropped:
             parts.append(f"dropped: {self._parts(self.dropped, self.notes)}")
         return ["; ".join(parts)]

@@ -426,7 +426,7 @@ class RowBackbone(Backbone):
         return ()
 
     def _around_traced(self, layout: RowLayout, x: Tensor) -> tuple[Any, ...]:
-        """Return the same for a graph."""
+        """Return the same arguments as `_around`, in a traced graph."""
         return ()
 
     def _encoded(

@@ -327,8 +327,8 @@ def family_of(model_type: object) -> Family:
     """
     if isinstance(model_type, str) and model_type in WORD_MODELS:
         raise BertineError(
-            f"model_type is {model_type}, whose vectors are those of words or pieces, without "
-            "layers and heads: use it with embed or similar"
+            f"model_type is {model_type}: its vectors are those of words or pieces, and it has no "
+            "layers or heads; use it with embed or similar"
         )
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise BertineError(

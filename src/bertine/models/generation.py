@@ -130,7 +130,7 @@ class SearchSettings:
             )
         if choosing.min_new_tokens > choosing.max_new_tokens:
             raise BertineError(
-                f"min_new_tokens is {choosing.min_new_tokens}, but max_new_tokens "
+                f"min_new_tokens is {choosing.min_new_tokens}, but max_new_tokens is only "
                 f"{choosing.max_new_tokens}"
             )
 

@@ -73,8 +73,8 @@ class CostModel:
         self._xy = _KEPT * self._xy + tokens * seconds
 
     def tokens_in(self, seconds: float) -> float:
-        """Return the number of tokens, padding included, of a batch that takes `seconds`; or of one
-        that takes twice its fixed part, where that alone is longer."""
+        """Return the number of tokens, padding included, of a batch that takes `seconds`. If the
+        fixed part alone takes longer, return those of a batch that takes twice as long as it."""
         return max(seconds * self._x / self._y, self.overhead) if self._y else _FIRST
 
     @property

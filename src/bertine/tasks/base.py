@@ -199,7 +199,7 @@ def cross_entropy(logits: np.ndarray, target: int) -> float:
 
 
 def binary_cross_entropies(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Compute the loss of the sigmoid of each logit against its target, 0 or 1: fp64, in the shape
+    """Compute the binary cross-entropy of each logit with its target, 0 or 1: fp64, in the shape
     of both."""
     table = np.asarray(logits, dtype=np.float64)
     wanted = np.asarray(targets, dtype=np.float64)

@@ -67,7 +67,7 @@ def save_checkpoint(
     world: DistContext | None = None,
 ) -> Path:
     """Write ``folder/step-N`` (N = ``state["step"]``), then remove all others except the newest
-    `keep` and those that they name as the best (``state["best"]``).
+    `keep` and those that these record as the best (``state["best"]``).
 
     An existing checkpoint of that step is kept: it is the same.
 

@@ -47,8 +47,8 @@ _WORD = re.compile(rf"[{_CHARACTERS}]|{_INSIDE}(?:['\u2019]{_INSIDE})*")
 
 
 def words_of(text: str, *, lowercase: bool) -> list[str]:
-    """Split `text` into words: runs of letters, digits and ``_``, apostrophes between them
-    included; each Chinese character and each kana by itself. Marks are left out."""
+    """Split `text` into words: runs of letters, digits and ``_``, with apostrophes between them;
+    each Chinese character and each kana is a word by itself. Punctuation is left out."""
     return _WORD.findall(text.lower() if lowercase else text)
 
 

@@ -334,7 +334,7 @@ def test_mistakes_are_one_line(store: Path, teacher: Path, labelled: Path, tmp_p
     )
     task = toys.write_classifier(tmp_path / "task")
     refused("has no MLM head", teacher=task)
-    refused("has weights of its own, so it begins as no layers", student=teacher, layers=[0])
+    refused("has weights of its own, so it takes no layers", student=teacher, layers=[0])
     other = tmp_path / "words"
     shutil.copytree(teacher, other)
     (other / "vocab.txt").write_text(

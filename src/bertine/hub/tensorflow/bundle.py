@@ -372,7 +372,7 @@ class Bundle:
         if masked_crc32c(data) != entry.crc:
             raise BertineError(
                 f"{file}: the CRC of {briefly(name)} is not the one in {self.index.name}; the file "
-                "is damaged, or of another checkpoint; copy it again"
+                "is damaged, or belongs to another checkpoint; copy it again"
             )
         values = data.view(entry.kind).reshape(entry.shape)
         if entry.dtype == "bfloat16":

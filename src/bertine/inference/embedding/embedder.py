@@ -355,8 +355,8 @@ class Embedder(Shown):
         return result
 
     def warn_of_shorter(self, dimensions: int) -> None:
-        """Warn, once, if the first `dimensions` numbers were not trained to be vectors by
-        themselves according to the model directory."""
+        """Warn, once, if the model directory does not say that the first `dimensions` numbers were
+        trained to be used alone."""
         if not self.trained_shorter:
             self.trained_shorter = True
             logger.warning(

@@ -233,7 +233,10 @@ def evaluate_vectors(
             raise BertineError(f"{option(name)} is not for models that give vectors; leave it out")
     rows = rows_to_score(data, options)
     if isinstance(model, Embedder) and options.dimensions is not None:
-        raise BertineError(f"a loaded model keeps its vectors; load it with {option('dimensions')}")
+        raise BertineError(
+            "the vectors of a loaded model cannot be shortened; load it with "
+            f"{option('dimensions')}"
+        )
     embedder = open_embedder(
         model,
         dimensions=options.dimensions,
@@ -246,7 +249,8 @@ def evaluate_vectors(
 
 
 def rows_to_score(data: Data, options: EvaluateOptions) -> PairRows:
-    """Return the rows of the validation (else test) file of a folder, or of a file or a table.
+    """Return the rows to score: those of a file or table, or of the validation file of a folder
+    (of its test file if it has no other).
 
     Raises:
         BertineError: no such file.

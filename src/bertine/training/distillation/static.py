@@ -747,8 +747,9 @@ def _fit(
     known = np.bincount(text_of, minlength=len(texts))
     if (count := int((known > 0).sum())) < _LEAST_TEXTS:
         raise BertineError(
-            f"{plural(count, 'text', 'has', 'have')} a piece that the teacher knows, but learning "
-            f"needs {_LEAST_TEXTS}; give texts in its language, or {option('fit_tokens', False)}"
+            f"only {plural(count, 'text', 'has', 'have')} a piece that the teacher knows, but "
+            f"learning needs {_LEAST_TEXTS} texts; give more in its language, or "
+            f"{option('fit_tokens', False)}"
         )
     return fit_table(
         table,

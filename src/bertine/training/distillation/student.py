@@ -121,8 +121,8 @@ def plan_student(
     if student is not None and str(student) not in FAMILIES and has_weights(student):
         if layers is not None:
             raise BertineError(
-                f"{student}: has weights of its own, so it begins as no layers of the teacher; "
-                f"leave out {option('layers')}, or name a model type or a preset"
+                f"{student}: has weights of its own, so it takes no layers of the teacher; leave "
+                f"out {option('layers')}, or name a model type or a preset"
             )
         return StudentPlan(load_config(student), None, student)
     if student is None or str(student) in FAMILIES:

@@ -321,7 +321,7 @@ def with_labels(
 
 
 class StagedFeatures(FeatureBatches[Any]):
-    """Batches that carry the layer of their stage."""
+    """The batches of a task, each with its stage of progressive distillation."""
 
     def __init__(self, plain: FeatureBatches[Any], steps: int, stages: int) -> None:
         self._plain, self._staged = plain, StagedBatches(plain.batch, steps, stages)

@@ -185,7 +185,7 @@ def fit_linear_probe(
     if read != Pooling(pooling.modes):
         shared = model.config.shares_layers
         add_mean_layer(model)
-        logger.info("frozen: a layer on top of the encoder makes the mean of all states")
+        logger.info("frozen: one more layer on top of the encoder computes the mean of all states")
         if shared:
             count = model.num_parameters()
             logger.info(
@@ -210,8 +210,9 @@ def fit_linear_probe(
     judged = ", ".join(f"{name} {metrics[name]:.4f}" for name in known)
     logger.info(
         f"frozen: a head of {parts:,} parameters fitted on {len(states):,} "
-        f"{'words' if by_token else 'inputs'} in {human_time(seconds)} (penalty 1/C with C = "
-        f"{fitted.strength:g}{', chosen by cross-validation' if len(strengths) > 1 else ''}"
+        f"{'words' if by_token else 'inputs'} in {human_time(seconds)} (inverse "
+        f"regularization strength C = {fitted.strength:g}"
+        f"{', chosen by cross-validation' if len(strengths) > 1 else ''}"
         f"{': ' if judged else ''}{judged})"
     )
     return LinearProbe(seconds, metrics, count)

@@ -482,7 +482,7 @@ def say_plan(plan: TrainingPlan, num_examples: int) -> None:
         logger.info(
             f"{plural(num_examples, 'example')}: {plural(plan.epochs, 'epoch')}, batches of "
             f"{plan.batch_size}, learning rate {exact_rate(plan.learning_rate)} "
-            f"({option('paper', True)}: the paper's settings)"
+            f"(for the settings of the model's paper: {option('paper', True)})"
         )
 
 
