@@ -162,51 +162,51 @@ def check_labels(
         text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
             choice what stands before the choices, the second of two beginning each of them.
         label_column: the label; None: the usual names.
-        format: of the table; columns are column files of words; None: detected from the name of the
-            file and its first lines.
+        format: format of the table; columns are column files of words; None: detected from the name
+            of the file and its first lines.
         quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
         epochs: passes over the training examples; None: from 3 with many examples to 25 with few;
             more of many classes.
         batch_size: examples in an update; None: 16, or 32 with more than 4,000 examples.
-        paper: train as the paper of the model does, where nothing else is said, and keep the
-            weights of the last epoch. BERT (Devlin et al. 2018, sections 4 and A.3): others: 3
-            epochs, batches of 32, 5e-5, also batches of 16, rates to 2e-5, 2 and 4 epochs; CoLA,
-            SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI: 3 epochs, batches of 32, 5e-5, also
-            rates 4e-5, 3e-5 and 2e-5; squad/v1.1: 3 epochs, batches of 32, 5e-5; squad/v2.0: 2
-            epochs, batches of 48, 5e-5; swag: 3 epochs, batches of 16, 2e-5. RoBERTa (Liu et al.
-            2019, table 10, and fairseq's README.glue.md): others: 10 epochs, batches of 16, 1e-5,
-            warm-up 0.06, weight decay 0.1, also 2e-5 and 3e-5, batches of 32; CoLA, MRPC: 10
-            epochs, batches of 16, 1e-5, warm-up 0.06, weight decay 0.1; RTE, STS-B: 10 epochs,
-            batches of 16, 2e-5, warm-up 0.06, weight decay 0.1; SST-2, MNLI, QNLI: 10 epochs,
-            batches of 32, 1e-5, warm-up 0.06, weight decay 0.1; QQP: 10 epochs, batches of 32,
-            1e-5, warm-up 0.25, weight decay 0.1; squad/v1.1, squad/v2.0: 2 epochs, batches of 48,
-            1.5e-5, warm-up 0.06, weight decay 0.01. ALBERT (Lan et al. 2019, table 14): CoLA: 10
-            epochs, batches of 16, 1e-5, warm-up 0.06; STS-B: 10 epochs, batches of 16, 2e-5,
-            warm-up 0.0595; SST-2, QNLI: 10 epochs, batches of 32, 1e-5, warm-up 0.06; MNLI: 3
-            epochs, batches of 128, 3e-5, warm-up 0.1; QQP: 5 epochs, batches of 128, 5e-5, warm-up
-            0.0714; RTE: 10 epochs, batches of 32, 3e-5, warm-up 0.25; MRPC: 7 epochs, batches of
-            32, 2e-5, warm-up 0.25; WNLI: 50 epochs, batches of 16, 2e-5, warm-up 0.125; squad/v1.1:
-            2 epochs, batches of 48, 5e-5, warm-up 0.1; squad/v2.0: 3 epochs, batches of 48, 3e-5,
-            warm-up 0.1. ELECTRA-Small (Clark et al. 2020, table 7 (small)): others: 3 epochs,
-            batches of 32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8; RTE, STS-B: 10
-            epochs, batches of 32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8; squad/v1.1,
-            squad/v2.0: 2 epochs, batches of 32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8.
-            ELECTRA-Base (Clark et al. 2020, table 7 (base)): others: 3 epochs, batches of 32, 1e-4,
-            warm-up 0.1, weight decay 0, layer decay 0.8; RTE, STS-B: 10 epochs, batches of 32,
-            1e-4, warm-up 0.1, weight decay 0, layer decay 0.8; squad/v1.1, squad/v2.0: 2 epochs,
-            batches of 32, 1e-4, warm-up 0.1, weight decay 0, layer decay 0.8. ELECTRA-Large (Clark
-            et al. 2020, table 7 (large)): others: 3 epochs, batches of 32, 5e-5, warm-up 0.1,
-            weight decay 0, layer decay 0.9; RTE, STS-B: 10 epochs, batches of 32, 5e-5, warm-up
-            0.1, weight decay 0, layer decay 0.9; squad/v1.1, squad/v2.0: 2 epochs, batches of 32,
-            5e-5, warm-up 0.1, weight decay 0, layer decay 0.9. GPT-1 (Radford et al. 2018, section
-            4.1): others: 3 epochs, batches of 32, 6.25e-5, warm-up 0.002. XLNet (Yang et al. 2019,
-            table 8): MNLI: 3 epochs, batches of 128, 2e-5; squad/v1.1, squad/v2.0: 3 epochs,
-            batches of 48, 3e-5, layer decay 0.75. Models without such a paper: as BERT.
+        paper: use the settings of the model's paper wherever you give none, and keep the weights of
+            the last epoch. BERT (Devlin et al. 2018, sections 4 and A.3): others: 3 epochs, batches
+            of 32, 5e-5, also batches of 16, rates to 2e-5, 2 and 4 epochs; CoLA, SST-2, MRPC,
+            STS-B, QQP, MNLI, QNLI, RTE, WNLI: 3 epochs, batches of 32, 5e-5, also rates 4e-5, 3e-5
+            and 2e-5; squad/v1.1: 3 epochs, batches of 32, 5e-5; squad/v2.0: 2 epochs, batches of
+            48, 5e-5; swag: 3 epochs, batches of 16, 2e-5. RoBERTa (Liu et al. 2019, table 10, and
+            fairseq's README.glue.md): others: 10 epochs, batches of 16, 1e-5, warm-up 0.06, weight
+            decay 0.1, also 2e-5 and 3e-5, batches of 32; CoLA, MRPC: 10 epochs, batches of 16,
+            1e-5, warm-up 0.06, weight decay 0.1; RTE, STS-B: 10 epochs, batches of 16, 2e-5,
+            warm-up 0.06, weight decay 0.1; SST-2, MNLI, QNLI: 10 epochs, batches of 32, 1e-5,
+            warm-up 0.06, weight decay 0.1; QQP: 10 epochs, batches of 32, 1e-5, warm-up 0.25,
+            weight decay 0.1; squad/v1.1, squad/v2.0: 2 epochs, batches of 48, 1.5e-5, warm-up 0.06,
+            weight decay 0.01. ALBERT (Lan et al. 2019, table 14): CoLA: 10 epochs, batches of 16,
+            1e-5, warm-up 0.06; STS-B: 10 epochs, batches of 16, 2e-5, warm-up 0.0595; SST-2, QNLI:
+            10 epochs, batches of 32, 1e-5, warm-up 0.06; MNLI: 3 epochs, batches of 128, 3e-5,
+            warm-up 0.1; QQP: 5 epochs, batches of 128, 5e-5, warm-up 0.0714; RTE: 10 epochs,
+            batches of 32, 3e-5, warm-up 0.25; MRPC: 7 epochs, batches of 32, 2e-5, warm-up 0.25;
+            WNLI: 50 epochs, batches of 16, 2e-5, warm-up 0.125; squad/v1.1: 2 epochs, batches of
+            48, 5e-5, warm-up 0.1; squad/v2.0: 3 epochs, batches of 48, 3e-5, warm-up 0.1.
+            ELECTRA-Small (Clark et al. 2020, table 7 (small)): others: 3 epochs, batches of 32,
+            3e-4, warm-up 0.1, weight decay 0, layer decay 0.8; RTE, STS-B: 10 epochs, batches of
+            32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8; squad/v1.1, squad/v2.0: 2
+            epochs, batches of 32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8. ELECTRA-Base
+            (Clark et al. 2020, table 7 (base)): others: 3 epochs, batches of 32, 1e-4, warm-up 0.1,
+            weight decay 0, layer decay 0.8; RTE, STS-B: 10 epochs, batches of 32, 1e-4, warm-up
+            0.1, weight decay 0, layer decay 0.8; squad/v1.1, squad/v2.0: 2 epochs, batches of 32,
+            1e-4, warm-up 0.1, weight decay 0, layer decay 0.8. ELECTRA-Large (Clark et al. 2020,
+            table 7 (large)): others: 3 epochs, batches of 32, 5e-5, warm-up 0.1, weight decay 0,
+            layer decay 0.9; RTE, STS-B: 10 epochs, batches of 32, 5e-5, warm-up 0.1, weight decay
+            0, layer decay 0.9; squad/v1.1, squad/v2.0: 2 epochs, batches of 32, 5e-5, warm-up 0.1,
+            weight decay 0, layer decay 0.9. GPT-1 (Radford et al. 2018, section 4.1): others: 3
+            epochs, batches of 32, 6.25e-5, warm-up 0.002. XLNet (Yang et al. 2019, table 8): MNLI:
+            3 epochs, batches of 128, 2e-5; squad/v1.1, squad/v2.0: 3 epochs, batches of 48, 3e-5,
+            layer decay 0.75. Models without such a paper: as BERT.
         max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
             Contexts of spans are not cut, but read in windows.
-        learning_rate: its highest value; None: by the width of the model.
+        learning_rate: highest learning rate; None: by the width of the model.
         precision: number format to compute in; auto is bf16 where it is measured to be clearly
             faster here.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
@@ -472,8 +472,8 @@ def distill(
         text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
             choice what stands before the choices, the second of two beginning each of them.
         label_column: the label; None: the usual names.
-        format: of the table; columns are column files of words; None: detected from the name of the
-            file and its first lines.
+        format: format of the table; columns are column files of words; None: detected from the name
+            of the file and its first lines.
         quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
@@ -490,77 +490,79 @@ def distill(
             (:mod:`bertine.tasks.calibration`).
         epochs: passes over the training examples; None: from 3 with many examples to 25 with few;
             more of many classes.
-        paper: train as the paper of the model does, where nothing else is said, and keep the
-            weights of the last epoch. BERT (Devlin et al. 2018, sections 4 and A.3): others: 3
-            epochs, batches of 32, 5e-5, also batches of 16, rates to 2e-5, 2 and 4 epochs; CoLA,
-            SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI: 3 epochs, batches of 32, 5e-5, also
-            rates 4e-5, 3e-5 and 2e-5; squad/v1.1: 3 epochs, batches of 32, 5e-5; squad/v2.0: 2
-            epochs, batches of 48, 5e-5; swag: 3 epochs, batches of 16, 2e-5. RoBERTa (Liu et al.
-            2019, table 10, and fairseq's README.glue.md): others: 10 epochs, batches of 16, 1e-5,
-            warm-up 0.06, weight decay 0.1, also 2e-5 and 3e-5, batches of 32; CoLA, MRPC: 10
-            epochs, batches of 16, 1e-5, warm-up 0.06, weight decay 0.1; RTE, STS-B: 10 epochs,
-            batches of 16, 2e-5, warm-up 0.06, weight decay 0.1; SST-2, MNLI, QNLI: 10 epochs,
-            batches of 32, 1e-5, warm-up 0.06, weight decay 0.1; QQP: 10 epochs, batches of 32,
-            1e-5, warm-up 0.25, weight decay 0.1; squad/v1.1, squad/v2.0: 2 epochs, batches of 48,
-            1.5e-5, warm-up 0.06, weight decay 0.01. ALBERT (Lan et al. 2019, table 14): CoLA: 10
-            epochs, batches of 16, 1e-5, warm-up 0.06; STS-B: 10 epochs, batches of 16, 2e-5,
-            warm-up 0.0595; SST-2, QNLI: 10 epochs, batches of 32, 1e-5, warm-up 0.06; MNLI: 3
-            epochs, batches of 128, 3e-5, warm-up 0.1; QQP: 5 epochs, batches of 128, 5e-5, warm-up
-            0.0714; RTE: 10 epochs, batches of 32, 3e-5, warm-up 0.25; MRPC: 7 epochs, batches of
-            32, 2e-5, warm-up 0.25; WNLI: 50 epochs, batches of 16, 2e-5, warm-up 0.125; squad/v1.1:
-            2 epochs, batches of 48, 5e-5, warm-up 0.1; squad/v2.0: 3 epochs, batches of 48, 3e-5,
-            warm-up 0.1. ELECTRA-Small (Clark et al. 2020, table 7 (small)): others: 3 epochs,
-            batches of 32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8; RTE, STS-B: 10
-            epochs, batches of 32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8; squad/v1.1,
-            squad/v2.0: 2 epochs, batches of 32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8.
-            ELECTRA-Base (Clark et al. 2020, table 7 (base)): others: 3 epochs, batches of 32, 1e-4,
-            warm-up 0.1, weight decay 0, layer decay 0.8; RTE, STS-B: 10 epochs, batches of 32,
-            1e-4, warm-up 0.1, weight decay 0, layer decay 0.8; squad/v1.1, squad/v2.0: 2 epochs,
-            batches of 32, 1e-4, warm-up 0.1, weight decay 0, layer decay 0.8. ELECTRA-Large (Clark
-            et al. 2020, table 7 (large)): others: 3 epochs, batches of 32, 5e-5, warm-up 0.1,
-            weight decay 0, layer decay 0.9; RTE, STS-B: 10 epochs, batches of 32, 5e-5, warm-up
-            0.1, weight decay 0, layer decay 0.9; squad/v1.1, squad/v2.0: 2 epochs, batches of 32,
-            5e-5, warm-up 0.1, weight decay 0, layer decay 0.9. GPT-1 (Radford et al. 2018, section
-            4.1): others: 3 epochs, batches of 32, 6.25e-5, warm-up 0.002. XLNet (Yang et al. 2019,
-            table 8): MNLI: 3 epochs, batches of 128, 2e-5; squad/v1.1, squad/v2.0: 3 epochs,
-            batches of 48, 3e-5, layer decay 0.75. Models without such a paper: as BERT.
+        paper: use the settings of the model's paper wherever you give none, and keep the weights of
+            the last epoch. BERT (Devlin et al. 2018, sections 4 and A.3): others: 3 epochs, batches
+            of 32, 5e-5, also batches of 16, rates to 2e-5, 2 and 4 epochs; CoLA, SST-2, MRPC,
+            STS-B, QQP, MNLI, QNLI, RTE, WNLI: 3 epochs, batches of 32, 5e-5, also rates 4e-5, 3e-5
+            and 2e-5; squad/v1.1: 3 epochs, batches of 32, 5e-5; squad/v2.0: 2 epochs, batches of
+            48, 5e-5; swag: 3 epochs, batches of 16, 2e-5. RoBERTa (Liu et al. 2019, table 10, and
+            fairseq's README.glue.md): others: 10 epochs, batches of 16, 1e-5, warm-up 0.06, weight
+            decay 0.1, also 2e-5 and 3e-5, batches of 32; CoLA, MRPC: 10 epochs, batches of 16,
+            1e-5, warm-up 0.06, weight decay 0.1; RTE, STS-B: 10 epochs, batches of 16, 2e-5,
+            warm-up 0.06, weight decay 0.1; SST-2, MNLI, QNLI: 10 epochs, batches of 32, 1e-5,
+            warm-up 0.06, weight decay 0.1; QQP: 10 epochs, batches of 32, 1e-5, warm-up 0.25,
+            weight decay 0.1; squad/v1.1, squad/v2.0: 2 epochs, batches of 48, 1.5e-5, warm-up 0.06,
+            weight decay 0.01. ALBERT (Lan et al. 2019, table 14): CoLA: 10 epochs, batches of 16,
+            1e-5, warm-up 0.06; STS-B: 10 epochs, batches of 16, 2e-5, warm-up 0.0595; SST-2, QNLI:
+            10 epochs, batches of 32, 1e-5, warm-up 0.06; MNLI: 3 epochs, batches of 128, 3e-5,
+            warm-up 0.1; QQP: 5 epochs, batches of 128, 5e-5, warm-up 0.0714; RTE: 10 epochs,
+            batches of 32, 3e-5, warm-up 0.25; MRPC: 7 epochs, batches of 32, 2e-5, warm-up 0.25;
+            WNLI: 50 epochs, batches of 16, 2e-5, warm-up 0.125; squad/v1.1: 2 epochs, batches of
+            48, 5e-5, warm-up 0.1; squad/v2.0: 3 epochs, batches of 48, 3e-5, warm-up 0.1.
+            ELECTRA-Small (Clark et al. 2020, table 7 (small)): others: 3 epochs, batches of 32,
+            3e-4, warm-up 0.1, weight decay 0, layer decay 0.8; RTE, STS-B: 10 epochs, batches of
+            32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8; squad/v1.1, squad/v2.0: 2
+            epochs, batches of 32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8. ELECTRA-Base
+            (Clark et al. 2020, table 7 (base)): others: 3 epochs, batches of 32, 1e-4, warm-up 0.1,
+            weight decay 0, layer decay 0.8; RTE, STS-B: 10 epochs, batches of 32, 1e-4, warm-up
+            0.1, weight decay 0, layer decay 0.8; squad/v1.1, squad/v2.0: 2 epochs, batches of 32,
+            1e-4, warm-up 0.1, weight decay 0, layer decay 0.8. ELECTRA-Large (Clark et al. 2020,
+            table 7 (large)): others: 3 epochs, batches of 32, 5e-5, warm-up 0.1, weight decay 0,
+            layer decay 0.9; RTE, STS-B: 10 epochs, batches of 32, 5e-5, warm-up 0.1, weight decay
+            0, layer decay 0.9; squad/v1.1, squad/v2.0: 2 epochs, batches of 32, 5e-5, warm-up 0.1,
+            weight decay 0, layer decay 0.9. GPT-1 (Radford et al. 2018, section 4.1): others: 3
+            epochs, batches of 32, 6.25e-5, warm-up 0.002. XLNet (Yang et al. 2019, table 8): MNLI:
+            3 epochs, batches of 128, 2e-5; squad/v1.1, squad/v2.0: 3 epochs, batches of 48, 3e-5,
+            layer decay 0.75. Models without such a paper: as BERT.
         max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
             Contexts of spans are not cut, but read in windows.
-        split_seed: by which validation examples are held out where the data has none; None: that of
-            `seed`. Runs of several seeds are compared on the same ones.
-        learning_rate: its highest value; None: 1e-4; of a task by the width of the model.
+        split_seed: random seed for holding out validation examples if the data has none; None: that
+            of `seed`. Runs of several seeds are compared on the same ones.
+        learning_rate: highest learning rate; None: 1e-4; of a task by the width of the model.
         warmup_steps: steps with a rising rate; None: by `warmup_ratio`.
         warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given;
             None: 0.01; of a task 0.1, of one-cycle 0.3.
         optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
             AdamW for the rest. See :mod:`bertine.training.optimizers`.
-        weight_decay: none on biases and norms.
+        weight_decay: decay of the weights; none on biases and norms.
         adam_beta1: of AdamW and LAMB: how long the first moment remembers.
         adam_beta2: of AdamW and LAMB: how long the second moment remembers.
         adam_epsilon: of AdamW and LAMB; as in the paper's code.
         bias_correction: of AdamW and LAMB; Google's programs have none.
         max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
-        max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
-            result in less memory; None: by the device.
-        schedule: of the rate after the warm-up; one-cycle: momentum too. See
-            :mod:`bertine.training.adamw`.
+        max_tokens_per_micro_batch: compute each update in parts of at most this many tokens: the
+            same result in less memory; None: by the device.
+        schedule: how the rate changes after the warm-up; one-cycle: momentum too. See
+            :mod:`bertine.training.schedules`.
         layer_decay: the rate of each layer as a share of that of the one above.
-        dropout: on hidden states and attention; None: the model's own rates.
-        patience: stop when the task's score on the validation examples was not better for so many
-            epochs, and save the model of the best. Unless `save_best` is False.
+        dropout: rate of dropout on hidden states and attention; None: the model's own rates.
+        patience: stop when the task's score on the validation examples has not improved for this
+            many epochs, and save the model of the best. Unless `save_best` is False.
         precision: number format to compute in; auto is bf16 where it is measured to be clearly
             faster here.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         checkpoint_every: steps between checkpoints; None: 1000; of a task one after each epoch.
             Those of a task are removed when the model directory has been written.
-        keep_checkpoints: older ones are removed, but for that of the best evaluation.
+        keep_checkpoints: number of checkpoints to keep; older ones are removed, except that of the
+            best evaluation.
         log_every: steps between lines of the log. It is ``log.jsonl``.
         tensorboard: write TensorBoard files as well (needs the package tensorboard).
         save_best: save the weights of the epoch with the best score on the validation examples, not
             those of the last one; None: where that score is better than the last epoch's by more
-            than chance. By more than its standard error on so many examples, that is, and by three
-            examples or more. The score is the first metric by which the task is judged: of CoLA
-            Matthews. The examples have then been used to choose: judge the model on others.
+            than chance. This means by more than its standard error on that number of examples, and
+            by three examples or more. The score is the first metric by which the task is judged:
+            for CoLA, Matthews. The examples have then been used to choose: judge the model on
+            others.
         workers: processes that make the coming batches while the model computes; the result is the
             same with any number; None: 0 on a CPU, whose cores training uses itself; on a GPU up to
             four. See :func:`bertine.corpora.loader.default_workers`.
@@ -623,8 +625,8 @@ def embed(
         show_progress: on stderr.
         pooling: how the tokens' states are combined into one vector; tokens: each token keeps its
             own; None: as the model directory says, else mean.
-        layer: whose states: 0 are the embeddings, -1 the last layer's, -2 those before; None: the
-            last.
+        layer: layer whose states are used: 0 is the embeddings, -1 the last layer, -2 the one
+            before it; None: the last.
         max_length: pieces of a text, longer ones are cut; None: as the model directory says, else
             all that the model has positions for.
         normalize: scale vectors to length 1; None: as the model directory says, else not.
@@ -635,17 +637,17 @@ def embed(
         prompt: one of the prompts of the model directory, put before every text; '' for none; None:
             its default.
         text_column: the text; None: text, sentence, or the only column.
-        format: of the input; None: detected from the name of the file and its first line.
+        format: format of the input; None: detected from the name of the file and its first line.
         quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
-        batch_invariant: compute each text by itself, so that its answer has the same bits whatever
-            texts stand beside it; slower. In batches the last digits of an answer depend on the
-            others. Precision auto is then fp32.
-        precision: of the computation; auto is bf16 where it is measured to be clearly faster here;
-            int8, on CPUs, turns vectors a little.
+        batch_invariant: compute each text by itself, so that its answer has the same bits with any
+            other texts; slower. In batches the last digits of an answer depend on the others.
+            Precision auto is then fp32.
+        precision: number format to compute in; auto is bf16 where it is measured to be clearly
+            faster here; int8, on CPUs, turns vectors a little.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
-        dtype: of the numbers in the file.
+        dtype: number format of the file.
 
     Raises:
         BertineError: no such model; the table cannot be read; a column is missing; the output is
@@ -708,15 +710,15 @@ def evaluate(
         precision: number format to compute in; auto is the one the model was trained in (bf16 or
             fp32), and fp32 where bf16 is not measured to be clearly faster.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
-        dimensions: of a model that gives vectors: keep so many of a vector's first numbers; None:
-            as the model directory says, else all.
+        dimensions: for a model that gives vectors: keep only this many of a vector's first numbers;
+            None: as the model directory says, else all.
         probability_columns: of a model with one label a text: a column for each of its labels with
             the probability, in place of `label_column`; named as the label, or probability_LABEL;
             None: recognized where the table has no column of labels. The most probable label counts
             as the label of a row; the loss is the cross-entropy with the probabilities.
-        format: of the table; columns are column files of words; None: detected from the name of the
-            file and its first lines.
-        worst: also list so many examples with the highest loss, with file and line; wrong labels
+        format: format of the table; columns are column files of words; None: detected from the name
+            of the file and its first lines.
+        worst: also list this many examples with the highest loss, with file and line; wrong labels
             are often among them, in a training file only while the model has not learned them by
             heart.
         baselines: also score the task's baselines on these examples, fitted on the training file if
@@ -776,14 +778,14 @@ def explain(
         quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
-        nearest_examples: also show so many labelled examples that are nearest to the text, by the
-            vectors that the head reads. The vectors are computed once and kept beside the weights.
-        examples: the labelled file in which they are looked for; None: the training file, if it is
-            still there and unchanged.
+        nearest_examples: also show this many labelled examples that are nearest to the text, by the
+            vectors that the head reads. The vectors are computed once and kept next to the weights.
+        examples: the labelled file to take them from; None: the training file, if it is still there
+            and unchanged.
         precision: number format to compute in; auto is the fastest whose outputs a check finds
             close to those in fp32.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
-        format: of the input; None: detected from the name of the file and its first line.
+        format: format of the input; None: detected from the name of the file and its first line.
 
     Raises:
         BertineError: no such model; neither or both of `texts` and `input`; an unknown method,
@@ -841,13 +843,13 @@ def export(
             instead of mending, or leaving out, and counting them.
         pooling: how the tokens' states are combined into one vector; tokens: each token keeps its
             own; None: as the model directory says, else mean.
-        layer: whose states: 0 are the embeddings, -1 the last layer's, -2 those before; None: the
-            last.
+        layer: layer whose states are used: 0 is the embeddings, -1 the last layer, -2 the one
+            before it; None: the last.
         max_length: pieces of a text, longer ones are cut; None: as the model directory says, else
             all that the model has positions for.
         normalize: scale vectors to length 1; None: as the model directory says, else not.
-        data_format: of the table; columns are column files of words; None: detected from the name
-            of the file and its first lines.
+        data_format: format of the table; columns are column files of words; None: detected from the
+            name of the file and its first lines.
 
     Raises:
         BertineError: no such model, an unknown format, int8 with the format of PyTorch, a package
@@ -916,7 +918,7 @@ def feature_based(
         tag_scheme: how the tags mark entities (BILOU and BMES are IOBES in other letters); plain:
             they do not; None: detected from the tags.
         document_context: fill the input with the sentences around, of the same document
-            (-DOCSTART-). Paper, section 5.3.
+            (-DOCSTART-). See BERT's paper, section 5.3.
         epochs: passes of the BiLSTM over the training sentences.
         batch_size: sentences in an update, of fine-tuning too.
         learning_rate: highest learning rate of the BiLSTM, with which it begins.
@@ -1002,8 +1004,8 @@ def few_shot(
         text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
             choice what stands before the choices, the second of two beginning each of them.
         label_column: the label; None: the usual names.
-        format: of the table; columns are column files of words; None: detected from the name of the
-            file and its first lines.
+        format: format of the table; columns are column files of words; None: detected from the name
+            of the file and its first lines.
         quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
@@ -1014,19 +1016,19 @@ def few_shot(
         class_weights: let every class count the same in the loss, however rare; None: every example
             does. Of many labels, the presence and the absence of each.
         steps: batches of contrastive training; None: by the number of examples.
-        batch_size: texts in a batch, of which every two are a pair to learn from; None: 32.
+        batch_size: texts in a batch; every two of them are a pair to learn from; None: 32.
         trained_weights: weights of the encoder that are trained: its biases and layer norms, or
             all; None: biases with fewer than 256 single texts, if the layers have any; else all.
         max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
             Contexts of spans are not cut, but read in windows.
-        learning_rate: its highest value; None: by the trained weights, the width of the model and
-            the number of examples.
+        learning_rate: highest learning rate; None: by the trained weights, the width of the model
+            and the number of examples.
         calibrate: at the end fit a temperature on the validation examples and divide the head by
             it, so that answers are right as often as their probability says; nothing is fitted with
             fewer than 50 examples, or if answers have no probability. Answers stay the same, their
             probabilities change: in files, the server, exported models and other programs, since
             the weights of the head have it. Guo et al. 2017 (:mod:`bertine.tasks.calibration`).
-        baselines: put the scores of cheap baselines beside the model's: the most frequent label,
+        baselines: compare the model's score with those of cheap baselines: the most frequent label,
             linear models on tf-idf and on the vectors of the model before training (some seconds).
             On the validation examples; of all of GLUE none.
         precision: number format to compute in; auto is bf16 where it is measured to be clearly
@@ -1143,8 +1145,8 @@ def finetune(
         text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
             choice what stands before the choices, the second of two beginning each of them.
         label_column: the label; None: the usual names.
-        format: of the table; columns are column files of words; None: detected from the name of the
-            file and its first lines.
+        format: format of the table; columns are column files of words; None: detected from the name
+            of the file and its first lines.
         quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
@@ -1178,86 +1180,86 @@ def finetune(
         tag_scheme: how the tags mark entities (BILOU and BMES are IOBES in other letters); plain:
             they do not; None: detected from the tags.
         document_context: fill the input with the sentences around, of the same document
-            (-DOCSTART-). Paper, section 5.3.
+            (-DOCSTART-). See BERT's paper, section 5.3.
         epochs: passes over the training examples; None: from 3 with many examples to 25 with few;
             more of many classes.
         batch_size: examples in an update; None: 16, or 32 with more than 4,000 examples.
-        paper: train as the paper of the model does, where nothing else is said, and keep the
-            weights of the last epoch. BERT (Devlin et al. 2018, sections 4 and A.3): others: 3
-            epochs, batches of 32, 5e-5, also batches of 16, rates to 2e-5, 2 and 4 epochs; CoLA,
-            SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI: 3 epochs, batches of 32, 5e-5, also
-            rates 4e-5, 3e-5 and 2e-5; squad/v1.1: 3 epochs, batches of 32, 5e-5; squad/v2.0: 2
-            epochs, batches of 48, 5e-5; swag: 3 epochs, batches of 16, 2e-5. RoBERTa (Liu et al.
-            2019, table 10, and fairseq's README.glue.md): others: 10 epochs, batches of 16, 1e-5,
-            warm-up 0.06, weight decay 0.1, also 2e-5 and 3e-5, batches of 32; CoLA, MRPC: 10
-            epochs, batches of 16, 1e-5, warm-up 0.06, weight decay 0.1; RTE, STS-B: 10 epochs,
-            batches of 16, 2e-5, warm-up 0.06, weight decay 0.1; SST-2, MNLI, QNLI: 10 epochs,
-            batches of 32, 1e-5, warm-up 0.06, weight decay 0.1; QQP: 10 epochs, batches of 32,
-            1e-5, warm-up 0.25, weight decay 0.1; squad/v1.1, squad/v2.0: 2 epochs, batches of 48,
-            1.5e-5, warm-up 0.06, weight decay 0.01. ALBERT (Lan et al. 2019, table 14): CoLA: 10
-            epochs, batches of 16, 1e-5, warm-up 0.06; STS-B: 10 epochs, batches of 16, 2e-5,
-            warm-up 0.0595; SST-2, QNLI: 10 epochs, batches of 32, 1e-5, warm-up 0.06; MNLI: 3
-            epochs, batches of 128, 3e-5, warm-up 0.1; QQP: 5 epochs, batches of 128, 5e-5, warm-up
-            0.0714; RTE: 10 epochs, batches of 32, 3e-5, warm-up 0.25; MRPC: 7 epochs, batches of
-            32, 2e-5, warm-up 0.25; WNLI: 50 epochs, batches of 16, 2e-5, warm-up 0.125; squad/v1.1:
-            2 epochs, batches of 48, 5e-5, warm-up 0.1; squad/v2.0: 3 epochs, batches of 48, 3e-5,
-            warm-up 0.1. ELECTRA-Small (Clark et al. 2020, table 7 (small)): others: 3 epochs,
-            batches of 32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8; RTE, STS-B: 10
-            epochs, batches of 32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8; squad/v1.1,
-            squad/v2.0: 2 epochs, batches of 32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8.
-            ELECTRA-Base (Clark et al. 2020, table 7 (base)): others: 3 epochs, batches of 32, 1e-4,
-            warm-up 0.1, weight decay 0, layer decay 0.8; RTE, STS-B: 10 epochs, batches of 32,
-            1e-4, warm-up 0.1, weight decay 0, layer decay 0.8; squad/v1.1, squad/v2.0: 2 epochs,
-            batches of 32, 1e-4, warm-up 0.1, weight decay 0, layer decay 0.8. ELECTRA-Large (Clark
-            et al. 2020, table 7 (large)): others: 3 epochs, batches of 32, 5e-5, warm-up 0.1,
-            weight decay 0, layer decay 0.9; RTE, STS-B: 10 epochs, batches of 32, 5e-5, warm-up
-            0.1, weight decay 0, layer decay 0.9; squad/v1.1, squad/v2.0: 2 epochs, batches of 32,
-            5e-5, warm-up 0.1, weight decay 0, layer decay 0.9. GPT-1 (Radford et al. 2018, section
-            4.1): others: 3 epochs, batches of 32, 6.25e-5, warm-up 0.002. XLNet (Yang et al. 2019,
-            table 8): MNLI: 3 epochs, batches of 128, 2e-5; squad/v1.1, squad/v2.0: 3 epochs,
-            batches of 48, 3e-5, layer decay 0.75. Models without such a paper: as BERT.
+        paper: use the settings of the model's paper wherever you give none, and keep the weights of
+            the last epoch. BERT (Devlin et al. 2018, sections 4 and A.3): others: 3 epochs, batches
+            of 32, 5e-5, also batches of 16, rates to 2e-5, 2 and 4 epochs; CoLA, SST-2, MRPC,
+            STS-B, QQP, MNLI, QNLI, RTE, WNLI: 3 epochs, batches of 32, 5e-5, also rates 4e-5, 3e-5
+            and 2e-5; squad/v1.1: 3 epochs, batches of 32, 5e-5; squad/v2.0: 2 epochs, batches of
+            48, 5e-5; swag: 3 epochs, batches of 16, 2e-5. RoBERTa (Liu et al. 2019, table 10, and
+            fairseq's README.glue.md): others: 10 epochs, batches of 16, 1e-5, warm-up 0.06, weight
+            decay 0.1, also 2e-5 and 3e-5, batches of 32; CoLA, MRPC: 10 epochs, batches of 16,
+            1e-5, warm-up 0.06, weight decay 0.1; RTE, STS-B: 10 epochs, batches of 16, 2e-5,
+            warm-up 0.06, weight decay 0.1; SST-2, MNLI, QNLI: 10 epochs, batches of 32, 1e-5,
+            warm-up 0.06, weight decay 0.1; QQP: 10 epochs, batches of 32, 1e-5, warm-up 0.25,
+            weight decay 0.1; squad/v1.1, squad/v2.0: 2 epochs, batches of 48, 1.5e-5, warm-up 0.06,
+            weight decay 0.01. ALBERT (Lan et al. 2019, table 14): CoLA: 10 epochs, batches of 16,
+            1e-5, warm-up 0.06; STS-B: 10 epochs, batches of 16, 2e-5, warm-up 0.0595; SST-2, QNLI:
+            10 epochs, batches of 32, 1e-5, warm-up 0.06; MNLI: 3 epochs, batches of 128, 3e-5,
+            warm-up 0.1; QQP: 5 epochs, batches of 128, 5e-5, warm-up 0.0714; RTE: 10 epochs,
+            batches of 32, 3e-5, warm-up 0.25; MRPC: 7 epochs, batches of 32, 2e-5, warm-up 0.25;
+            WNLI: 50 epochs, batches of 16, 2e-5, warm-up 0.125; squad/v1.1: 2 epochs, batches of
+            48, 5e-5, warm-up 0.1; squad/v2.0: 3 epochs, batches of 48, 3e-5, warm-up 0.1.
+            ELECTRA-Small (Clark et al. 2020, table 7 (small)): others: 3 epochs, batches of 32,
+            3e-4, warm-up 0.1, weight decay 0, layer decay 0.8; RTE, STS-B: 10 epochs, batches of
+            32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8; squad/v1.1, squad/v2.0: 2
+            epochs, batches of 32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8. ELECTRA-Base
+            (Clark et al. 2020, table 7 (base)): others: 3 epochs, batches of 32, 1e-4, warm-up 0.1,
+            weight decay 0, layer decay 0.8; RTE, STS-B: 10 epochs, batches of 32, 1e-4, warm-up
+            0.1, weight decay 0, layer decay 0.8; squad/v1.1, squad/v2.0: 2 epochs, batches of 32,
+            1e-4, warm-up 0.1, weight decay 0, layer decay 0.8. ELECTRA-Large (Clark et al. 2020,
+            table 7 (large)): others: 3 epochs, batches of 32, 5e-5, warm-up 0.1, weight decay 0,
+            layer decay 0.9; RTE, STS-B: 10 epochs, batches of 32, 5e-5, warm-up 0.1, weight decay
+            0, layer decay 0.9; squad/v1.1, squad/v2.0: 2 epochs, batches of 32, 5e-5, warm-up 0.1,
+            weight decay 0, layer decay 0.9. GPT-1 (Radford et al. 2018, section 4.1): others: 3
+            epochs, batches of 32, 6.25e-5, warm-up 0.002. XLNet (Yang et al. 2019, table 8): MNLI:
+            3 epochs, batches of 128, 2e-5; squad/v1.1, squad/v2.0: 3 epochs, batches of 48, 3e-5,
+            layer decay 0.75. Models without such a paper: as BERT.
         max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
             Contexts of spans are not cut, but read in windows.
-        split_seed: by which validation examples are held out where the data has none; None: that of
-            `seed`. Runs of several seeds are compared on the same ones.
+        split_seed: random seed for holding out validation examples if the data has none; None: that
+            of `seed`. Runs of several seeds are compared on the same ones.
         doc_stride: tokens from one window of a long context to the next; None: 128.
         max_question_length: tokens of a question; longer ones are cut, and counted; None: 64.
         max_answer_length: tokens of the longest answer; None: 30.
-        learning_rate: its highest value; None: by the width of the model.
+        learning_rate: highest learning rate; None: by the width of the model.
         warmup_steps: steps with a rising rate; None: by `warmup_ratio`.
         warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given;
             None: 0.1, of one-cycle 0.3.
         optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
             AdamW for the rest. See :mod:`bertine.training.optimizers`.
-        weight_decay: none on biases and norms.
+        weight_decay: decay of the weights; none on biases and norms.
         adam_beta1: of AdamW and LAMB: how long the first moment remembers.
         adam_beta2: of AdamW and LAMB: how long the second moment remembers.
         adam_epsilon: of AdamW and LAMB; as in the paper's code.
         bias_correction: of AdamW and LAMB; Google's programs have none.
         max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
-        max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
-            result in less memory; None: by the device.
-        schedule: of the rate after the warm-up; one-cycle: momentum too. See
-            :mod:`bertine.training.adamw`.
+        max_tokens_per_micro_batch: compute each update in parts of at most this many tokens: the
+            same result in less memory; None: by the device.
+        schedule: how the rate changes after the warm-up; one-cycle: momentum too. See
+            :mod:`bertine.training.schedules`.
         layer_decay: the rate of each layer as a share of that of the one above.
-        dropout: on hidden states and attention; None: the model's own rates.
-        freeze_layers: so many of the lowest layers are not trained.
+        dropout: rate of dropout on hidden states and attention; None: the model's own rates.
+        freeze_layers: number of lowest layers that are not trained.
         frozen: train no layer: fit the head alone, in seconds, on the vectors that the model gives
             already; None: all weights are trained, but the head alone is saved where it is better.
             Of pairs the head is fitted on the vectors of both texts
             (:mod:`bertine.training.finetuning.linear_probe`). It can be better than training all
             weights where there are few labels. What is about training (`epochs`, `learning_rate`
-            and the like) is refused beside it. None compares on the validation examples
+            and the like) is refused with it. None compares on the validation examples
             (:mod:`bertine.training.finetuning.linear_probe`; not without `baselines`, not with
             `paper` or `focal_gamma`, not in several processes). False: the trained model is saved,
-            whatever it is worth.
+            even if the head alone is better.
         freeze_embeddings: do not train the embeddings.
         pairs: read the two texts of a pair as one input, or each by itself, to compare their
             vectors and their words; with few labels, or for how alike two texts are, apart is
             mostly better. The vectors are compared by the head that `frozen` fits: it is fitted
             first, and then trained with all other weights.
-        lm_weight: how much guessing the next token of the inputs counts beside the task, the λ of
-            GPT-1; 0: nothing; None: 0.5 for openai-gpt, and nothing for other types, which do not
+        lm_weight: weight of guessing the next token of the inputs, in addition to the task (the λ
+            of GPT-1); 0: none; None: 0.5 for openai-gpt, and nothing for other types, which do not
             guess it.
         lm_softmax: what the next token is compared with: the tokens, or, as in OpenAI's code, the
             positions too.
@@ -1266,9 +1268,9 @@ def finetune(
             fewer than 50 examples, or if answers have no probability. Answers stay the same, their
             probabilities change: in files, the server, exported models and other programs, since
             the weights of the head have it. Guo et al. 2017 (:mod:`bertine.tasks.calibration`).
-        patience: stop when the task's score on the validation examples was not better for so many
-            epochs, and save the model of the best. Unless `save_best` is False.
-        baselines: put the scores of cheap baselines beside the model's: the most frequent label,
+        patience: stop when the task's score on the validation examples has not improved for this
+            many epochs, and save the model of the best. Unless `save_best` is False.
+        baselines: compare the model's score with those of cheap baselines: the most frequent label,
             linear models on tf-idf and on the vectors of the model before training (some seconds).
             On the validation examples; of all of GLUE none.
         precision: number format to compute in; auto is bf16 where it is measured to be clearly
@@ -1279,14 +1281,16 @@ def finetune(
         seed: random seed.
         checkpoint_every: steps between checkpoints; None: one after each epoch. They are removed
             when the model directory has been written.
-        keep_checkpoints: older ones are removed, but for that of the best evaluation.
+        keep_checkpoints: number of checkpoints to keep; older ones are removed, except that of the
+            best evaluation.
         log_every: steps between lines of the log. It is ``log.jsonl``.
         tensorboard: write TensorBoard files as well (needs the package tensorboard).
         save_best: save the weights of the epoch with the best score on the validation examples, not
             those of the last one; None: where that score is better than the last epoch's by more
-            than chance. By more than its standard error on so many examples, that is, and by three
-            examples or more. The score is the first metric by which the task is judged: of CoLA
-            Matthews. The examples have then been used to choose: judge the model on others.
+            than chance. This means by more than its standard error on that number of examples, and
+            by three examples or more. The score is the first metric by which the task is judged:
+            for CoLA, Matthews. The examples have then been used to choose: judge the model on
+            others.
         workers: processes that make the coming batches while the model computes; the result is the
             same with any number.
         compile: on a GPU, compile the model's parts: it starts slower, to be faster from then on.
@@ -1385,8 +1389,8 @@ def finetune_similarity(
         loss: ranking: a match is nearer than all other texts of the batch; cosent: cosines are in
             the order of the scores; cosine: cosines are the scores; None: cosent for pairs with
             scores, else ranking.
-        scale: of ranking and cosent: what cosines are multiplied by.
-        symmetric: of ranking: the first text of a pair is also to be the nearest to its match.
+        scale: for ranking and cosent: factor that cosines are multiplied by.
+        symmetric: for ranking: the first text of a pair must also be the nearest to its match.
         mine_negatives: for pairs: find this many texts for each that look right but are not, with
             the vectors of the model before training, and train on them as well.
         negative_max_ratio: with `mine_negatives`: skip texts whose cosine is above this share of
@@ -1399,24 +1403,24 @@ def finetune_similarity(
         steps: updates of the weights, in place of `epochs`; None: as many as the epochs have.
         max_length: tokens of a text; longer ones are cut, and counted; None: as the model directory
             says, at most 128.
-        learning_rate: its highest value; None: by the width of the model.
+        learning_rate: highest learning rate; None: by the width of the model.
         warmup_steps: steps with a rising rate; None: by `warmup_ratio`.
         warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given;
             None: 0.1, of one-cycle 0.3.
         optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
             AdamW for the rest. See :mod:`bertine.training.optimizers`.
-        weight_decay: none on biases and norms.
+        weight_decay: decay of the weights; none on biases and norms.
         adam_beta1: of AdamW and LAMB: how long the first moment remembers.
         adam_beta2: of AdamW and LAMB: how long the second moment remembers.
         adam_epsilon: of AdamW and LAMB; as in the paper's code.
         bias_correction: of AdamW and LAMB; Google's programs have none.
         max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
-        max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
-            result in less memory; None: by the device.
-        schedule: of the rate after the warm-up; one-cycle: momentum too. See
-            :mod:`bertine.training.adamw`.
+        max_tokens_per_micro_batch: compute each update in parts of at most this many tokens: the
+            same result in less memory; None: by the device.
+        schedule: how the rate changes after the warm-up; one-cycle: momentum too. See
+            :mod:`bertine.training.schedules`.
         layer_decay: the rate of each layer as a share of that of the one above.
-        dropout: on hidden states and attention; None: the model's own rates.
+        dropout: rate of dropout on hidden states and attention; None: the model's own rates.
         patience: stop when the score on the validation rows has not improved for this many
             evaluations.
         precision: number format to compute in; auto is bf16 where it is measured to be clearly
@@ -1425,7 +1429,8 @@ def finetune_similarity(
         seed: random seed.
         checkpoint_every: steps between checkpoints; None: one after each epoch. They are removed
             when the model directory has been written.
-        keep_checkpoints: older ones are removed, but for that of the best evaluation.
+        keep_checkpoints: number of checkpoints to keep; older ones are removed, except that of the
+            best evaluation.
         log_every: steps between lines of the log. It is ``log.jsonl``.
         tensorboard: write TensorBoard files as well (needs the package tensorboard).
         quiet: print no notes and no progress; warnings and errors are printed all the same.
@@ -1494,20 +1499,20 @@ def generate(
         sample: draw tokens by their probabilities in place of taking the most probable one.
         temperature: with `sample`: divides the scores before the softmax; below 1 probable tokens
             become more probable, and at 0 the most probable one is taken.
-        top_k: with `sample`: draw among so many most probable tokens; None: all.
+        top_k: with `sample`: draw only from this many most probable tokens; None: all.
         top_p: with `sample`: draw among the fewest most probable tokens that have this probability
             together.
-        seed: with `sample`: of what is drawn; each text has its own draws.
+        seed: with `sample`: random seed of the draws; each text has its own.
         beams: sequences that are followed at once; the most probable ones are kept.
         length_penalty: with `beams`: sequences are compared by their log-probability divided by
             their length to this power; above 0 long ones win, below 0 short ones.
-        early_stopping: with `beams`: end as soon as that many sequences have ended, and not when
-            none that goes on is better than these.
-        no_repeat_ngram_size: never write a run of so many tokens twice, those of a prompt that is
-            gone on with included; 0: no limit.
+        early_stopping: with `beams`: stop as soon as that many sequences have ended, even if an
+            unfinished one might still be better.
+        no_repeat_ngram_size: never write a run of this many tokens twice, counting those of a
+            prompt that is continued; 0: no limit.
         sequences: texts for each prompt: the best of the beams, or as many draws.
         text_column: the text; None: text, sentence, or the only column.
-        format: of the input; None: detected from the name of the file and its first line.
+        format: format of the input; None: detected from the name of the file and its first line.
         quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
@@ -1633,8 +1638,8 @@ def learning_curve(
         text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
             choice what stands before the choices, the second of two beginning each of them.
         label_column: the label; None: the usual names.
-        format: of the table; columns are column files of words; None: detected from the name of the
-            file and its first lines.
+        format: format of the table; columns are column files of words; None: detected from the name
+            of the file and its first lines.
         quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
@@ -1738,8 +1743,8 @@ def lr_find(
         text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
             choice what stands before the choices, the second of two beginning each of them.
         label_column: the label; None: the usual names.
-        format: of the table; columns are column files of words; None: detected from the name of the
-            file and its first lines.
+        format: format of the table; columns are column files of words; None: detected from the name
+            of the file and its first lines.
         quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
@@ -1767,30 +1772,30 @@ def lr_find(
         tag_scheme: how the tags mark entities (BILOU and BMES are IOBES in other letters); plain:
             they do not; None: detected from the tags.
         document_context: fill the input with the sentences around, of the same document
-            (-DOCSTART-). Paper, section 5.3.
+            (-DOCSTART-). See BERT's paper, section 5.3.
         batch_size: examples in an update; None: 16, or 32 with more than 4,000 examples.
         max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
             Contexts of spans are not cut, but read in windows.
-        split_seed: by which validation examples are held out where the data has none; None: that of
-            `seed`. Runs of several seeds are compared on the same ones.
+        split_seed: random seed for holding out validation examples if the data has none; None: that
+            of `seed`. Runs of several seeds are compared on the same ones.
         doc_stride: tokens from one window of a long context to the next; None: 128.
         max_question_length: tokens of a question; longer ones are cut, and counted; None: 64.
         optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
             AdamW for the rest. See :mod:`bertine.training.optimizers`.
-        weight_decay: none on biases and norms.
+        weight_decay: decay of the weights; none on biases and norms.
         adam_beta1: of AdamW and LAMB: how long the first moment remembers.
         adam_beta2: of AdamW and LAMB: how long the second moment remembers.
         adam_epsilon: of AdamW and LAMB; as in the paper's code.
         bias_correction: of AdamW and LAMB; Google's programs have none.
         max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
-        max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
-            result in less memory; None: by the device.
+        max_tokens_per_micro_batch: compute each update in parts of at most this many tokens: the
+            same result in less memory; None: by the device.
         layer_decay: the rate of each layer as a share of that of the one above.
-        dropout: on hidden states and attention; None: the model's own rates.
-        freeze_layers: so many of the lowest layers are not trained.
+        dropout: rate of dropout on hidden states and attention; None: the model's own rates.
+        freeze_layers: number of lowest layers that are not trained.
         freeze_embeddings: do not train the embeddings.
-        lm_weight: how much guessing the next token of the inputs counts beside the task, the λ of
-            GPT-1; 0: nothing; None: 0.5 for openai-gpt, and nothing for other types, which do not
+        lm_weight: weight of guessing the next token of the inputs, in addition to the task (the λ
+            of GPT-1); 0: none; None: 0.5 for openai-gpt, and nothing for other types, which do not
             guess it.
         lm_softmax: what the next token is compared with: the tokens, or, as in OpenAI's code, the
             positions too.
@@ -1946,18 +1951,18 @@ def predict(
             those that holds the right one with this probability; None: no sets. By split conformal
             prediction, on the validation examples of the fine-tuning
             (:mod:`bertine.tasks.calibration`).
-        nearest_examples: also show so many labelled examples that are nearest to the text, by the
-            vectors that the head reads. The vectors are computed once and kept beside the weights.
-        examples: the labelled file in which they are looked for; None: the training file, if it is
-            still there and unchanged.
-        batch_invariant: compute each text by itself, so that its answer has the same bits whatever
-            texts stand beside it; slower. In batches the last digits of an answer depend on the
-            others. Precision auto is then fp32.
+        nearest_examples: also show this many labelled examples that are nearest to the text, by the
+            vectors that the head reads. The vectors are computed once and kept next to the weights.
+        examples: the labelled file to take them from; None: the training file, if it is still there
+            and unchanged.
+        batch_invariant: compute each text by itself, so that its answer has the same bits with any
+            other texts; slower. In batches the last digits of an answer depend on the others.
+            Precision auto is then fp32.
         precision: number format to compute in; auto is the fastest whose outputs a check finds
             close to those in fp32.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
-        format: of the table; columns are column files of words; None: detected from the name of the
-            file and its first lines.
+        format: format of the table; columns are column files of words; None: detected from the name
+            of the file and its first lines.
         word_column: number of the column of the words in a column file; None: as in training.
 
     Returns:
@@ -2013,8 +2018,8 @@ def prepare(
         out: the store's folder; an existing store is replaced when the new one is complete.
         shard_tokens: most tokens of a shard file (a record batch more is possible).
         part_bytes: input files are combined into parts up to this size.
-        language: of the text, for splitting sentences: en, de, zh, ... (another one: the nearest).
-            See :func:`bertine.tokenization.sentences.check_language`.
+        language: language of the text, for splitting sentences: en, de, zh, ... (another one: the
+            nearest). See :func:`bertine.tokenization.sentences.check_language`.
         segmenter: find the words of Chinese text with jieba, so that masks of whole words hide all
             of a word's characters (needs the package jieba); None: each character is a word. See
             :mod:`bertine.tokenization.sentences`; jieba is in the extra ``zh``.
@@ -2022,9 +2027,10 @@ def prepare(
             anyway).
         near_duplicates: documents nearly the same as an earlier one (count and drop need the
             package rensa). It takes 1 kB of disk a document (:mod:`bertine.corpora.duplicates`).
-        similarity: of near-duplicates: common 5-grams of tokens, as a share of all of both.
-        processes: how many work at a time; the store is the same; None: one for each core. No more
-            than there are parts.
+        similarity: least similarity of near-duplicates: common 5-grams of tokens, as a share of all
+            of both.
+        processes: processes that work at a time; the store is the same with any number; None: one
+            for each core. No more than there are parts.
         ray: let a Ray cluster do it (auto, HOST:PORT), or 'local'; needs the package ray, and
             corpus and store where all its machines see them under the same paths.
         document_per_file: take each plain-text file as one document, blank lines and all.
@@ -2208,23 +2214,23 @@ def pretrain(
             The last `long_share` of the steps have sequences of this length. One schedule runs over
             both.
         long_share: share of the steps, for the second phase.
-        learning_rate: its highest value; None: 1e-4, with `optimizer` lamb 1e-3, muon 3e-4.
+        learning_rate: highest learning rate; None: 1e-4, with `optimizer` lamb 1e-3, muon 3e-4.
         warmup_steps: steps with a rising rate; None: by `warmup_ratio`.
         warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given.
         optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
             AdamW for the rest. See :mod:`bertine.training.optimizers`.
-        weight_decay: none on biases and norms.
+        weight_decay: decay of the weights; none on biases and norms.
         adam_beta1: of AdamW and LAMB: how long the first moment remembers.
         adam_beta2: of AdamW and LAMB: how long the second moment remembers.
         adam_epsilon: of AdamW and LAMB; as in the paper's code.
         bias_correction: of AdamW and LAMB; Google's programs have none.
         max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
-        max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
-            result in less memory; None: by the device.
-        schedule: of the rate after the warm-up; one-cycle: momentum too. See
-            :mod:`bertine.training.adamw`.
+        max_tokens_per_micro_batch: compute each update in parts of at most this many tokens: the
+            same result in less memory; None: by the device.
+        schedule: how the rate changes after the warm-up; one-cycle: momentum too. See
+            :mod:`bertine.training.schedules`.
         layer_decay: the rate of each layer as a share of that of the one above.
-        dropout: on hidden states and attention; None: the model's own rates.
+        dropout: rate of dropout on hidden states and attention; None: the model's own rates.
         patience: stop when the MLM loss on `held_out` has not improved for this many evaluations;
             with objective rtd the sum of both losses. The model directory has the last weights, or
             with `save_best` the best ones.
@@ -2234,7 +2240,8 @@ def pretrain(
         shard: under torchrun: divide weights, gradients and moments among the processes (FSDP), in
             place of keeping all in each.
         checkpoint_every: steps between checkpoints; None: none but that of the best evaluation.
-        keep_checkpoints: older ones are removed, but for that of the best evaluation.
+        keep_checkpoints: number of checkpoints to keep; older ones are removed, except that of the
+            best evaluation.
         log_every: steps between lines of the log. It is ``log.jsonl``.
         tensorboard: write TensorBoard files as well (needs the package tensorboard).
         workers: processes that make the coming batches while the model computes; the result is the
@@ -2315,7 +2322,8 @@ def pretrain_elmo(
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         seed: random seed.
         checkpoint_every: steps between checkpoints; None: none.
-        keep_checkpoints: older ones are removed, but for that of the best evaluation.
+        keep_checkpoints: number of checkpoints to keep; older ones are removed, except that of the
+            best evaluation.
         log_every: steps between lines of the log. It is ``log.jsonl``.
         tensorboard: write TensorBoard files as well (needs the package tensorboard).
         resume: go on from the last checkpoint in the output folder, exactly as if never stopped.
@@ -2460,8 +2468,8 @@ def search(
         text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
             choice what stands before the choices, the second of two beginning each of them.
         label_column: the label; None: the usual names.
-        format: of the table; columns are column files of words; None: detected from the name of the
-            file and its first lines.
+        format: format of the table; columns are column files of words; None: detected from the name
+            of the file and its first lines.
         quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
@@ -2495,7 +2503,7 @@ def search(
         tag_scheme: how the tags mark entities (BILOU and BMES are IOBES in other letters); plain:
             they do not; None: detected from the tags.
         document_context: fill the input with the sentences around, of the same document
-            (-DOCSTART-). Paper, section 5.3.
+            (-DOCSTART-). See BERT's paper, section 5.3.
         max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
             Contexts of spans are not cut, but read in windows.
         doc_stride: tokens from one window of a long context to the next; None: 128.
@@ -2506,22 +2514,22 @@ def search(
             None: 0.1, of one-cycle 0.3.
         optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
             AdamW for the rest. See :mod:`bertine.training.optimizers`.
-        weight_decay: none on biases and norms.
+        weight_decay: decay of the weights; none on biases and norms.
         adam_beta1: of AdamW and LAMB: how long the first moment remembers.
         adam_beta2: of AdamW and LAMB: how long the second moment remembers.
         adam_epsilon: of AdamW and LAMB; as in the paper's code.
         bias_correction: of AdamW and LAMB; Google's programs have none.
         max_grad_norm: gradients are scaled down to this global norm; 0 does not clip.
-        max_tokens_per_micro_batch: compute each update in parts of at most so many tokens: the same
-            result in less memory; None: by the device.
-        schedule: of the rate after the warm-up; one-cycle: momentum too. See
-            :mod:`bertine.training.adamw`.
+        max_tokens_per_micro_batch: compute each update in parts of at most this many tokens: the
+            same result in less memory; None: by the device.
+        schedule: how the rate changes after the warm-up; one-cycle: momentum too. See
+            :mod:`bertine.training.schedules`.
         layer_decay: the rate of each layer as a share of that of the one above.
-        dropout: on hidden states and attention; None: the model's own rates.
-        freeze_layers: so many of the lowest layers are not trained.
+        dropout: rate of dropout on hidden states and attention; None: the model's own rates.
+        freeze_layers: number of lowest layers that are not trained.
         freeze_embeddings: do not train the embeddings.
-        lm_weight: how much guessing the next token of the inputs counts beside the task, the λ of
-            GPT-1; 0: nothing; None: 0.5 for openai-gpt, and nothing for other types, which do not
+        lm_weight: weight of guessing the next token of the inputs, in addition to the task (the λ
+            of GPT-1); 0: none; None: 0.5 for openai-gpt, and nothing for other types, which do not
             guess it.
         lm_softmax: what the next token is compared with: the tokens, or, as in OpenAI's code, the
             positions too.
@@ -2530,21 +2538,23 @@ def search(
             fewer than 50 examples, or if answers have no probability. Answers stay the same, their
             probabilities change: in files, the server, exported models and other programs, since
             the weights of the head have it. Guo et al. 2017 (:mod:`bertine.tasks.calibration`).
-        patience: stop when the task's score on the validation examples was not better for so many
-            epochs, and save the model of the best. Unless `save_best` is False.
+        patience: stop when the task's score on the validation examples has not improved for this
+            many epochs, and save the model of the best. Unless `save_best` is False.
         precision: number format to compute in; auto is bf16 where it is measured to be clearly
             faster here.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
         checkpoint_every: steps between checkpoints; None: one after each epoch. They are removed
             when the model directory has been written.
-        keep_checkpoints: older ones are removed, but for that of the best evaluation.
+        keep_checkpoints: number of checkpoints to keep; older ones are removed, except that of the
+            best evaluation.
         log_every: steps between lines of the log. It is ``log.jsonl``.
         tensorboard: write TensorBoard files as well (needs the package tensorboard).
         save_best: save the weights of the epoch with the best score on the validation examples, not
             those of the last one; None: where that score is better than the last epoch's by more
-            than chance. By more than its standard error on so many examples, that is, and by three
-            examples or more. The score is the first metric by which the task is judged: of CoLA
-            Matthews. The examples have then been used to choose: judge the model on others.
+            than chance. This means by more than its standard error on that number of examples, and
+            by three examples or more. The score is the first metric by which the task is judged:
+            for CoLA, Matthews. The examples have then been used to choose: judge the model on
+            others.
         workers: processes that make the coming batches while the model computes; the result is the
             same with any number.
         compile: on a GPU, compile the model's parts: it starts slower, to be faster from then on.
@@ -2607,13 +2617,13 @@ def serve(
             those that holds the right one with this probability; None: no sets. By split conformal
             prediction, on the validation examples of the fine-tuning
             (:mod:`bertine.tasks.calibration`).
-        nearest_examples: also show so many labelled examples that are nearest to the text, by the
-            vectors that the head reads. The vectors are computed once and kept beside the weights.
-        examples: the labelled file in which they are looked for; None: the training file, if it is
-            still there and unchanged.
-        batch_invariant: compute each text by itself, so that its answer has the same bits whatever
-            texts stand beside it; slower. In batches the last digits of an answer depend on the
-            others. Precision auto is then fp32.
+        nearest_examples: also show this many labelled examples that are nearest to the text, by the
+            vectors that the head reads. The vectors are computed once and kept next to the weights.
+        examples: the labelled file to take them from; None: the training file, if it is still there
+            and unchanged.
+        batch_invariant: compute each text by itself, so that its answer has the same bits with any
+            other texts; slower. In batches the last digits of an answer depend on the others.
+            Precision auto is then fp32.
         precision: number format to compute in; auto is the fastest whose outputs a check finds
             close to those in fp32.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
@@ -2687,8 +2697,8 @@ def similar(
         show_progress: on stderr.
         pooling: how the tokens' states are combined into one vector; None: as the model directory
             says, else mean.
-        layer: whose states: 0 are the embeddings, -1 the last layer's, -2 those before; None: the
-            last.
+        layer: layer whose states are used: 0 is the embeddings, -1 the last layer, -2 the one
+            before it; None: the last.
         max_length: pieces of a text, longer ones are cut; None: as the model directory says, else
             all that the model has positions for.
         dimensions: keep only this many of a vector's first numbers; for static vectors, and models
@@ -2698,15 +2708,15 @@ def similar(
         prompt: one of the prompts of the model directory, put before every text; '' for none; None:
             its prompt for documents, else its default.
         text_column: the text; None: text, sentence, or the only column.
-        format: of the input; None: detected from the name of the file and its first line.
+        format: format of the input; None: detected from the name of the file and its first line.
         quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
-        precision: of the computation; auto is bf16 where it is measured to be clearly faster here;
-            int8, on CPUs, turns vectors a little.
+        precision: number format to compute in; auto is bf16 where it is measured to be clearly
+            faster here; int8, on CPUs, turns vectors a little.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
-        query_prompt: one of these put before the queries alone; '' for none; None: that of
-            `prompt`, else the model's prompt for queries, else its default.
+        query_prompt: one of the same prompts, put before the queries alone; '' for none; None: that
+            of `prompt`, else the model's prompt for queries, else its default.
         word: compare this word as it stands in each text, and in the query, not the texts; None:
             whole texts. Of several pieces the mean of their vectors; at its first place in a text.
             Rows without the word are left out and counted.
@@ -2764,7 +2774,7 @@ def train_vocab(
         extend: keep the tokens of this tokenizer or model, and add to them up to `vocab_size`; text
             is read as it reads it. They keep their ids; `lowercase`, `strip_accents` and
             `split_chinese` are its own.
-        lowercase: one case, or both; None: one for WordPiece and Unigram.
+        lowercase: lowercase the text, or keep its case; None: lowercased for WordPiece and Unigram.
         strip_accents: remove accents; None: stripped where text is lowercased, kept where it is
             cased.
         split_chinese: make every Chinese character a word.
@@ -2835,13 +2845,13 @@ def word2vec(
         window: words to each side, at most. For each word a number from 1 to this is drawn.
         min_count: rarer words get no vector, and are left out of the text.
         max_words: give a vector only to this many of the most frequent words; None: all.
-        lowercase: one case.
+        lowercase: lowercase the text.
         negatives: random words drawn to contrast with each pair.
         negative_exponent: power of the word counts; negatives are drawn in proportion to it.
         subsample: of words that are a larger share of the text than this, occurrences are left out
             by chance; 0 keeps all.
         epochs: passes over the text.
-        learning_rate: learning rate at first; it falls to 0; None: 0.025 of skip-gram, 0.05 of
+        learning_rate: learning rate at first; it falls to 0; None: 0.025 for skip-gram, 0.05 for
             cbow.
         document_per_file: take each plain-text file as one document, blank lines and all.
         text_column: column or key of the text in csv, tsv, Parquet and JSON lines; None: text,
@@ -2850,7 +2860,7 @@ def word2vec(
         strict: refuse invalid UTF-8 and NUL bytes instead of replacing and counting them.
         seed: random seed.
         resume: go on with a run that was stopped, exactly as if never stopped. Its
-            ``.NAME.unfinished`` stands beside `out`; where there is none, one begins.
+            ``.NAME.unfinished`` is next to `out`; if there is none, a new run begins.
 
     Returns:
         The report; its `lines()` are for people.

@@ -42,7 +42,7 @@ WordSplitting = Literal["spaces", "punctuation"]
 SoftmaxName = Literal["auto", "full", "sampled"]
 #: How gradients become updates (:mod:`bertine.training.optimizers`).
 OptimizerName = Literal["adamw", "lamb", "muon"]
-#: How the learning rate changes (:mod:`bertine.training.adamw`).
+#: How the learning rate changes (:mod:`bertine.training.schedules`).
 ScheduleName = Literal["linear", "constant", "cosine", "one-cycle"]
 #: The number type of training; ``auto`` is bf16 where it is measured to be clearly faster.
 Precision = Literal["auto", "bf16", "fp32"]

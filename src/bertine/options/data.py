@@ -73,7 +73,7 @@ class TableReading(Cleaning):
 
     format: LabelledFormat | None = declare(
         None,
-        "of the table; columns are column files of words",
+        "format of the table; columns are column files of words",
         otherwise="detected from the name of the file and its first lines",
     )
 
@@ -108,7 +108,7 @@ class DocumentContext(OptionGroup):
     document_context: bool = declare(
         False,
         "fill the input with the sentences around, of the same document (-DOCSTART-)",
-        more="Paper, section 5.3.",
+        more="See BERT's paper, section 5.3.",
     )
 
 
@@ -225,7 +225,7 @@ class SplitSeed(OptionGroup):
 
     split_seed: int | None = declare(
         None,
-        "by which validation examples are held out where the data has none",
+        "random seed for holding out validation examples if the data has none",
         otherwise="that of `seed`",
         more="Runs of several seeds are compared on the same ones.",
         least=0,
@@ -297,7 +297,10 @@ class Vocabulary(OptionGroup):
         metavar="DIR",
     )
     lowercase: bool | None = declare(
-        None, "one case, or both", otherwise="one for WordPiece and Unigram", no="cased"
+        None,
+        "lowercase the text, or keep its case",
+        otherwise="lowercased for WordPiece and Unigram",
+        no="cased",
     )
     strip_accents: bool | None = declare(
         None,
@@ -334,7 +337,7 @@ class StoreContent(OptionGroup):
 
     language: str = declare(
         "en",
-        "of the text, for splitting sentences: en, de, zh, ... (another one: the nearest)",
+        "language of the text, for splitting sentences: en, de, zh, ... (another one: the nearest)",
         more="See :func:`bertine.tokenization.sentences.check_language`.",
         metavar="CODE",
     )
@@ -358,14 +361,14 @@ class StoreContent(OptionGroup):
     )
     similarity: float = declare(
         0.8,
-        "of near-duplicates: common 5-grams of tokens, as a share of all of both",
+        "least similarity of near-duplicates: common 5-grams of tokens, as a share of all of both",
         metavar="SHARE",
         least=0.01,
         most=1,
     )
     processes: int | None = declare(
         None,
-        "how many work at a time; the store is the same",
+        "processes that work at a time; the store is the same with any number",
         otherwise="one for each core",
         more="No more than there are parts.",
         least=1,

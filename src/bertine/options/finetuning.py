@@ -223,8 +223,8 @@ class FinetuneRecipe(OptionGroup):
     )
     paper: bool = declare(
         False,
-        "train as the paper of the model does, where nothing else is said, and keep the weights of "
-        f"the last epoch. {'. '.join(recipe_lines())}. Models without such a paper: as BERT",
+        "use the settings of the model's paper wherever you give none, and keep the weights of the "
+        f"last epoch. {'. '.join(recipe_lines())}. Models without such a paper: as BERT",
         not_in=("search", "lr-find"),
     )
 
@@ -249,7 +249,7 @@ class Layers(OptionGroup):
     title = "schedule and layers"
 
     freeze_layers: int = declare(
-        0, "so many of the lowest layers are not trained", least=0, recorded=True
+        0, "number of lowest layers that are not trained", least=0, recorded=True
     )
     frozen: bool | None = declare(
         None,
@@ -259,10 +259,10 @@ class Layers(OptionGroup):
         more="Of pairs the head is fitted on the vectors of both texts "
         "(:mod:`bertine.training.finetuning.linear_probe`). It can be better than training all "
         "weights where there are few labels. What is about training (`epochs`, `learning_rate` "
-        "and the like) is refused beside it. None compares on the validation examples "
+        "and the like) is refused with it. None compares on the validation examples "
         "(:mod:`bertine.training.finetuning.linear_probe`; not without `baselines`, not with "
         "`paper` or `focal_gamma`, not in several processes). False: the trained model is saved, "
-        "whatever it is worth.",
+        "even if the head alone is better.",
         recorded=True,
         not_in=("search", "lr-find"),
     )
@@ -281,12 +281,12 @@ class Layers(OptionGroup):
 class AuxiliaryLMOptions(OptionGroup):
     """The weight of a language model loss in addition to a task's loss."""
 
-    title = "next tokens beside the task"
+    title = "next tokens in addition to the task"
 
     lm_weight: float | None = declare(
         None,
-        "how much guessing the next token of the inputs counts beside the task, the λ of GPT-1; "
-        "0: nothing",
+        "weight of guessing the next token of the inputs, in addition to the task (the λ of "
+        "GPT-1); 0: none",
         otherwise="0.5 for openai-gpt, and nothing for other types, which do not guess it",
         metavar="X",
         least=0,
@@ -308,7 +308,7 @@ class ValidationOptions(OptionGroup):
 
     baselines: bool = declare(
         True,
-        "put the scores of cheap baselines beside the model's: the most frequent label, linear "
+        "compare the model's score with those of cheap baselines: the most frequent label, linear "
         "models on tf-idf and on the vectors of the model before training (some seconds)",
         more="On the validation examples; of all of GLUE none.",
         not_in=("search", "lr-find"),
@@ -415,7 +415,7 @@ class ContrastiveTraining(OptionGroup):
     )
     batch_size: int | None = declare(
         None,
-        "texts in a batch, of which every two are a pair to learn from",
+        "texts in a batch; every two of them are a pair to learn from",
         otherwise="32",
         least=5,  # two texts of a label at a time, and one label twice at the end of a round
     )

@@ -91,7 +91,7 @@ class EvaluateOptions(KnownExamples, DecisionOptions, ScoringMachine):
     dimensions: int | None = like(
         Shortening,
         "dimensions",
-        help="of a model that gives vectors: keep so many of a vector's first numbers",
+        help="for a model that gives vectors: keep only this many of a vector's first numbers",
         more="",
     )
 
@@ -108,7 +108,7 @@ class EvaluateOptions(KnownExamples, DecisionOptions, ScoringMachine):
     format: LabelledFormat | None = like(TableReading, "format", title="reading")
     worst: int = declare(
         0,
-        "also list so many examples with the highest loss, with file and line; wrong labels are "
+        "also list this many examples with the highest loss, with file and line; wrong labels are "
         "often among them, in a training file only while the model has not learned them by heart",
         title="",
         least=0,
@@ -158,8 +158,8 @@ class BatchInvariance(OptionGroup):
 
     batch_invariant: bool = declare(
         False,
-        "compute each text by itself, so that its answer has the same bits whatever texts stand "
-        "beside it; slower",
+        "compute each text by itself, so that its answer has the same bits with any other texts; "
+        "slower",
         more="In batches the last digits of an answer depend on the others. Precision auto is then "
         "fp32.",
         title="run",
@@ -173,16 +173,16 @@ class NearExamples(OptionGroup):
 
     nearest_examples: int = declare(
         0,
-        "also show so many labelled examples that are nearest to the text, by the vectors that the "
-        "head reads",
-        more="The vectors are computed once and kept beside the weights.",
+        "also show this many labelled examples that are nearest to the text, by the vectors that "
+        "the head reads",
+        more="The vectors are computed once and kept next to the weights.",
         metavar="N",
         least=0,
         most=100,
     )
     examples: Path | str | None = declare(
         None,
-        "the labelled file in which they are looked for",
+        "the labelled file to take them from",
         otherwise="the training file, if it is still there and unchanged",
         metavar="FILE",
     )
@@ -202,7 +202,9 @@ class PredictOptions(
 class ExplainOptions(KnownTexts, NearExamples, AnsweringMachine):
     """The options of ``explain`` for reading and computing."""
 
-    format: PlainFormat | None = declare(None, "of the input", otherwise=_DETECTED, title="reading")
+    format: PlainFormat | None = declare(
+        None, "format of the input", otherwise=_DETECTED, title="reading"
+    )
 
 
 class PlainTexts(Cleaning):
@@ -213,13 +215,13 @@ class PlainTexts(Cleaning):
     text_column: str | None = declare(
         None, "the text", otherwise="text, sentence, or the only column"
     )
-    format: PlainFormat | None = declare(None, "of the input", otherwise=_DETECTED)
+    format: PlainFormat | None = declare(None, "format of the input", otherwise=_DETECTED)
 
 
 class EmbedOptions(VectorOptions, PlainTexts, BatchInvariance, VectorMachine):
     """All options of ``embed``."""
 
-    dtype: VectorType = declare("fp32", "of the numbers in the file", title="", unknown=NOT_KNOWN)
+    dtype: VectorType = declare("fp32", "number format of the file", title="", unknown=NOT_KNOWN)
 
 
 class SimilarOptions(TextVectors, Shortening, Prompt, PlainTexts, VectorMachine):
@@ -232,7 +234,7 @@ class SimilarOptions(TextVectors, Shortening, Prompt, PlainTexts, VectorMachine)
     )
     query_prompt: str | None = declare(
         None,
-        "one of these put before the queries alone; '' for none",
+        "one of the same prompts, put before the queries alone; '' for none",
         otherwise="that of `prompt`, else the model's prompt for queries, else its default",
         title="vectors",
     )
@@ -274,7 +276,10 @@ class DecodingOptions(OptionGroup):
         least=0,
     )
     top_k: int | None = declare(
-        None, "with `sample`: draw among so many most probable tokens", otherwise="all", least=1
+        None,
+        "with `sample`: draw only from this many most probable tokens",
+        otherwise="all",
+        least=1,
     )
     top_p: float = declare(
         1.0,
@@ -285,7 +290,7 @@ class DecodingOptions(OptionGroup):
     )
     seed: int = declare(
         0,
-        "with `sample`: of what is drawn; each text has its own draws",
+        "with `sample`: random seed of the draws; each text has its own",
         metavar="N",
         least=0,
         most=MOST_SEED,
@@ -303,13 +308,13 @@ class DecodingOptions(OptionGroup):
     )
     early_stopping: bool = declare(
         False,
-        "with `beams`: end as soon as that many sequences have ended, and not when none that goes "
-        "on is better than these",
+        "with `beams`: stop as soon as that many sequences have ended, even if an unfinished one "
+        "might still be better",
     )
     no_repeat_ngram_size: int = declare(
         0,
-        "never write a run of so many tokens twice, those of a prompt that is gone on with "
-        "included; 0: no limit",
+        "never write a run of this many tokens twice, counting those of a prompt that is "
+        "continued; 0: no limit",
         least=0,
     )
     sequences: int = declare(

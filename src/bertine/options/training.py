@@ -29,9 +29,9 @@ class Saving(OptionGroup):
         "save the weights of the epoch with the best score on the validation examples, not those "
         "of the last one",
         otherwise="where that score is better than the last epoch's by more than chance",
-        more="By more than its standard error on so many examples, that is, and by three examples "
-        "or more. The score is the first metric by which the task is judged: of CoLA Matthews. "
-        "The examples have then been used to choose: judge the model on others.",
+        more="This means by more than its standard error on that number of examples, and by three "
+        "examples or more. The score is the first metric by which the task is judged: for CoLA, "
+        "Matthews. The examples have then been used to choose: judge the model on others.",
         free="run",
         not_in=("lr-find",),
     )
@@ -53,7 +53,7 @@ class RunOutput(OptionGroup):
     )
     keep_checkpoints: int = declare(
         2,
-        "older ones are removed, but for that of the best evaluation",
+        "number of checkpoints to keep; older ones are removed, except that of the best evaluation",
         least=1,
         free=True,
         each_process=True,
@@ -183,8 +183,8 @@ class VectorMachine(Device):
 
     precision: AnswerPrecision = declare(
         "auto",
-        "of the computation; auto is bf16 where it is measured to be clearly faster here; int8, on "
-        "CPUs, turns vectors a little",
+        "number format to compute in; auto is bf16 where it is measured to be clearly faster "
+        "here; int8, on CPUs, turns vectors a little",
         unknown=NOT_KNOWN,
     )
 
@@ -215,7 +215,7 @@ class Rate(OptionGroup):
 
     learning_rate: float | None = declare(
         None,
-        "its highest value",
+        "highest learning rate",
         otherwise="by the width of the model",
         least=0,
         not_in=("search", "lr-find"),
@@ -258,7 +258,7 @@ class Updates(OptionGroup):
         recorded=True,
         unknown=NOT_KNOWN,
     )
-    weight_decay: float = declare(0.01, "none on biases and norms", least=0)
+    weight_decay: float = declare(0.01, "decay of the weights; none on biases and norms", least=0)
     adam_beta1: float = declare(
         0.9, "of AdamW and LAMB: how long the first moment remembers", least=0, below=1
     )
@@ -272,14 +272,14 @@ class Updates(OptionGroup):
     )
     max_tokens_per_micro_batch: int | None = declare(
         None,
-        "compute each update in parts of at most so many tokens: the same result in less memory",
+        "compute each update in parts of at most this many tokens: the same result in less memory",
         otherwise="by the device",
         least=1,
     )
     schedule: ScheduleName = declare(
         "linear",
-        "of the rate after the warm-up; one-cycle: momentum too",
-        more="See :mod:`bertine.training.adamw`.",
+        "how the rate changes after the warm-up; one-cycle: momentum too",
+        more="See :mod:`bertine.training.schedules`.",
         not_in=("lr-find",),
         title="schedule and layers",
         unknown=NOT_KNOWN,
@@ -299,7 +299,11 @@ class DropoutRate(OptionGroup):
     title = "optimizer"
 
     dropout: float | None = declare(
-        None, "on hidden states and attention", otherwise="the model's own rates", least=0, most=1
+        None,
+        "rate of dropout on hidden states and attention",
+        otherwise="the model's own rates",
+        least=0,
+        most=1,
     )
 
 
@@ -310,8 +314,8 @@ class Patience(OptionGroup):
 
     patience: int | None = declare(
         None,
-        "stop when the task's score on the validation examples was not better for so many epochs, "
-        "and save the model of the best",
+        "stop when the task's score on the validation examples has not improved for this many "
+        "epochs, and save the model of the best",
         more="Unless `save_best` is False.",
         least=1,
         not_in=("lr-find",),

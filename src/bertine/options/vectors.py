@@ -41,7 +41,7 @@ class VectorForm(OptionGroup):
 
     layer: int | None = declare(
         None,
-        "whose states: 0 are the embeddings, -1 the last layer's, -2 those before",
+        "layer whose states are used: 0 is the embeddings, -1 the last layer, -2 the one before it",
         otherwise="the last",
         least=-1000,
     )
@@ -186,9 +186,11 @@ class PairTraining(OptionGroup):
         otherwise="cosent for pairs with scores, else ranking",
         unknown=NOT_KNOWN,
     )
-    scale: float = declare(20.0, "of ranking and cosent: what cosines are multiplied by", above=0)
+    scale: float = declare(
+        20.0, "for ranking and cosent: factor that cosines are multiplied by", above=0
+    )
     symmetric: bool = declare(
-        False, "of ranking: the first text of a pair is also to be the nearest to its match"
+        False, "for ranking: the first text of a pair must also be the nearest to its match"
     )
     mine_negatives: int = declare(
         0,
@@ -323,7 +325,7 @@ class WordVectorRecipe(OptionGroup):
     max_words: int | None = declare(
         None, "give a vector only to this many of the most frequent words", otherwise="all", least=2
     )
-    lowercase: bool = declare(True, "one case", no="cased")
+    lowercase: bool = declare(True, "lowercase the text", no="cased")
     negatives: int = declare(5, "random words drawn to contrast with each pair", least=1, most=1000)
     negative_exponent: float = declare(
         0.75,
@@ -342,7 +344,7 @@ class WordVectorRecipe(OptionGroup):
     learning_rate: float | None = declare(
         None,
         "learning rate at first; it falls to 0",
-        otherwise="0.025 of skip-gram, 0.05 of cbow",
+        otherwise="0.025 for skip-gram, 0.05 for cbow",
         above=0,
     )
 
@@ -354,5 +356,5 @@ class Word2VecOptions(WordVectorRecipe, CorpusReading, Seed, Resuming):
         Resuming,
         "resume",
         help="go on with a run that was stopped, exactly as if never stopped",
-        more="Its ``.NAME.unfinished`` stands beside `out`; where there is none, one begins.",
+        more="Its ``.NAME.unfinished`` is next to `out`; if there is none, a new run begins.",
     )

@@ -154,8 +154,8 @@ def request_schemas(limits: Limits) -> Requests:
         Field(
             ge=1,
             le=1 << 20,
-            description="keep so many of a vector's first numbers, for models that are trained for "
-            "it; null: all",
+            description="keep only this many of a vector's first numbers, for models that are "
+            "trained for it; null: all",
         ),
     ]
 
@@ -360,7 +360,7 @@ def request_schemas(limits: Limits) -> Requests:
             None, description="that which the model's task has"
         )
         top_k: int | None = Field(
-            None, ge=1, le=limits.max_top_k, description="so many of the best"
+            None, ge=1, le=limits.max_top_k, description="number of best results"
         )
         aggregation_strategy: Literal["none", "simple", "first", "average", "max"] | None = Field(
             None, description="of a tagger; none: the words, else the entities"
