@@ -58,7 +58,7 @@ from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.index import IndexReport, Neighbours
 from bertine.inference.embedding.similar import BatchSearch
 from bertine.inference.explaining.explain import Explanations
-from bertine.inference.export import ExportReport
+from bertine.inference.export_graph import ExportReport
 from bertine.inference.generate import GeneratedTexts, OnText
 from bertine.inference.minimal_pairs.evaluate_pairs import MinimalPairsReport
 from bertine.inference.predict import PredictReport, SquadPredictReport
@@ -1391,8 +1391,8 @@ def finetune_similarity(
             scores, else ranking.
         scale: for ranking and cosent: factor that cosines are multiplied by.
         symmetric: for ranking: the first text of a pair must also be the nearest to its match.
-        mine_negatives: for pairs: find this many texts for each that look right but are not, with
-            the vectors of the model before training, and train on them as well.
+        mine_negatives: for pairs: find this many wrong texts for each that look right, with the
+            vectors of the model before training, and train on them too.
         negative_max_ratio: with `mine_negatives`: skip texts whose cosine is above this share of
             the match's, since they may be right.
         vector_lengths: lengths that vectors may be cut to: they are trained so that their first

@@ -38,7 +38,7 @@ def read_by_the_library(code: str, **environment: str) -> dict[str, str]:
 def test_gcc_s_library_keeps_its_own_wait_and_others_get_a_short_one() -> None:
     ours = read_by_the_library("import bertine, torch")
     assert ours["GOMP_SPINCOUNT"] == read_by_the_library("import torch")["GOMP_SPINCOUNT"]
-    while_imported = run("from bertine import openmp; print(openmp.settings()['KMP_BLOCKTIME'])")
+    while_imported = run("from bertine.core import cpu; print(cpu.settings()['KMP_BLOCKTIME'])")
     assert while_imported.stdout.strip() == "0"
 
 

@@ -130,13 +130,13 @@ def test_near_duplicates_are_left_out_and_others_stay(folder: Path) -> None:
         assert one.manifest[key] == two.manifest[key]
     whole = store_of(folder, "whole", files, part_bytes=1 << 20)
     assert ids_of(whole) == expected
-    counted = store_of(folder, "counted", files, duplicates="count")
+    counted = store_of(folder, "counted", files, near_duplicates="count")
     assert counted.num_documents == 10
     assert counted.manifest["near_duplicates"]["documents"] == 3
     assert [counted.duplicate_share, one.duplicate_share] == [0.3, 0.0]
     strict = store_of(folder, "strict", files, similarity=0.97)
     assert strict.manifest["near_duplicates"]["documents"] == 1
-    plain = store_of(folder, "plain", files, duplicates="ignore")
+    plain = store_of(folder, "plain", files, near_duplicates="ignore")
     assert "near_duplicates" not in plain.manifest
     assert ids_of(plain) == ids_of(counted)
 

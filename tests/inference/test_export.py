@@ -23,7 +23,7 @@ import torch
 import transformers
 
 import bertine.hub.export as graph_module
-import bertine.inference.export as writing_module
+import bertine.inference.export_graph as writing_module
 from bertine.core.errors import BertineError
 from bertine.core.task_info import TaskInfo
 from bertine.data.examples import Example, Examples
@@ -31,7 +31,8 @@ from bertine.families.bert import BertConfig
 from bertine.hub.export import INPUTS, onnx_runner, torch_runner
 from bertine.hub.model_directory import save_model
 from bertine.inference.embedding.embedder import Embedder
-from bertine.inference.export import ExportReport, export
+from bertine.inference.export import export
+from bertine.inference.export_graph import ExportReport
 from bertine.inference.predictor import Predictor
 from bertine.models.heads import ClassificationHead, Model, SpanHead
 from bertine.options.vectors import AnyVectors

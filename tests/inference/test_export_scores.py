@@ -16,8 +16,8 @@ from bertine.core.errors import BertineError
 from bertine.families.bert import BertConfig
 from bertine.hub.model_directory import save_model
 from bertine.inference.evaluate import evaluate
-from bertine.inference.export import ExportReport, export
-from bertine.inference.export_scores import MODEL, GraphScores, ScoreDifference
+from bertine.inference.export import export
+from bertine.inference.export_graph import MODEL, ExportReport, GraphScores, ScoreDifference
 from bertine.models.heads import Model
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice

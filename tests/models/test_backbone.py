@@ -18,7 +18,7 @@ from bertine.inference.embedding.vectors import PooledTexts
 from bertine.models.encoder import Backbone, BackboneOutput, PackedRows
 from bertine.models.heads import Model
 from bertine.models.pooling import Pooling
-from bertine.serving.page import AttentionQuestion, AttentionReader
+from bertine.serving.attention import AttentionQuestion, AttentionReader
 from bertine.tasks.base import Features
 
 

@@ -19,10 +19,10 @@ pytest.importorskip("fastapi")
 
 import toys
 from bertine.options.inference import ServeOptions
+from bertine.serving.address import Limits, bound_socket
 from bertine.serving.handles import load_handle
-from bertine.serving.protocol import bound_socket
-from bertine.serving.requests import Hosts, Limits
-from bertine.serving.serve import Server
+from bertine.serving.requests import Hosts
+from bertine.serving.server import Server
 from bertine.serving.service import Service
 
 from .models import TASKS, write_task_model

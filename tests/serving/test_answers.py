@@ -23,9 +23,9 @@ from bertine.inference.fill_mask import fill_mask
 from bertine.inference.predictor import Predictor
 from bertine.models.heads import Model
 from bertine.options.inference import ServeOptions
+from bertine.serving.address import Limits
 from bertine.serving.handles import ModelHandle
-from bertine.serving.page import sample_text
-from bertine.serving.requests import Limits
+from bertine.serving.schemas import sample_text
 from bertine.tasks import TASKS
 
 from .conftest import Client, running

@@ -14,7 +14,7 @@ from bertine.data.examples import Example, Examples
 from bertine.families.roberta import RobertaConfig
 from bertine.hub.model_directory import load_model
 from bertine.models.heads import Model
-from bertine.serving.page import AttentionQuestion, AttentionReader
+from bertine.serving.attention import AttentionQuestion, AttentionReader
 from bertine.tasks import task_class
 from bertine.tasks.classification import TextClassification
 

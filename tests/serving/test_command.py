@@ -23,8 +23,7 @@ import bertine.serving.serve as module
 import toys
 from bertine.core.errors import BertineError
 from bertine.inference.compute import why_not_int8
-from bertine.serving.protocol import bound_socket, listen
-from bertine.serving.requests import read_api_key
+from bertine.serving.address import bound_socket, listen, read_api_key
 from bertine.serving.serve import named_models, serve
 
 SOURCE, TESTS = Path(module.__file__).parents[2], Path(toys.__file__).parent

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bertine.core.errors import BertineError
-from bertine.serving.serve import affordable_connections
+from bertine.serving.server import affordable_connections
 
 from .conftest import BODY, Client, Held, eventually, fine, post, read_all, running, status
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bertine.core.errors import BertineError
-from bertine.serving.requests import Limits
+from bertine.serving.address import Limits
 
 from .conftest import BODY, Client, Held, eventually, fine, post
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from bertine.serving.address import Limits
 from bertine.serving.app import request_schemas
-from bertine.serving.requests import Limits
 
 from .conftest import BODY, Client
 

@@ -13,9 +13,9 @@ import bertine
 import toys
 from bertine.core.errors import BertineError
 from bertine.options.inference import ServeOptions
-from bertine.serving.answer_schemas import ModelInfo
+from bertine.serving.address import Limits
 from bertine.serving.handles import TableHandle, load_handle
-from bertine.serving.requests import Limits
+from bertine.serving.schemas import ModelInfo
 
 from .conftest import running
 

@@ -26,7 +26,7 @@ from bertine.options.training import Updates
 from bertine.training.adamw import ClippedOptimizer, device_clip, row_gradients
 from bertine.training.optimizers import OPTIMIZERS, Lamb, Muon, optimizer_for, orthogonal, parts_of
 
-from .test_optim import assert_equal, give, random_gradients
+from .test_adamw import assert_equal, give, random_gradients
 
 STEPS = 5
 GOLDEN = Path(__file__).parents[1] / "fixtures" / "tensorflow" / "google-bert-tiny"

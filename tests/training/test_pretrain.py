@@ -276,7 +276,7 @@ class Clock:
 
         patched.setattr(TrainStep, "accumulate", takes_time)
         time = SimpleNamespace(monotonic=self.read, perf_counter=self.read)
-        for module in ("pretraining.pretrain", "pretraining.speed", "loop.fit", "loop.display"):
+        for module in ("pretraining.pretrain", "pretraining.result", "fit", "display"):
             patched.setattr(f"bertine.training.{module}.time", time)
         timed = functools.partial(seconds_per_step, clock=self.read)
         patched.setattr("bertine.training.pretraining.result.seconds_per_step", timed)

@@ -194,8 +194,8 @@ class PairTraining(OptionGroup):
     )
     mine_negatives: int = declare(
         0,
-        "for pairs: find this many texts for each that look right but are not, with the vectors "
-        "of the model before training, and train on them as well",
+        "for pairs: find this many wrong texts for each that look right, with the vectors of the "
+        "model before training, and train on them too",
         least=0,
         most=100,
     )

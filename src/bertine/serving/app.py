@@ -22,8 +22,9 @@ from starlette.exceptions import HTTPException
 
 from bertine.core.names import ExplanationMethod, __version__
 from bertine.inference.embedding.embedder import empty_texts
-from bertine.serving import answer_schemas
-from bertine.serving.answer_schemas import Error
+from bertine.serving import schemas
+from bertine.serving.address import Limits
+from bertine.serving.attention import AttentionQuestion
 from bertine.serving.compat import (
     as_base64,
     characters,
@@ -39,8 +40,8 @@ from bertine.serving.compat import (
     written_plainly,
 )
 from bertine.serving.guard import CONTENT_TYPE, OPEN, Answer, Guard
-from bertine.serving.page import RERANK_PATHS, AttentionQuestion, example_body
-from bertine.serving.requests import ApiError, Hosts, Limits, error_response, parsed
+from bertine.serving.requests import ApiError, Hosts, error_response, parsed
+from bertine.serving.schemas import RERANK_PATHS, Error, example_body
 from bertine.serving.service import Service
 
 # Pages: self-contained static files of the package, with a policy that allows nothing else.
@@ -495,7 +496,7 @@ def _add_pages(app: FastAPI, service: Service) -> None:
     async def docs() -> Response:
         return page_response("docs.html")
 
-    @app.get("/health", tags=["state"], response_model=answer_schemas.Status, responses=_STATE)
+    @app.get("/health", tags=["state"], response_model=schemas.Status, responses=_STATE)
     async def health() -> Response:
         """Return whether the process answers."""
         return _json({"status": "ok"})
@@ -503,7 +504,7 @@ def _add_pages(app: FastAPI, service: Service) -> None:
     @app.get(
         "/ready",
         tags=["state"],
-        response_model=answer_schemas.Status,
+        response_model=schemas.Status,
         responses={503: {"model": Error, "description": "Not now"}, **_STATE},
     )
     async def ready() -> Response:
@@ -522,7 +523,7 @@ def _add_pages(app: FastAPI, service: Service) -> None:
         """Return counts and times in the format of Prometheus."""
         return Response(service.metrics.text(), headers={"content-type": CONTENT_TYPE})
 
-    @app.get("/v1/models", tags=["state"], response_model=answer_schemas.Models, responses=_LOOK)
+    @app.get("/v1/models", tags=["state"], response_model=schemas.Models, responses=_LOOK)
     async def models() -> Response:
         """Return the models, the default one first."""
         data = [served.describe() for served in service.models.values()]
@@ -531,7 +532,7 @@ def _add_pages(app: FastAPI, service: Service) -> None:
     @app.get(
         "/v1/models/{model:path}",
         tags=["state"],
-        response_model=answer_schemas.ModelInfo,
+        response_model=schemas.ModelInfo,
         responses={**_LOOK, 404: _ERRORS[404]},
     )
     async def one_model(model: str) -> Response:
@@ -581,10 +582,10 @@ def _add_answers(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         return _json(await inference(service, body))
 
     post = _poster(app, answers, "answers", service)
-    scores = list[answer_schemas.LabelScore] | list[list[answer_schemas.LabelScore]]
-    post("/predict", "predict", requests.predict, predict, answer_schemas.Predictions | scores)
+    scores = list[schemas.LabelScore] | list[list[schemas.LabelScore]]
+    post("/predict", "predict", requests.predict, predict, schemas.Predictions | scores)
     post("/", "inference", requests.inference, root, Any)
-    post("/fill-mask", "fill-mask", requests.fill_mask, fill_mask, answer_schemas.FillMaskAnswer)
+    post("/fill-mask", "fill-mask", requests.fill_mask, fill_mask, schemas.FillMaskAnswer)
 
 
 def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> None:
@@ -668,11 +669,11 @@ def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> 
         return _written(await cohere_vectors(service, body, by_type=True))
 
     post = _poster(app, answers, "vectors", service)
-    post("/v1/embed", "embed", requests.cohere, cohere_1, answer_schemas.CohereEmbeddings)
-    post("/v2/embed", "embed", requests.cohere, cohere_2, answer_schemas.CohereEmbeddings)
-    answer = answer_schemas.VectorsAnswer | list[list[float]]
+    post("/v1/embed", "embed", requests.cohere, cohere_1, schemas.CohereEmbeddings)
+    post("/v2/embed", "embed", requests.cohere, cohere_2, schemas.CohereEmbeddings)
+    answer = schemas.VectorsAnswer | list[list[float]]
     post("/embed", "embed", requests.embed, embed, answer)
-    post("/v1/embeddings", "embed", requests.openai, openai, answer_schemas.OpenAiEmbeddings)
+    post("/v1/embeddings", "embed", requests.openai, openai, schemas.OpenAiEmbeddings)
 
 
 def _add_rankings(app: FastAPI, answers: dict[str, Answer], service: Service) -> None:
@@ -702,7 +703,7 @@ def _add_rankings(app: FastAPI, answers: dict[str, Answer], service: Service) ->
 
     post = _poster(app, answers, "rankings", service)
     for path in RERANK_PATHS:
-        answer = answer_schemas.RerankAnswer | list[answer_schemas.RankedText]
+        answer = schemas.RerankAnswer | list[schemas.RankedText]
         post(path, "rerank", requests.rerank, rerank, answer)
 
 
@@ -731,8 +732,8 @@ def _add_explanations(app: FastAPI, answers: dict[str, Answer], service: Service
         return _json({"model": served.name, **results[0]})
 
     post = _poster(app, answers, "inside", service)
-    post("/explain", "explain", requests.explain, explain, answer_schemas.ExplanationAnswer)
-    post("/attention", "attention", requests.attention, attention, answer_schemas.Attention)
+    post("/explain", "explain", requests.explain, explain, schemas.ExplanationAnswer)
+    post("/attention", "attention", requests.attention, attention, schemas.Attention)
 
 
 def _poster(

@@ -30,9 +30,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from bertine.core.errors import BertineError
+from bertine.serving.address import Limits
 from bertine.serving.batcher import ComputedBatch
 from bertine.serving.protocol import REFUSALS
-from bertine.serving.requests import ApiError, Hosts, Limits, ending, error_response
+from bertine.serving.requests import ApiError, Hosts, ending, error_response
 
 # Metrics: counts and times for Prometheus.
 

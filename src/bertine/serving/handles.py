@@ -28,9 +28,11 @@ from bertine.models.config_file import read_sentence_modules
 from bertine.models.encoder import Encoder
 from bertine.models.precision import precision_name, resolve_device
 from bertine.options.inference import DecisionOptions, NearExamples
+from bertine.serving.address import Limits
+from bertine.serving.attention import AttentionReader
 from bertine.serving.batcher import Operation
-from bertine.serving.page import AttentionReader, reads_chinese_only, sample_text
-from bertine.serving.requests import ApiError, Limits
+from bertine.serving.requests import ApiError
+from bertine.serving.schemas import reads_chinese_only, sample_text
 from bertine.tasks import TASKS
 from bertine.tasks.base import Features
 from bertine.tasks.unknown_text import mostly_unknown

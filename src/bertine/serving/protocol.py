@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import sys
 from collections.abc import Callable
 from http import HTTPStatus
@@ -19,8 +18,6 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from bertine.core.errors import BertineError
-from bertine.core.names import option
 from bertine.serving.requests import error_body
 
 # Parser: httptools for a server that speaks only HTTP/1.1.
@@ -84,61 +81,6 @@ class PlainParser:
         finally:
             self.repeats = False
             protocol.url, protocol.headers, protocol.scope, protocol.expect_100_continue = head
-
-
-# Sockets: opened in two steps, to reserve the port and, when the models are loaded, to listen.
-
-#: Connections that wait to be accepted.
-_BACKLOG = 2048
-
-
-def bound_socket(host: str, port: int) -> socket.socket:
-    """Bind a socket to `host` and `port` without listening, so that a port in use is reported
-    before anything is loaded.
-
-    Raises:
-        BertineError: no such address on this machine, or the port is in use or not allowed.
-    """
-    if not 0 <= port < 1 << 16:
-        raise BertineError(
-            f"{host}:{port}: ports are 0 to 65535; choose another with {option('port')}"
-        )
-    try:
-        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = addresses[0]
-        listener = socket.socket(family, kind, protocol)
-    except (OSError, UnicodeError) as error:
-        raise BertineError(f"{host}:{port}: {_reason(error)}; choose another address") from error
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-    except OSError as error:
-        listener.close()
-        raise BertineError(
-            f"{host}:{port}: {_reason(error)}; choose another with "
-            f"{option('host')} and {option('port')}"
-        ) from error
-    return listener
-
-
-def listen(listener: socket.socket) -> None:
-    """Listen at a socket of :func:`bound_socket`.
-
-    Raises:
-        BertineError: another process listens there in the meantime.
-    """
-    try:
-        listener.listen(_BACKLOG)
-    except OSError as error:
-        where, number = listener.getsockname()[:2]
-        raise BertineError(
-            f"{where}:{number}: {_reason(error)}; choose another with "
-            f"{option('host')} and {option('port')}"
-        ) from error
-
-
-def _reason(error: Exception) -> str:
-    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
 if sys.platform == "linux":

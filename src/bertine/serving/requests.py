@@ -6,13 +6,11 @@ import difflib
 import functools
 import ipaddress
 import json
-import os
 import re
 import socket
 from collections.abc import Iterable, Sequence
 from http import HTTPStatus
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ValidationError
@@ -20,38 +18,7 @@ from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 
 from bertine.core.errors import BertineError
-from bertine.core.files import read_bounded
 from bertine.core.names import option
-from bertine.options.inference import Bounds
-
-# Limits: the bounds of one request, and of all of them together.
-
-
-class Limits(Bounds):
-    """The bounds of a server, those that are options and fixed ones.
-
-    Requests beyond them are answered with 413 (the body), 422 (its texts), 429 (the queue), 503
-    (connections), 408 and 504 (time).
-
-    Attributes:
-        explain_characters: maximum characters of an explained text.
-        explain_tokens: maximum tokens of an explained text; the rest is cut off, and counted.
-        max_masks: maximum masks in one text.
-        max_top_k: maximum candidates for a mask.
-        max_embedding_inputs: maximum texts in a request to ``/v1/embeddings``, OpenAI's bound.
-    """
-
-    explain_characters: int = 2000
-    explain_tokens: int = 128
-    max_masks: int = 16
-    max_top_k: int = 50
-    max_embedding_inputs: int = 2048
-
-    @classmethod
-    def within(cls, bounds: Bounds) -> Self:
-        """Return the limits of a server with these options."""
-        return cls(**Bounds.of(bounds).values())
-
 
 # Errors: one format for all, with the keys, and their types, of OpenAI's errors: ``{"error":
 # {"message", "type", "param", "code"}}``.
@@ -219,36 +186,6 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-# Key: the secret that clients of a server must send.
-
-#: The environment variable of the key: an argument would be visible in the list of processes.
-API_KEY = "BERTINE_API_KEY"
-#: The maximum bytes of a key file.
-_MAX_KEY = 1 << 16
-
-
-def read_api_key(file: Path | str | None) -> str | None:
-    """Read the key from a file (without the white space around it), else from the environment.
-
-    Raises:
-        BertineError: the file cannot be read, or a key is empty or has white space or characters
-            beyond ASCII, which headers cannot carry.
-    """
-    if file is None:
-        key, source = os.environ.get(API_KEY), API_KEY
-        if key is None:
-            return None
-    else:
-        source = str(file)
-        key = read_bounded(file, _MAX_KEY, pipes=True).decode("utf-8", "replace")
-    key = key.strip()
-    if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise BertineError(
-            f"{source}: holds no key; write one of letters, digits and marks, on a line"
-        )
-    return key
 
 
 #: The maximum number of keys of a body: each unknown one costs a search for the known one it

@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 from bertine.core.errors import BertineError
 from bertine.inference.explaining.explainer import Explanation
 from bertine.inference.explaining.target import Unit
+from bertine.serving.address import Limits
 from bertine.serving.batcher import Batcher, Closed, InferenceThread, QueueFull
 from bertine.serving.guard import Metrics
 from bertine.serving.handles import ModelHandle
-from bertine.serving.requests import ApiError, Limits, ending
+from bertine.serving.requests import ApiError, ending
 
 Result = TypeVar("Result")
 
