@@ -262,7 +262,7 @@ class LearningCurve(Shown):
             (point for point in ends if point.num_labels == most), key=lambda point: -point.score
         )
 
-    def extrapolate(self) -> Extrapolation | None:
+    def outlook(self) -> Extrapolation | None:
         """Return the gain of twice as many labels for the way that is best now."""
         if not self.last:
             return None
@@ -289,7 +289,7 @@ class LearningCurve(Shown):
                 f"{quick.way} is as good within chance ({quick.score:.1%}), and trains in "
                 f"{human_time(quick.train_seconds)} in place of {human_time(best.train_seconds)}."
             )
-        ahead = self.extrapolate()
+        ahead = self.outlook()
         if ahead is None:
             said.append(
                 "What more labels would bring cannot be said: the points are too few, or they lie "
@@ -340,7 +340,7 @@ class LearningCurve(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
-        ahead = self.extrapolate()
+        ahead = self.outlook()
         return {
             "source": self.source,
             "metric_names": list(self.metric_names),
@@ -366,7 +366,7 @@ def curve_page(result: LearningCurve) -> html.Page:
             Fact("best now", best.way, f"with {best.num_labels:,} labels"),
             Fact(result.score_title, f"{best.score:.1%}", f"{best.low:.1%} to {best.high:.1%}"),
         ]
-    ahead = result.extrapolate()
+    ahead = result.outlook()
     if ahead is not None:
         value = f"{100 * ahead.gain:+.1f} points"
         note = f"{100 * ahead.low:+.1f} to {100 * ahead.high:+.1f}"
