@@ -60,7 +60,6 @@ from bertine.commands.use import (
     SIMILAR,
 )
 from bertine.core import cpu
-from bertine.core.console import briefly, one_line, printable
 from bertine.core.errors import BertineError
 from bertine.core.files import read_bounded
 from bertine.core.names import __version__, on_the_command_line
@@ -70,6 +69,7 @@ from bertine.core.process import (
     out_of_memory,
     prepared_process,
 )
+from bertine.core.text import briefly, one_line, printable
 
 #: The commands in the order of their use; a new command needs a line here.
 COMMANDS: dict[str, Command] = {

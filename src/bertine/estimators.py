@@ -23,9 +23,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from bertine.core.console import briefly, logger, plural, quietly
+from bertine.core.console import logger, plural, quietly
 from bertine.core.errors import BertineError
 from bertine.core.names import ClassWeights, LongText, Precision, ScheduleName, TaskName
+from bertine.core.text import briefly
 from bertine.data.examples import Example, Examples
 from bertine.datasets.check import names_of_labels
 from bertine.datasets.readers import DatasetSplits

@@ -15,17 +15,8 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from bertine.core.console import (
-    ESCAPED,
-    _TimeLeft,
-    aligned,
-    logger,
-    plural,
-    progress,
-    quietly,
-    visible,
-    visible_list,
-)
+from bertine.core.console import _TimeLeft, aligned, logger, plural, progress, quietly, visible_list
+from bertine.core.text import ESCAPED, visible
 
 
 def test_one_thing_and_more() -> None:

@@ -239,7 +239,7 @@ def _add_generate_arguments(parser: Parser) -> None:
 
 def _run_generate(values: dict[str, Any]) -> None:
     from bertine import generate
-    from bertine.core.console import printable
+    from bertine.core.text import printable
 
     values["texts"] = values["texts"] or None
     if values["texts"] is None and values["input"] is None:

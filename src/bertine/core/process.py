@@ -13,9 +13,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO, cast
 
-from bertine.core.console import ESCAPED, printable
 from bertine.core.cpu import limiting_groups
 from bertine.core.errors import BertineError
+from bertine.core.text import ESCAPED, printable
 
 # Memory: how much this process may use, and how much its libraries keep (freed blocks, oneDNN
 # kernels).

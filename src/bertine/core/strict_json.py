@@ -14,8 +14,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from bertine.core.console import briefly
 from bertine.core.errors import BertineError
+from bertine.core.text import briefly
 
 #: Most bytes of a file. The largest that Bertine reads are tokenizers: 30 MB with a million pieces.
 MAX_BYTES = 64 * 2**20

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bertine.core.console import briefly
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object
+from bertine.core.text import briefly
 
 #: Version of the format of ``bertine.json``; other versions are refused.
 TASK_FORMAT = 1

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from bertine.core.console import briefly, plural
+from bertine.core.console import plural
+from bertine.core.text import briefly
 
 # Encodings other than UTF-8, and how well their characters fit a word.
 #

@@ -14,11 +14,12 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from bertine.core.console import briefly, plural, visible_list
+from bertine.core.console import plural, visible_list
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors
 from bertine.core.names import option, text_option
 from bertine.core.rng import generator
+from bertine.core.text import briefly
 from bertine.data.in_memory import SPLIT_NAMES, Data, InMemorySplits, InMemoryTable, Source
 from bertine.data.lines import first_numbers
 from bertine.data.parquet import SUFFIXES as PARQUET

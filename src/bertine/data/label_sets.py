@@ -15,9 +15,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bertine.core.console import briefly
 from bertine.core.errors import BertineError
 from bertine.core.names import option
+from bertine.core.text import briefly
 from bertine.data.examples import (
     ClassLabels,
     Example,

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertine.core.console import briefly, plural
+from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.strict_json import parse_json
+from bertine.core.text import briefly
 from bertine.data.examples import (
     Example,
     Examples,

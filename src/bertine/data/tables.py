@@ -18,9 +18,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from bertine.core.console import briefly, plural
+from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
+from bertine.core.text import briefly
 from bertine.data.in_memory import InMemoryTable, Source
 from bertine.data.lines import (
     LINE_COLUMN,

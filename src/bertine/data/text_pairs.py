@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bertine.core.console import briefly, plural
+from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import PairKind, option
+from bertine.core.text import briefly
 from bertine.data.in_memory import Source, reads_again
 from bertine.data.streams import ambiguous_column_error, require_columns
 from bertine.data.tables import Table, TableRow

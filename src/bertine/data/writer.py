@@ -10,10 +10,11 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO
 
-from bertine.core.console import ESCAPED, logger
+from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_file, os_errors
 from bertine.core.names import option
+from bertine.core.text import ESCAPED
 from bertine.data.in_memory import InMemorySplits, InMemoryTable
 from bertine.data.lines import LINE_COLUMN, TableLayout, cleaned
 from bertine.data.parquet import is_parquet, mixed_note, write_parquet

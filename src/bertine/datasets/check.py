@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from bertine.core.console import Shown, plural, visible, visible_list
+from bertine.core.console import Shown, plural, visible_list
 from bertine.core.names import option
+from bertine.core.text import visible
 from bertine.data.examples import Examples, text_key
 from bertine.data.lines import first_numbers
 from bertine.tasks.base import Features, Task

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertine.core.console import briefly
 from bertine.core.errors import BertineError
+from bertine.core.text import briefly
 from bertine.families.bert import PLAIN_ENCODER, SIZES, TASK_HEADS
 from bertine.families.modernbert_layers import (
     GLOBAL,

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertine.core.console import briefly
 from bertine.core.errors import BertineError
+from bertine.core.text import briefly
 from bertine.families.bert import PLAIN_ENCODER, TASK_HEADS
 from bertine.families.xlnet_layers import XlnetBackbone, XlnetConfig
 from bertine.models.config import Config

@@ -21,7 +21,6 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from bertine.core.console import briefly
 from bertine.core.errors import BertineError, require_packages
 from bertine.core.files import (
     atomic_dir,
@@ -37,6 +36,7 @@ from bertine.core.model_folders import locate
 from bertine.core.names import WORD_MODELS
 from bertine.core.process import check_memory
 from bertine.core.strict_json import COUNT, FLAG, NUMBER, TEXT, check_shape
+from bertine.core.text import briefly
 from bertine.families.elmo import (
     DIRECTIONS,
     NUM_CHARACTERS,

@@ -16,12 +16,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from bertine.core.console import Shown, briefly
+from bertine.core.console import Shown
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json, read_json_object
 from bertine.core.foreign_files import open_array, open_tensors, reading_outside
 from bertine.core.names import TENSORFLOW_CONFIGS
 from bertine.core.process import check_memory
+from bertine.core.text import briefly
 from bertine.families.gpt import OpenAIGPTConfig
 from bertine.hub.tensorflow.bundle import INDEX_SUFFIX
 from bertine.hub.tensorflow.checkpoint import Checkpoint, tensorflow_config

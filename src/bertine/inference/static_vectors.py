@@ -22,7 +22,7 @@ import torch.nn.functional as F
 import yaml
 from safetensors.numpy import save_file
 
-from bertine.core.console import briefly, plural
+from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.files import (
     read_json,
@@ -34,6 +34,7 @@ from bertine.core.foreign_files import open_tensors
 from bertine.core.model_folders import locate
 from bertine.core.names import StaticPrecision, __version__
 from bertine.core.process import check_memory
+from bertine.core.text import briefly
 from bertine.hub.elmo_files import STATIC, static_folder
 from bertine.inference.embedding.embedder import Embedder, unit
 from bertine.inference.embedding.vectors import Cosines

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from bertine.core.console import briefly
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json, read_json_object
 from bertine.core.model_folders import locate
+from bertine.core.text import briefly
 from bertine.models.config import Config
 from bertine.models.layers import ACTIVATIONS
 from bertine.models.pooling import PUBLISHED_POOLINGS

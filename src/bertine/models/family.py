@@ -16,11 +16,11 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bertine.core.console import briefly
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object
 from bertine.core.names import FAMILIES, WORD_MODELS, InputFormat, TokenizerKind
 from bertine.core.task_info import TaskInfo
+from bertine.core.text import briefly
 from bertine.models.config import Config
 from bertine.models.config_file import CONFIG, ConfigFile, ConfigKeys, activation_of, labels_of
 from bertine.models.encoder import Backbone

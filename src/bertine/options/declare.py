@@ -28,8 +28,9 @@ from typing import (
     get_type_hints,
 )
 
-from bertine.core.console import briefly, logger
+from bertine.core.console import logger
 from bertine.core.errors import BertineError
+from bertine.core.text import briefly
 
 _KEY = "option"
 #: Where an option may change on resuming: in the folder of a run, or in that of a search.

@@ -20,8 +20,9 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
-from bertine.core.console import briefly, quietly
+from bertine.core.console import quietly
 from bertine.core.errors import BertineError
+from bertine.core.text import briefly
 from bertine.options.declare import (
     Declared,
     OptionGroup,

@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertine.core.console import plural, visible, visible_list
+from bertine.core.console import plural, visible_list
 from bertine.core.scores import better_baseline, enough_examples, exact_rate, score_name, score_text
+from bertine.core.text import visible
 from bertine.options.finetuning import OF_TRAINING
 from bertine.reports.findings import Finding, Severity
 from bertine.reports.finetuning_evidence import Evidence

@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from bertine.core.console import Shown, ShownList, aligned, plural, printable, visible
+from bertine.core.console import Shown, ShownList, aligned, plural
 from bertine.core.scores import ranking
+from bertine.core.text import printable, visible
 from bertine.data.parquet import is_parquet
 
 #: Alternative answers in a notebook; characters of a text; answers of a list.

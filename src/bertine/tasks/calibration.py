@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from bertine.core.console import briefly, visible_list
+from bertine.core.console import visible_list
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.rng import generator
 from bertine.core.scores import ranking, wilson_interval
+from bertine.core.text import briefly
 from bertine.data.tables import Table, TableRow
 from bertine.tasks.labels import known_labels
 

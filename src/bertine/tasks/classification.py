@@ -16,8 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertine.core.console import visible, visible_list
+from bertine.core.console import visible_list
 from bertine.core.errors import BertineError
+from bertine.core.text import visible
 from bertine.corpora.batch import Batch
 from bertine.data.examples import Example, Examples, SoftExample
 from bertine.models.encoder import Encoded

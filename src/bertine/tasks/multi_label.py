@@ -20,9 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertine.core.console import plural, visible
+from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
+from bertine.core.text import visible
 from bertine.corpora.batch import Batch
 from bertine.data.examples import Examples
 from bertine.data.label_sets import joined, labels_in

@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
-from bertine.core.console import Shown, aligned, plural, visible
+from bertine.core.console import Shown, aligned, plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.scores import better_baseline, score_text, wilson_interval
+from bertine.core.text import visible
 from bertine.tasks.answer import WorstExample, worst_lines
 from bertine.tasks.calibration import Reliability
 

@@ -18,10 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertine.core.console import plural, visible
+from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.task_info import TaskInfo
+from bertine.core.text import visible
 from bertine.corpora.batch import Batch
 from bertine.data.examples import Examples
 from bertine.models.config import Config

@@ -22,8 +22,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bertine.core.console import plural, visible
+from bertine.core.console import plural
 from bertine.core.scores import ranking
+from bertine.core.text import visible
 from bertine.data.squad import Gold
 from bertine.tasks.answer import Answer, json_value, worst_lines
 from bertine.tasks.calibration import Reliability

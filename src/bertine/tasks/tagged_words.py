@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bertine.core.console import aligned, plural, visible
+from bertine.core.console import aligned, plural
+from bertine.core.text import visible
 from bertine.data.entities import (
     OUTSIDE,
     Counts,

@@ -18,9 +18,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertine.core.console import aligned, plural, visible
+from bertine.core.console import aligned, plural
 from bertine.core.errors import BertineError
 from bertine.core.task_info import TaskInfo
+from bertine.core.text import visible
 from bertine.corpora.batch import Batch
 from bertine.data.entities import (
     OUTSIDE,

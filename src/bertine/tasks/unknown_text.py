@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from bertine.core.console import plural, visible
+from bertine.core.console import plural
+from bertine.core.text import visible
 from bertine.data.examples import Examples
 from bertine.data.lines import first_numbers
 from bertine.tasks.answer import Answer

@@ -21,10 +21,11 @@ import numpy as np
 import numpy.typing as npt
 import tokenizers
 
-from bertine.core.console import briefly, logger, shortened
+from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors, read_bounded
 from bertine.core.names import TokenizerKind
+from bertine.core.text import briefly, shortened
 from bertine.data.streams import EncodingCheck
 
 # Names of pieces, for people: how a table, a page or an answer shows a piece of a word.

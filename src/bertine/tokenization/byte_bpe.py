@@ -16,10 +16,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from bertine.core.console import briefly
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object
 from bertine.core.names import BYTE_BPE_MASK, SpecialStyle, TokenizerKind
+from bertine.core.text import briefly
 from bertine.tokenization.base import (
     Kind,
     SpecialTokens,

@@ -19,10 +19,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from bertine.core.console import briefly, logger
+from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object
 from bertine.core.names import TokenizerKind
+from bertine.core.text import briefly
 from bertine.tokenization.base import (
     Kind,
     SpecialTokens,

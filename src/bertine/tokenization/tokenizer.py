@@ -21,11 +21,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertine.core.console import briefly, logger, shortened, visible_list
+from bertine.core.console import logger, visible_list
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors, read_json_object, write_json, write_text
 from bertine.core.model_folders import locate
 from bertine.core.names import TokenizerKind
+from bertine.core.text import briefly, shortened
 from bertine.tokenization.base import Kind, Template, bare, check_added_tokens, goes_on
 from bertine.tokenization.byte_bpe import ByteBpe
 from bertine.tokenization.gpt_bpe import WordBpe

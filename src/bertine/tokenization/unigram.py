@@ -16,10 +16,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from bertine.core.console import briefly, logger, shortened
+from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object
 from bertine.core.names import TokenizerKind
+from bertine.core.text import briefly, shortened
 from bertine.tokenization.base import Kind, Template, backend_of, check_switches, marked, state_of
 from bertine.tokenization.unigram_files import (
     ALBERT,

@@ -14,9 +14,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from bertine.core.console import briefly, logger
+from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.names import WORDPIECE_MASK, TokenizerKind
+from bertine.core.text import briefly
 from bertine.tokenization.base import (
     Kind,
     SpecialTokens,

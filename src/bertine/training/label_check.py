@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bertine.core.console import Shown, aligned, logger, plural, visible
+from bertine.core.console import Shown, aligned, logger, plural
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.files import (
@@ -32,6 +32,7 @@ from bertine.core.model_folders import locate
 from bertine.core.names import __version__, option
 from bertine.core.rng import generator
 from bertine.core.scores import ranking
+from bertine.core.text import visible
 from bertine.data.examples import Example, Examples, count_known, find_splits, read_examples
 from bertine.data.in_memory import InMemoryTable, Source, TableLike, as_data
 from bertine.data.lines import TableLayout

@@ -20,11 +20,12 @@ from typing import Any
 
 import torch
 
-from bertine.core.console import briefly, logger
+from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.files import lock_folder, os_errors, write_json
 from bertine.core.names import __version__, option
 from bertine.core.task_info import TaskInfo
+from bertine.core.text import briefly
 from bertine.hub.model_directory import TASK
 from bertine.models.precision import using_threads
 from bertine.options.declare import free_in, own_of_processes, with_current_names

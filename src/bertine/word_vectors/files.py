@@ -19,10 +19,11 @@ from typing import BinaryIO
 
 import numpy as np
 
-from bertine.core.console import briefly, plural
+from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_file
 from bertine.core.process import check_memory
+from bertine.core.text import briefly
 from bertine.data.streams import COMPRESSIONS, EncodingCheck, open_stream, text_begin
 
 #: Most bytes of a word.

@@ -18,12 +18,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from bertine.core.console import Shown, briefly, human_count, human_time, logger, plural, progress
+from bertine.core.console import Shown, human_count, human_time, logger, plural, progress
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_file, os_errors
 from bertine.core.foreign_files import open_tensors
 from bertine.core.names import WordVectorModel, option
 from bertine.core.rng import generator
+from bertine.core.text import briefly
 from bertine.options.data import CorpusReading
 from bertine.options.vectors import Word2VecOptions, WordVectorRecipe
 from bertine.options.verbs import takes_options

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from bertine.core.console import briefly
 from bertine.core.errors import BertineError
 from bertine.core.files import check_regular, os_errors, read_bounded
 from bertine.core.foreign_files import fields, signed, varint
+from bertine.core.text import briefly
 
 # CRC-32C: the checksum (Castagnoli; RFC 3720, appendix B.4) in NumPy, at the speed of a disk.
 #

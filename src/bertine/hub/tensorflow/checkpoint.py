@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertine.core.console import briefly
 from bertine.core.errors import BertineError
 from bertine.core.files import read_bounded, read_json_object
 from bertine.core.names import FAMILIES, TENSORFLOW_CONFIGS
+from bertine.core.text import briefly
 from bertine.hub.tensorflow.bundle import INDEX_SUFFIX, Bundle, Entry, is_table
 from bertine.models.config import Config
 from bertine.models.config_file import ConfigFile

@@ -13,9 +13,10 @@ from typing import Any, overload
 import numpy as np
 import torch
 
-from bertine.core.console import Shown, logger, visible
+from bertine.core.console import Shown, logger
 from bertine.core.errors import BertineError
 from bertine.core.names import WORD_MODELS, AnswerPrecision, PoolingName, option
+from bertine.core.text import visible
 from bertine.hub.elmo_files import word_model_of
 from bertine.hub.model_directory import LoadedModel, load_model
 from bertine.inference.compute import Computing, Engine, run_batch, sample_inputs, unmeasured_choice

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bertine.core.console import Shown, html_of, plural, shortened, visible
+from bertine.core.console import Shown, html_of, plural
 from bertine.core.errors import BertineError
 from bertine.core.files import write_json
 from bertine.core.names import ExplanationMethod, option
+from bertine.core.text import shortened, visible
 from bertine.data.examples import Examples, as_columns, row_texts
 from bertine.data.lines import TableLayout, named_kind
 from bertine.data.parquet import is_parquet

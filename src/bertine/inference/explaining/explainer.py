@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
-from bertine.core.console import aligned, plural, visible
+from bertine.core.console import aligned, plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.scores import ranking
+from bertine.core.text import visible
 from bertine.corpora.batch import Batch
 from bertine.inference.compute import Computing, Engine, run_batch, run_features
 from bertine.inference.explaining.target import (

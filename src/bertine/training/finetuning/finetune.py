@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 
-from bertine.core.console import Shown, briefly, logger, plural
+from bertine.core.console import Shown, logger, plural
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.files import write_json
 from bertine.core.names import TaskName
+from bertine.core.text import briefly
 from bertine.data.examples import KNOWN, Examples
 from bertine.data.in_memory import TableLike, as_data
 from bertine.datasets.glue import AVERAGED, glue_tasks_in

@@ -18,12 +18,13 @@ from typing import Any, cast
 
 from threadpoolctl import threadpool_limits
 
-from bertine.core.console import briefly, human_time, logger, plural, quietly
+from bertine.core.console import human_time, logger, plural, quietly
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.files import lock_folder, os_errors, read_json_object, write_json
 from bertine.core.names import CurveWay, option
 from bertine.core.rng import generator
+from bertine.core.text import briefly
 from bertine.data.examples import Examples
 from bertine.data.in_memory import TableLike, as_data
 from bertine.datasets.readers import DataConfig, DatasetSplits, has_validation, read_labelled
