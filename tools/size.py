@@ -20,8 +20,9 @@ BUDGET = {
     # The goal of this part was 300; parts two and three of the rebuilding aim at 245.
     "files": 300,
     # 65,500 was the goal before known rows, clients of other programs and checks of what leaves
-    # Bertine were added (4,800 lines); parts two and three aim at 53,000 plus these.
-    "code lines": 70_600,
+    # Bertine were added (4,730 lines); parts two and three aim at 53,000 plus these. 50 more since
+    # text is made safe without Rich, for the speed of --help.
+    "code lines": 70_650,
     # `distill` takes the options of three methods; part two gives each its own command.
     "longest signature": 95,
     # Tests of all documents' commands, of clients and of what other programs open.
