@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from test_imports import FILES, SOURCE, imports_of, is_module, module_name, nodes_of
+from test_imports import FILES, SOURCE, imports_of, is_module, module_name, nodes_of, target_of
 
 #: Files that one other file of their folder imports and nothing else, and why they stand apart:
 #: each is a chapter of its own. At most MOST of them.
@@ -63,7 +63,7 @@ def importers() -> dict[str, set[str]]:
     by: dict[str, set[str]] = defaultdict(set)
     for file in FILES:
         for module, name, _ in imports_of(file):
-            target = f"{module}.{name}" if name and is_module(f"{module}.{name}") else module
+            target = target_of(module, name)
             if target != module_name(file):
                 by[target].add(module_name(file))
         # By its name in a text, as the families in core/names.py.

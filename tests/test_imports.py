@@ -142,6 +142,11 @@ def is_module(name: str) -> bool:
     return path.is_dir() or path.with_suffix(".py").is_file()
 
 
+def target_of(module: str, name: str) -> str:
+    """Return the module that ``from module import name`` reaches."""
+    return f"{module}.{name}" if name and is_module(f"{module}.{name}") else module
+
+
 FILES = sorted(SOURCE.rglob("*.py"))
 MODULES = [file for file in FILES if file != SOURCE / "__init__.py"]
 
@@ -159,7 +164,7 @@ def test_imports_point_one_way() -> None:
                 if room not in ("cli", "commands"):
                     wrong.append(f"{file}:{line}: {room} may not import verbs")
                 continue
-            target = f"{module}.{name}" if name and is_module(f"{module}.{name}") else module
+            target = target_of(module, name)
             other = room_of(target)
             if other != room and other not in MAY_IMPORT[room]:
                 wrong.append(f"{file}:{line}: {room} may not import {target}")
@@ -182,7 +187,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
         wanted = below.setdefault(module_name(file), set())
         for module, name, _ in imports_of(file):
             if module.split(".")[0] == "bertine":
-                target = f"{module}.{name}" if name and is_module(f"{module}.{name}") else module
+                target = target_of(module, name)
                 wanted |= {target} - {"bertine"}
     TopologicalSorter(below).prepare()  # CycleError, with the modules, where there is a circle
 

@@ -1,4 +1,4 @@
-"""Declare the commands that use a model: answers, scores, explanations, texts, vectors, search."""
+"""Declare the commands that use or publish a model, from ``predict`` to ``serve``."""
 
 from __future__ import annotations
 
@@ -451,8 +451,6 @@ INDEX_VECTORS = Command(
     add_arguments=_add_index_vectors_arguments,
 )
 
-
-# Declare the commands that publish a model: ``serve``, ``export``, ``convert`` and GLUE's.
 
 # ``bertine serve``: answers over HTTP.
 

@@ -1,4 +1,4 @@
-"""Define BART (Lewis et al. 2019, arXiv 1910.13461): its head, its config, its published sizes."""
+"""Define BART (Lewis et al. 2019, arXiv 1910.13461): its heads, sizes and file formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Build BART's layers, its encoder and decoder as one backbone, and its text writer.
+"""Define BART's config, and build its layers, encoder and decoder as one backbone, and its writer.
 
 The architecture is that of Lewis et al. 2019, section 2.1 (fairseq, ``TransformerModel``).
 

@@ -1,6 +1,9 @@
-"""ModernBERT (Warner et al. 2024, arXiv 2412.13663): rotary positions, layers that look at all
-tokens and layers that look around them in turn, gated feed-forwards, the norm before each part, no
-biases (section 2.1); its published sizes, and small ones of our own."""
+"""Define ModernBERT (Warner et al. 2024, arXiv 2412.13663): its encoder, heads and file formats.
+
+Section 2.1: rotary positions, layers with attention to all tokens and layers with attention to near
+ones in turn, gated feed-forwards, the norm before each part, no biases. The sizes are the published
+ones, and small ones of ours.
+"""
 
 from __future__ import annotations
 

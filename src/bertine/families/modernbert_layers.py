@@ -1,4 +1,4 @@
-"""Build the layers of a ModernBERT: rotary positions, local attention, gated feed-forwards.
+"""Define ModernBERT's config, and build its layers: rotary positions, local attention, gates.
 
 The norm comes before each part; attention is to all tokens or to those nearby (Warner et al. 2024,
 arXiv 2412.13663, section 2.1).

@@ -1,4 +1,4 @@
-"""Define XLNet: its heads, its config, its published sizes, and its file formats."""
+"""Define XLNet: its heads, its published sizes, and its file formats."""
 
 from __future__ import annotations
 

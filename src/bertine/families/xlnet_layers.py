@@ -1,4 +1,4 @@
-"""Build XLNet's layers: attention with relative positions and segments, in one stream or two.
+"""Define XLNet's config, and build its layers: attention in one stream or two.
 
 Shape legend: B sequences, T tokens of the longest, M of the memory, K = M + T, P places to predict
 in a sequence, H hidden size, A heads, D = H / A; N rows that are computed; R offsets; S segments.

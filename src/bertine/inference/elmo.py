@@ -25,13 +25,13 @@ from bertine.families.elmo import (
     BEGIN,
     DIRECTIONS,
     END,
+    UNKNOWN,
     BidirectionalLm,
     LstmStates,
     WordSoftmax,
     character_ids,
     is_cut,
 )
-from bertine.families.elmo import UNKNOWN as UNKNOWN
 from bertine.hub.elmo_files import load_elmo
 from bertine.inference.embedding.other_embedders import ElmoEmbedder
 from bertine.inference.word_states import (

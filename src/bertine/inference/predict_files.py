@@ -1,4 +1,4 @@
-"""Tag the words of a file (columns, JSON lines, text, Parquet) and write it with the tags.
+"""Answer texts that are given, and tag the words of files; add explanations to the answers.
 
 Column files get a column, JSON lines keys; plain text and Parquet become JSON lines, or Parquet if
 the output is named so.
@@ -62,8 +62,6 @@ from bertine.tasks.base import Task
 from bertine.tasks.tagged_words import TaggedText
 from bertine.tasks.tagging import Tagging
 from bertine.tasks.unknown_text import UnknownText
-
-# Answer texts given on the command line: readable lines in a terminal, rows elsewhere.
 
 # Explanations: the values that ``predict`` adds to answers.
 

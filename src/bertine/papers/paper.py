@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -301,8 +301,6 @@ def paper_tables() -> PaperTables:
 
 #: Options of the scale that may change when a table is resumed: more seeds are more runs.
 _FREE = ("seeds",)
-#: A function of the number of a step and its last message.
-_OnEnd = Callable[[int, dict[str, Any]], None]
 
 
 @takes_options()

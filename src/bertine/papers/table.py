@@ -1,4 +1,4 @@
-"""Hold the result of a paper's table: the scores of its cells, compared with the published ones."""
+"""Read the tables of the papers, and hold, compare and show the result of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configurations of ``bertine pretrain`` by name: the paper's, and a quick one."""
+"""Hold the configurations of ``bertine pretrain`` by name: those of papers, and a quick one."""
 
 from __future__ import annotations
 

@@ -73,8 +73,6 @@ def read_api_key(file: Path | str | None) -> str | None:
     return key
 
 
-# Open the sockets of a server.
-
 # Sockets: opened in two steps, to reserve the port and, when the models are loaded, to listen.
 
 #: Connections that wait to be accepted.

@@ -1,4 +1,4 @@
-"""Answer in the formats of Cohere's and Hugging Face's APIs.
+"""Answer in the formats of OpenAI's, Cohere's and Hugging Face's APIs, and rank texts.
 
 Cohere's clients get vectors. The formats of Hugging Face are Text Embeddings Inference's
 ``/predict``, and the inference API, whose clients post ``inputs`` to the address of a model.

@@ -1,4 +1,4 @@
-"""Bound what a connection may keep waiting: sockets, the parser, and uvicorn's HTTP protocol.
+"""Bound what a connection may keep waiting: the parser, and uvicorn's HTTP protocol.
 
 uvicorn closes a connection that is idle between two requests. But it waits for ever for the first
 bytes, for the rest of the headers, and for a client that does not read its answer; httptools

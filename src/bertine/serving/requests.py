@@ -1,4 +1,4 @@
-"""Parse and check requests: bounds, hosts, key and bodies, with one-line errors."""
+"""Parse and check requests: their host and their body, with one-line errors."""
 
 from __future__ import annotations
 

@@ -347,8 +347,6 @@ class Status(BaseModel):
     status: Literal["ok", "ready"]
 
 
-# Examples of requests, for the pages and the OpenAPI description.
-
 # Examples: texts that fit a model (its task, labels and language), and bodies of requests with
 # them.
 #

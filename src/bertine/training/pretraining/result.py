@@ -1,4 +1,4 @@
-"""Fill masks during pre-training, to show what a model has learned; and measure step durations.
+"""Fill masks and measure steps during pre-training, and hold the result of a run.
 
 The sentences and the hidden words are chosen once, as a function of the store and the seed. At
 every evaluation ``fill`` computes the model's predictions, and ``write_samples`` writes them to the
