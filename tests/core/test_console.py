@@ -153,6 +153,22 @@ def test_handlers_of_the_logger_get_the_lines_in_place_of_the_terminal(
     assert lines == [("INFO", "a note of 100%"), ("WARNING", "a warning")]
 
 
+@pytest.mark.parametrize("configured", [False, True])
+def test_a_fault_of_the_server_is_shown_with_its_traceback(configured: bool) -> None:
+    """By the terminal, or by the handlers that a program has given the root."""
+    code = (
+        "import logging, bertine.core.console\n"
+        f"if {configured}: logging.basicConfig(format='root: %(message)s')\n"
+        "log = logging.getLogger('bertine.serving')\n"
+        "try: 1 / 0\n"
+        "except ZeroDivisionError: log.exception('%s: a fault', '/predict\\x1b[2J')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, *trace = done.stderr.splitlines()
+    assert first.startswith("root: /predict" if configured else "error: /predict\\x1b[2J: a fault")
+    assert trace[-1] == "ZeroDivisionError: division by zero"
+
+
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii", "latin-1", "gbk", "utf-8"])
 def test_an_encoding_without_a_character_gets_it_as_json_writes_it(encoding: str) -> None:
     text = '"é 好 → \N{GRINNING FACE} \udce9"'

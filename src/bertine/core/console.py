@@ -197,11 +197,17 @@ class TerminalHandler(logging.Handler):
     gets them."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a record; Rich's markup is not interpreted."""
+        """Print a record, with its traceback if it has one; Rich's markup is not interpreted. The
+        server's own records go to the handlers of the root, if a program has set some."""
+        if record.name != logger.name and logging.root.handlers:
+            logging.root.handle(record)
+            return
         if logger.handlers != [self]:
             return
+        text = printable(self.format(record))
         warning = record.levelno >= logging.WARNING
-        text = f"warning: {record.msg}" if warning else record.msg
+        if warning:
+            text = f"{record.levelname.lower()}: {text}"
         console.print(text, style="yellow" if warning else None, markup=False, soft_wrap=True)
 
 
