@@ -296,6 +296,13 @@ def test_nothing_heavy_until_it_is_needed() -> None:
     assert not heavy & modules_after(code)
 
 
+@pytest.mark.slow
+def test_a_name_loads_what_it_needs() -> None:
+    """The list of tables needs no PyTorch, and answers need no Arrow."""
+    assert not {"torch", "pyarrow"} & modules_after("import bertine\nbertine.paper_tables()")
+    assert "pyarrow" not in modules_after("import bertine\nbertine.Predictor, bertine.Embedder")
+
+
 def test_public_names_are_there_and_described() -> None:
     for name in sorted(set(bertine.__all__) - {"__version__"}):
         value = getattr(bertine, name)

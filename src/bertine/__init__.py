@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bertine.inference.fill_mask import fill_mask
     from bertine.inference.glue_submission import glue_submission
     from bertine.inference.predictor import Predictor
-    from bertine.papers.paper import paper_tables
+    from bertine.papers.table import paper_tables
     from bertine.reports.run_page import report
     from bertine.signatures import (
         blimp,
@@ -94,7 +94,7 @@ _HOME = {
     "load_model": "bertine.hub.model_directory",
     "lr_find": "bertine.training.lr_find",
     "paper": "bertine.papers.paper",
-    "paper_tables": "bertine.papers.paper",
+    "paper_tables": "bertine.papers.table",
     "predict": "bertine.inference.predict",
     "prepare": "bertine.corpora.prepare",
     "preset": "bertine.families.presets",

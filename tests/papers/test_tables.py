@@ -22,7 +22,6 @@ from bertine.options.experiments import FeatureBasedOptions
 from bertine.options.finetuning import FinetuneOptions
 from bertine.options.pretraining import ElmoOptions, PretrainOptions
 from bertine.papers.model_steps import config_of
-from bertine.papers.paper import paper_tables
 from bertine.papers.table import (
     AVERAGE,
     MEASURES,
@@ -30,6 +29,7 @@ from bertine.papers.table import (
     PaperTable,
     compare_order,
     kendall,
+    paper_tables,
     read_table,
     table_names,
 )

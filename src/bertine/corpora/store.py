@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json, sha256_file
@@ -38,6 +37,8 @@ from bertine.core.foreign_files import open_array
 from bertine.core.strict_json import COUNT, FLAG, TEXT, Shape, check_shape
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from bertine.tokenization.tokenizer import Tokenizer
 
 FORMAT = "bertine-token-store"
@@ -262,6 +263,9 @@ class TokenStore:
         """Return the record batches of a shard. Its file is closed again, because a store may have
         more shards than a process may have open files; mapped views stay valid as long as they are
         used."""
+        # Here, because most of what knows a store (objectives, and so every model) opens none.
+        import pyarrow as pa
+
         facts, first = self._shards[shard], self._first_chunks[shard]
         file = self.path / facts["file"]
         try:

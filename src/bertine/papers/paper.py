@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bertine.core import workers
-from bertine.core.console import Shown, aligned, human_count, human_time, logger, plural
+from bertine.core.console import human_count, human_time, logger, plural
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.files import lock_folder, os_errors, read_json_object, write_json
@@ -37,7 +37,6 @@ from bertine.papers.table import (
     TableRow,
     paper_page,
     read_table,
-    table_names,
     with_weights,
 )
 from bertine.reports.run_files import read_log
@@ -273,30 +272,6 @@ def _training(
         Step(f"{name}/seed-{seed}", verb, {**arguments, "seed": seed}, given, inside, needs)
         for seed in range(options.seeds)
     ]
-
-
-# List: the available tables.
-
-
-@dataclass(repr=False)
-class PaperTables(Shown):
-    """The available tables.
-
-    Attributes:
-        tables: in the order of their names.
-    """
-
-    tables: list[PaperTable]
-
-    def lines(self) -> list[str]:
-        """Return a line for each table: name, title, number of rows, paper."""
-        rows = [[t.name, t.title, f"{len(t.rows)} rows", t.paper] for t in self.tables]
-        return aligned(rows, left=(0, 1, 3))
-
-
-def paper_tables() -> PaperTables:
-    """List the tables of the papers that :func:`~bertine.paper` runs."""
-    return PaperTables([read_table(name) for name in table_names()])
 
 
 #: Options of the scale that may change when a table is resumed: more seeds are more runs.

@@ -693,3 +693,27 @@ def _curves(result: PaperResult) -> Figure:
     )
     caption = "The loss that is minimized; rows of different objectives have different losses."
     return Figure("Loss", curves(names, list(result.curves.values())), "; ".join(ends), caption)
+
+
+# List: the available tables.
+
+
+@dataclass(repr=False)
+class PaperTables(Shown):
+    """The available tables.
+
+    Attributes:
+        tables: in the order of their names.
+    """
+
+    tables: list[PaperTable]
+
+    def lines(self) -> list[str]:
+        """Return a line for each table: name, title, number of rows, paper."""
+        rows = [[t.name, t.title, f"{len(t.rows)} rows", t.paper] for t in self.tables]
+        return aligned(rows, left=(0, 1, 3))
+
+
+def paper_tables() -> PaperTables:
+    """List the tables of the papers that :func:`~bertine.paper` runs."""
+    return PaperTables([read_table(name) for name in table_names()])
