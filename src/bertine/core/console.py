@@ -200,7 +200,8 @@ class TerminalHandler(logging.Handler):
         """Print a record, with its traceback if it has one; Rich's markup is not interpreted. The
         server's own records go to the handlers of the root, if a program has set some."""
         if record.name != logger.name and logging.root.handlers:
-            logging.root.handle(record)
+            if not logger.propagate:
+                logging.root.handle(record)
             return
         if logger.handlers != [self]:
             return
