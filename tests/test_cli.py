@@ -36,24 +36,72 @@ def test_help_tells_every_argument(name: str, capsys: pytest.CaptureFixture[str]
         assert action.help, f"{name} {shown}"
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if COMMANDS[name].common])
-def test_short_help_has_the_common_options(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    command = COMMANDS[name]
+KINDS = [(name, kind) for name, command in COMMANDS.items() for kind in command.kinds]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [(name, "") for name, command in COMMANDS.items() if command.common and not command.kinds]
+    + KINDS,
+)
+def test_short_help_has_the_common_options(
+    name: str, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = COMMANDS[name].of_kind(kind)
     known = {option for action in command.parser().options() for option in action.option_strings}
-    assert known | {"--config"} >= set(command.common.split())
-    assert main([name, "--help"]) == 0
+    common = set(command.common.split())
+    assert known | {"--config"} >= common or kind
+    assert main([name, *([kind] if kind else []), "--help"]) == 0
     text = capsys.readouterr().out
-    for option in command.common.split():
+    for option in common & known:
         assert option in text
     for line in command.examples.splitlines():
         assert line in text
         written, *rest = with_name_joined(shlex.split(line)[1:])
         assert written == name
-        parse_arguments(command, rest)
-    assert f"more options: bertine {name} --help-all" in text
-    assert len(text.splitlines()) < 70
+        parse_arguments(command, rest[1:] if kind else rest)
+    assert f"more options: bertine {command.name} --help-all" in text
+    assert len(text.splitlines()) < 75
     for action in command.parser().options():
         assert not action.required or {*action.option_strings, action.metavar} & set(text.split())
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if COMMANDS[name].kinds])
+def test_help_lists_the_kinds(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--help"]) == 0
+    text = capsys.readouterr().out
+    for kind, line in COMMANDS[name].kinds.items():
+        assert re.search(rf"^  {kind} +{re.escape(line)}$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS)
+def test_a_kind_has_its_own_options_alone(name: str, kind: str) -> None:
+    """The parser names the kinds that have an option; a configuration file is read like it."""
+    parser = COMMANDS[name].of_kind(kind).parser()
+    known = {action.dest for action in COMMANDS[name].parser().options()}
+    own = {action.dest for action in parser.options()}
+    assert own < known
+    assert own | {*parser.elsewhere} | {*parser.decided} >= known
+    for option, kinds in parser.elsewhere.items():
+        assert kind not in kinds
+        with pytest.raises(BertineError, match=rf"is for .*{kinds[0]}.*, but this is 'bertine"):
+            parser.refuse_elsewhere(option)
+
+
+def test_a_configuration_file_of_all_tasks_fits_that_of_one(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("task: spans\nmodel: m\ndata: d\nout: o\nepochs: 2\n")
+    of_all = parse_arguments(COMMANDS["finetune"], ["--config", str(file)])
+    assert (of_all["task"], of_all["epochs"]) == ("spans", 2)
+    of_one = parse_arguments(COMMANDS["finetune"].of_kind("text"), ["--config", str(file)])
+    assert (of_one["task"], of_one["epochs"]) == ("text", 2)
+    with pytest.raises(BertineError, match=r"^--doc-stride is for spans and squad, but this is"):
+        parse_arguments(COMMANDS["finetune"].of_kind("text"), ["--doc-stride", "3"])
+    file.write_text("doc_stride: 3\n")
+    with pytest.raises(
+        BertineError, match=r"run\.yaml: doc_stride is for spans and squad, but this"
+    ):
+        parse_arguments(COMMANDS["finetune"].of_kind("text"), ["--config", str(file)])
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -125,7 +173,12 @@ def test_least_arguments_are_enough(
     # What predict answers is its result, and it writes that itself; what it did is a note.
     results = captured.err if name == "predict" else captured.out
     assert results.endswith("first result\nsecond result\n")
-    assert captured.err.startswith(f"{name}: ") == (
+    kind = (
+        f" {ENOUGH[name][0]}"
+        if ENOUGH[name][:1] and ENOUGH[name][0] in COMMANDS[name].kinds
+        else ""
+    )
+    assert captured.err.startswith(f"{name}{kind}: ") == (
         name not in ("demo", "predict", "explain", "generate")
     )
 

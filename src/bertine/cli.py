@@ -71,42 +71,25 @@ from bertine.core.process import (
 )
 from bertine.core.text import briefly, one_line, printable
 
-#: The commands in the order of their use; a new command needs a line here.
+#: The commands under their headings, in the order of their use; a new command needs a line here.
+_GROUPS: dict[str, tuple[Command, ...]] = {
+    "begin": (DEMO,),
+    "text": (VOCAB, PREPARE, INSPECT),
+    "train": (
+        *(PRETRAIN, FINETUNE, FINETUNE_SIMILARITY, FEW_SHOT, DISTILL),
+        *(PRETRAIN_ELMO, WORD2VEC),
+    ),
+    "use": (
+        *(PREDICT, EXPLAIN, FILL_MASK, GENERATE, EMBED, INDEX_VECTORS, SIMILAR),
+        *(EXPORT, CONVERT, SERVE),
+    ),
+    "judge and compare": (
+        *(EVALUATE, REPORT, CHECK_LABELS, LEARNING_CURVE, LR_FIND, SEARCH, FEATURE_BASED),
+        *(BLIMP, GLUE_SUBMISSION, PAPER),
+    ),
+}
 COMMANDS: dict[str, Command] = {
-    command.name: command
-    for command in (
-        DEMO,
-        VOCAB,
-        PREPARE,
-        INSPECT,
-        PRETRAIN,
-        PRETRAIN_ELMO,
-        LR_FIND,
-        FINETUNE,
-        FINETUNE_SIMILARITY,
-        FEW_SHOT,
-        LEARNING_CURVE,
-        SEARCH,
-        CHECK_LABELS,
-        DISTILL,
-        REPORT,
-        EVALUATE,
-        BLIMP,
-        PREDICT,
-        EXPLAIN,
-        FILL_MASK,
-        GENERATE,
-        EMBED,
-        INDEX_VECTORS,
-        SIMILAR,
-        EXPORT,
-        CONVERT,
-        SERVE,
-        GLUE_SUBMISSION,
-        FEATURE_BASED,
-        PAPER,
-        WORD2VEC,
-    )
+    command.name: command for commands in _GROUPS.values() for command in commands
 }
 
 # Configuration: ``--config FILE`` reads a command's arguments from a YAML file with the same names,
@@ -235,7 +218,10 @@ def apply_config(path: str | Path, parser: Parser) -> list[str]:
     for key, value in config.items():
         if key in unused:
             continue
+        if key in parser.decided:
+            continue  # the command line has it
         if key not in arguments:
+            parser.refuse_elsewhere(key, f"{path}: ")
             hint = nearest(key, arguments) or f"; the keys are {', '.join(arguments)}"
             raise BertineError(f"{path}: unknown key '{key}' for '{parser.prog}'{hint}")
         action = arguments[key]
@@ -359,6 +345,8 @@ def _run(arguments: list[str]) -> int:
     elif name in COMMANDS:
         command = COMMANDS[name]
         rest = arguments[1:]
+        if rest and rest[0] in command.kinds:
+            command = command.of_kind(rest.pop(0))
         if {"-h", "--help", "--help-all"} & set(rest):
             print(command.help(everything="--help-all" in rest), end="")
         else:
@@ -388,12 +376,15 @@ def with_name_joined(arguments: list[str]) -> list[str]:
 
 
 def overview() -> str:
-    """Return the output of ``bertine`` and ``bertine --help``: the commands, one per line."""
+    """Return the output of ``bertine`` and ``bertine --help``: the commands, one per line, under
+    their headings."""
     lines = ["usage: bertine COMMAND ...", "", "From raw text to a BERT that answers.", ""]
     width = max(map(len, COMMANDS)) + 1
-    lines += [f"  {name:<{width}}{command.summary}" for name, command in COMMANDS.items()]
+    for title, commands in _GROUPS.items():
+        lines.append(f"{title}:")
+        lines += [f"  {command.name:<{width}}{command.summary}" for command in commands]
+        lines.append("")
     lines += [
-        "",
         "'bertine COMMAND --help' says what a command takes ('--help-all': all); each also takes",
     ]
     lines += ["'--config FILE', YAML with the same names. 'bertine --version' prints the version."]
@@ -430,7 +421,8 @@ def resolved(command: Command, values: dict[str, Any]) -> str:
     Returns:
         One paragraph, wrapped to the terminal's width; "" if no value differs.
     """
-    defaults = {action.dest: action.default for action in command.parser().options()}
+    parser = command.parser()
+    defaults = {action.dest: action.default for action in parser.options()} | parser.decided
     words = [
         f"{key}={_shown(value)}"
         for key, value in values.items()

@@ -130,9 +130,9 @@ def check_labels(
     out: Path | str,
     text_columns: Sequence[str] | str | None = None,
     label_column: str | None = None,
-    format: LabelledFormat | None = None,
     quotes: bool | None = None,
     strict: bool = False,
+    format: LabelledFormat | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
     paper: bool = False,
@@ -162,11 +162,11 @@ def check_labels(
         text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
             choice what stands before the choices, the second of two beginning each of them.
         label_column: the label; None: the usual names.
-        format: format of the table; columns are column files of words; None: detected from the name
-            of the file and its first lines.
         quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
+        format: format of the table; columns are column files of words; None: detected from the name
+            of the file and its first lines.
         epochs: passes over the training examples; None: from 3 with many examples to 25 with few;
             more of many classes.
         batch_size: examples in an update; None: 16, or 32 with more than 4,000 examples.
@@ -262,6 +262,17 @@ def distill(
     data: Path | str | TableLike | None = None,
     *,
     out: Path | str,
+    objective: ObjectiveName = "mlm",
+    held_out: Path | str | None = None,
+    evaluate_every: int | None = None,
+    batch_size: int | None = None,
+    learning_rate: float | None = None,
+    warmup_ratio: float | None = None,
+    checkpoint_every: int | None = None,
+    compile: bool | None = None,
+    calibrate: bool = True,
+    text_columns: Sequence[str] | str | None = None,
+    epochs: int | None = None,
     teacher: Path | str | None = None,
     probabilities: Path | str | None = None,
     teacher_task: TeacherTask | None = None,
@@ -272,14 +283,6 @@ def distill(
     layers: Sequence[int] | None = None,
     fresh_weights: bool = False,
     token_types: TokenTypesOfTeacher = "fold",
-    static: bool = False,
-    dimensions: int = 256,
-    piece_weights: StaticWeights | None = None,
-    sif_coefficient: float = 0.0001,
-    fit_tokens: bool = True,
-    teacher_texts: int = 20000,
-    add_words: int = 0,
-    table_precision: StaticPrecision = "fp16",
     temperature: float = 2.0,
     soft_weight: float = 5.0,
     mlm_weight: float = 2.0,
@@ -299,7 +302,6 @@ def distill(
     steps: int | None = None,
     tokens: int | None = None,
     hours: float | None = None,
-    batch_size: int | None = None,
     masked_lm_prob: float = 0.15,
     max_predictions_per_seq: int | None = None,
     mask_split: Sequence[float] | None = None,
@@ -310,25 +312,28 @@ def distill(
     whole_word_mask: bool = False,
     ngrams: int = 1,
     masking: Masking = "dynamic",
-    seed: int = 0,
-    long_seq_length: int | None = None,
-    long_share: float = 0.1,
-    text_columns: Sequence[str] | str | None = None,
     label_column: str | None = None,
-    format: LabelledFormat | None = None,
+    static: bool = False,
+    dimensions: int = 256,
+    piece_weights: StaticWeights | None = None,
+    sif_coefficient: float = 0.0001,
+    fit_tokens: bool = True,
+    teacher_texts: int = 20000,
+    add_words: int = 0,
+    table_precision: StaticPrecision = "fp16",
     quotes: bool | None = None,
     strict: bool = False,
+    format: LabelledFormat | None = None,
     word_column: int | None = None,
     tag_column: int | None = None,
     tag_scheme: TagScheme | None = None,
-    calibrate: bool = True,
-    epochs: int | None = None,
     paper: bool = False,
     max_length: int | None = None,
     split_seed: int | None = None,
-    learning_rate: float | None = None,
+    seed: int = 0,
+    long_seq_length: int | None = None,
+    long_share: float = 0.1,
     warmup_steps: int | None = None,
-    warmup_ratio: float | None = None,
     optimizer: OptimizerName = "adamw",
     weight_decay: float = 0.01,
     adam_beta1: float = 0.9,
@@ -343,17 +348,12 @@ def distill(
     patience: int | None = None,
     precision: Precision = "auto",
     device: str | None = None,
-    checkpoint_every: int | None = None,
     keep_checkpoints: int = 2,
     log_every: int = 10,
     tensorboard: bool = False,
     save_best: bool | None = None,
     workers: int | None = None,
-    compile: bool | None = None,
     resume: bool = False,
-    objective: ObjectiveName = "mlm",
-    held_out: Path | str | None = None,
-    evaluate_every: int | None = None,
 ) -> PretrainResult | Distilled | StaticResult:
     """Train a small model (the student) to reproduce the outputs of a large one (the teacher).
 
@@ -370,19 +370,45 @@ def distill(
             memory. For a table of static vectors any texts, or None.
         out: the run's folder; the model directory is ``out/model``. For a table of static vectors
             the model directory itself.
+        objective: of lm: what is learned in addition to the soft targets: masked tokens, or next
+            sentences too.
+        held_out: of lm: store of other text, made with the same tokenizer, to evaluate on along the
+            way.
+        evaluate_every: of lm: steps between evaluations; None: 20 in a run. And between guesses at
+            the same hidden words (``samples.jsonl``).
+        batch_size: sequences, or examples, in an update; None: 32; of a task 16, or 32 with more
+            than 4,000 examples.
+        learning_rate: highest learning rate; None: 1e-4; of a task by the width of the model.
+        warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given;
+            None: 0.01; of a task 0.1, of one-cycle 0.3.
+        checkpoint_every: steps between checkpoints; None: 1000; of a task one after each epoch.
+            Those of a task are removed when the model directory has been written.
+        compile: on a GPU, compile the model's parts: it starts slower, to be faster from then on;
+            None: on a store, not on a task.
+        calibrate: of task: at the end fit a temperature on the validation examples and divide the
+            head by it, so that answers are right as often as their probability says; not if the
+            examples have fewer than 50 labels, or are judged by the teacher's answers. Answers stay
+            the same, their probabilities change: in files, the server, exported models and other
+            programs, since the weights of the head have it. Guo et al. 2017
+            (:mod:`bertine.tasks.calibration`).
+        text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
+            choice what stands before the choices, the second of two beginning each of them.
+        epochs: passes over the training examples; None: from 3 with many examples to 25 with few;
+            more of many classes.
         teacher: model directory to learn from: on a store one that fills masks, on texts a
             fine-tuned one of any task.
-        probabilities: in place of a teacher, a file (.csv, .tsv, .jsonl, .parquet) of another
-            model's probabilities: a row for each row of DATA, a column for each label, or one with
-            a dictionary or a list; or a column of scores.
-        teacher_task: of `probabilities`: what the other model answers: one label a text (text), any
-            number of them (multi-label), or a score (regression); None: text.
-        probability_column: of `probabilities`: the column with a dictionary, or a list in the order
-            of `labels`; or with the score; None: the usual names, or a column for each label.
-        labels: of `probabilities`: the labels, in the order of a list; None: the names of the
-            columns, or the keys of the dictionaries.
-        label_separator: of `probabilities` of the task multi-label: between labels in one column of
-            DATA; None: the bar | as usual.
+        probabilities: of task: in place of a teacher, a file (.csv, .tsv, .jsonl, .parquet) of
+            another model's probabilities: a row for each row of DATA, a column for each label, or
+            one with a dictionary or a list; or a column of scores.
+        teacher_task: of task: of `probabilities`: what the other model answers: one label a text
+            (text), any number of them (multi-label), or a score (regression); None: text.
+        probability_column: of task: of `probabilities`: the column with a dictionary, or a list in
+            the order of `labels`; or with the score; None: the usual names, or a column for each
+            label.
+        labels: of task: of `probabilities`: the labels, in the order of a list; None: the names of
+            the columns, or the keys of the dictionaries.
+        label_separator: of task: of `probabilities` of the task multi-label: between labels in one
+            column of DATA; None: the bar | as usual.
         student: what is trained: a model type such as distilbert (with the teacher's sizes), a
             preset, a config.json, or a model directory to begin from; None: a model of the
             teacher's type with fewer layers.
@@ -392,39 +418,23 @@ def distill(
             number stays the same.
         token_types: for a student without token types: add the embedding of the first type to the
             positions, or drop it as DistilBERT did.
-        static: make a table with one vector for each piece of the teacher's vocabulary: each goes
-            through the teacher alone; a text's vector is the mean of its pieces'. DATA may be left
-            out.
-        dimensions: numbers of a vector: the first principal components, at most the teacher's.
-        piece_weights: what makes frequent pieces count less: how often they come in DATA (counts),
-            their place in the vocabulary (rank), or nothing (none); None: counts, without DATA
-            rank.
-        sif_coefficient: a of the weight a / (a + p) of a piece with the probability p (smooth
-            inverse frequency).
-        fit_tokens: fit the table to the teacher's vectors of texts in DATA; otherwise pieces are
-            only counted in them.
-        teacher_texts: number of texts of DATA, spread evenly, whose vectors the teacher computes to
-            be learned from; this takes most of the time.
-        add_words: give this many words a vector of their own: the most frequent ones in DATA that
-            are several pieces; only with WordPiece.
-        table_precision: number format of the file; int8 takes a quarter of the space of fp32 and
-            hardly changes directions.
         temperature: number that the logits of both are divided by; the loss is multiplied by its
             square.
-        soft_weight: weight of the loss on the teacher's distributions over the vocabulary.
-        mlm_weight: weight of the loss on the masked tokens themselves.
-        cosine_weight: weight of the loss on the angle between the last states of both; their widths
-            must be equal.
-        cosine_projection: learn a layer between the widths, where they differ, for the cosine.
-        soft_tokens: which tokens have soft targets: all real ones, as published, or the masked
-            ones.
-        mask_smoothing: choose rarer tokens for prediction more often: in proportion to their count
-            in the store to minus this; 0: all alike. As in the published code, but within each
-            sequence (:func:`~bertine.corpora.collators.rarer_first`).
-        freeze_positions: do not train the position embeddings.
-        freeze_token_types: do not train the embeddings of token types.
-        label_weight: the share of the labels in the loss, a mean over the rows that have one; the
-            rest is the teacher's, a mean over all rows.
+        soft_weight: of lm: weight of the loss on the teacher's distributions over the vocabulary.
+        mlm_weight: of lm: weight of the loss on the masked tokens themselves.
+        cosine_weight: of lm: weight of the loss on the angle between the last states of both; their
+            widths must be equal.
+        cosine_projection: of lm: learn a layer between the widths, where they differ, for the
+            cosine.
+        soft_tokens: of lm: which tokens have soft targets: all real ones, as published, or the
+            masked ones.
+        mask_smoothing: of lm: choose rarer tokens for prediction more often: in proportion to their
+            count in the store to minus this; 0: all alike. As in the published code, but within
+            each sequence (:func:`~bertine.corpora.collators.rarer_first`).
+        freeze_positions: of lm: do not train the position embeddings.
+        freeze_token_types: of lm: do not train the embeddings of token types.
+        label_weight: of task: the share of the labels in the loss, a mean over the rows that have
+            one; the rest is the teacher's, a mean over all rows.
         hidden_weight: weight of the loss on the states of each layer, compared with those of the
             teacher's layer.
         attention_weight: weight of the loss on where the heads of each layer look.
@@ -435,103 +445,106 @@ def distill(
             MobileBERT's weights are 100 and 1.
         progressive_steps: train one layer after the other, the lowest first, for this many steps
             each, on these terms alone; then all of them; None: all layers from the first step on.
-        steps: updates of the weights.
-        tokens: tokens to see, such as 1e8. Turned into steps by the mean length of a batch.
-        hours: wall time of the run, kept at any speed of the machine; if `steps` or `tokens` are
-            given too, they are the upper limit. Evaluations and checkpoints count. The speed is
+        steps: of lm: updates of the weights.
+        tokens: of lm: tokens to see, such as 1e8. Turned into steps by the mean length of a batch.
+        hours: of lm: wall time of the run, kept at any speed of the machine; if `steps` or `tokens`
+            are given too, they are the upper limit. Evaluations and checkpoints count. The speed is
             measured first, to plan with (:mod:`bertine.training.fit`).
-        batch_size: sequences, or examples, in an update; None: 32; of a task 16, or 32 with more
-            than 4,000 examples.
-        masked_lm_prob: share of the tokens that are predicted.
-        max_predictions_per_seq: most tokens that are predicted in a sequence; None: as many as
-            their share asks for in a full one.
-        mask_split: of the predicted tokens, the shares that become the mask, become a random token,
-            stay; None: as in the objective's paper: 0.8 0.1 0.1, of rtd 0.85 0 0.15.
-        short_seq_prob: share of segment pairs that are made shorter at random.
-        dupe_factor: with static masking: number of different maskings of the text; BERT's paper has
-            ten.
-        max_seq_length: tokens of a sequence with its special tokens, at the most.
-        input_format: what a sequence is made of; full and doc sentences need objective mlm, rtd,
-            clm, denoising or plm, running text needs clm, neighbours mlm-neighbours or mlm; None:
-            as in the model's paper: segment pairs for BERT and XLNet, sentence order for ALBERT,
-            running text for GPT-1, full sentences for the others. One of segment-pair,
+        masked_lm_prob: of lm: share of the tokens that are predicted.
+        max_predictions_per_seq: of lm: most tokens that are predicted in a sequence; None: as many
+            as their share asks for in a full one.
+        mask_split: of lm: of the predicted tokens, the shares that become the mask, become a random
+            token, stay; None: as in the objective's paper: 0.8 0.1 0.1, of rtd 0.85 0 0.15.
+        short_seq_prob: of lm: share of segment pairs that are made shorter at random.
+        dupe_factor: of lm: with static masking: number of different maskings of the text; BERT's
+            paper has ten.
+        max_seq_length: of lm: tokens of a sequence with its special tokens, at the most.
+        input_format: of lm: what a sequence is made of; full and doc sentences need objective mlm,
+            rtd, clm, denoising or plm, running text needs clm, neighbours mlm-neighbours or mlm;
+            None: as in the model's paper: segment pairs for BERT and XLNet, sentence order for
+            ALBERT, running text for GPT-1, full sentences for the others. One of segment-pair,
             sentence-pair, full-sentences, doc-sentences, sentence-order, neighbours and
             running-text (:mod:`bertine.corpora.formats`).
-        whole_word_mask: choose whole words for prediction.
-        ngrams: choose runs of up to this many tokens, or whole words, shorter ones more often;
-            ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
+        whole_word_mask: of lm: choose whole words for prediction.
+        ngrams: of lm: choose runs of up to this many tokens, or whole words, shorter ones more
+            often; ALBERT's paper has 3. A run of n comes with a probability proportional to 1/n
             (:mod:`bertine.corpora.collators`).
-        masking: how the tokens to predict are chosen: anew at every step, or (static) in the same
-            `dupe_factor` ways again and again. See
+        masking: of lm: how the tokens to predict are chosen: anew at every step, or (static) in the
+            same `dupe_factor` ways again and again. See
             :class:`~bertine.corpora.pretraining_data.PretrainingData`.
-        seed: random seed.
-        long_seq_length: tokens in a sequence of a second phase, as in the paper; None: one phase.
-            The last `long_share` of the steps have sequences of this length. One schedule runs over
-            both.
-        long_share: share of the steps, for the second phase.
-        text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
-            choice what stands before the choices, the second of two beginning each of them.
-        label_column: the label; None: the usual names.
-        format: format of the table; columns are column files of words; None: detected from the name
-            of the file and its first lines.
+        label_column: of task: the label; None: the usual names.
+        static: of static: make a table with one vector for each piece of the teacher's vocabulary:
+            each goes through the teacher alone; a text's vector is the mean of its pieces'. DATA
+            may be left out.
+        dimensions: of static: numbers of a vector: the first principal components, at most the
+            teacher's.
+        piece_weights: of static: what makes frequent pieces count less: how often they come in DATA
+            (counts), their place in the vocabulary (rank), or nothing (none); None: counts, without
+            DATA rank.
+        sif_coefficient: of static: a of the weight a / (a + p) of a piece with the probability p
+            (smooth inverse frequency).
+        fit_tokens: of static: fit the table to the teacher's vectors of texts in DATA; otherwise
+            pieces are only counted in them.
+        teacher_texts: of static: number of texts of DATA, spread evenly, whose vectors the teacher
+            computes to be learned from; this takes most of the time.
+        add_words: of static: give this many words a vector of their own: the most frequent ones in
+            DATA that are several pieces; only with WordPiece.
+        table_precision: of static: number format of the file; int8 takes a quarter of the space of
+            fp32 and hardly changes directions.
         quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
-        word_column: number of the column of the words in a column file; None: the first that holds
-            no numbers.
-        tag_column: number of the column of the tags; None: the last that holds tags.
-        tag_scheme: how the tags mark entities (BILOU and BMES are IOBES in other letters); plain:
-            they do not; None: detected from the tags.
-        calibrate: at the end fit a temperature on the validation examples and divide the head by
-            it, so that answers are right as often as their probability says; not if the examples
-            have fewer than 50 labels, or are judged by the teacher's answers. Answers stay the
-            same, their probabilities change: in files, the server, exported models and other
-            programs, since the weights of the head have it. Guo et al. 2017
-            (:mod:`bertine.tasks.calibration`).
-        epochs: passes over the training examples; None: from 3 with many examples to 25 with few;
-            more of many classes.
-        paper: use the settings of the model's paper wherever you give none, and keep the weights of
-            the last epoch. BERT (Devlin et al. 2018, sections 4 and A.3): others: 3 epochs, batches
-            of 32, 5e-5, also batches of 16, rates to 2e-5, 2 and 4 epochs; CoLA, SST-2, MRPC,
-            STS-B, QQP, MNLI, QNLI, RTE, WNLI: 3 epochs, batches of 32, 5e-5, also rates 4e-5, 3e-5
-            and 2e-5; squad/v1.1: 3 epochs, batches of 32, 5e-5; squad/v2.0: 2 epochs, batches of
-            48, 5e-5; swag: 3 epochs, batches of 16, 2e-5. RoBERTa (Liu et al. 2019, table 10, and
-            fairseq's README.glue.md): others: 10 epochs, batches of 16, 1e-5, warm-up 0.06, weight
-            decay 0.1, also 2e-5 and 3e-5, batches of 32; CoLA, MRPC: 10 epochs, batches of 16,
-            1e-5, warm-up 0.06, weight decay 0.1; RTE, STS-B: 10 epochs, batches of 16, 2e-5,
-            warm-up 0.06, weight decay 0.1; SST-2, MNLI, QNLI: 10 epochs, batches of 32, 1e-5,
-            warm-up 0.06, weight decay 0.1; QQP: 10 epochs, batches of 32, 1e-5, warm-up 0.25,
-            weight decay 0.1; squad/v1.1, squad/v2.0: 2 epochs, batches of 48, 1.5e-5, warm-up 0.06,
-            weight decay 0.01. ALBERT (Lan et al. 2019, table 14): CoLA: 10 epochs, batches of 16,
-            1e-5, warm-up 0.06; STS-B: 10 epochs, batches of 16, 2e-5, warm-up 0.0595; SST-2, QNLI:
-            10 epochs, batches of 32, 1e-5, warm-up 0.06; MNLI: 3 epochs, batches of 128, 3e-5,
-            warm-up 0.1; QQP: 5 epochs, batches of 128, 5e-5, warm-up 0.0714; RTE: 10 epochs,
-            batches of 32, 3e-5, warm-up 0.25; MRPC: 7 epochs, batches of 32, 2e-5, warm-up 0.25;
-            WNLI: 50 epochs, batches of 16, 2e-5, warm-up 0.125; squad/v1.1: 2 epochs, batches of
-            48, 5e-5, warm-up 0.1; squad/v2.0: 3 epochs, batches of 48, 3e-5, warm-up 0.1.
-            ELECTRA-Small (Clark et al. 2020, table 7 (small)): others: 3 epochs, batches of 32,
-            3e-4, warm-up 0.1, weight decay 0, layer decay 0.8; RTE, STS-B: 10 epochs, batches of
-            32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8; squad/v1.1, squad/v2.0: 2
-            epochs, batches of 32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8. ELECTRA-Base
-            (Clark et al. 2020, table 7 (base)): others: 3 epochs, batches of 32, 1e-4, warm-up 0.1,
-            weight decay 0, layer decay 0.8; RTE, STS-B: 10 epochs, batches of 32, 1e-4, warm-up
-            0.1, weight decay 0, layer decay 0.8; squad/v1.1, squad/v2.0: 2 epochs, batches of 32,
-            1e-4, warm-up 0.1, weight decay 0, layer decay 0.8. ELECTRA-Large (Clark et al. 2020,
-            table 7 (large)): others: 3 epochs, batches of 32, 5e-5, warm-up 0.1, weight decay 0,
-            layer decay 0.9; RTE, STS-B: 10 epochs, batches of 32, 5e-5, warm-up 0.1, weight decay
-            0, layer decay 0.9; squad/v1.1, squad/v2.0: 2 epochs, batches of 32, 5e-5, warm-up 0.1,
-            weight decay 0, layer decay 0.9. GPT-1 (Radford et al. 2018, section 4.1): others: 3
-            epochs, batches of 32, 6.25e-5, warm-up 0.002. XLNet (Yang et al. 2019, table 8): MNLI:
-            3 epochs, batches of 128, 2e-5; squad/v1.1, squad/v2.0: 3 epochs, batches of 48, 3e-5,
-            layer decay 0.75. Models without such a paper: as BERT.
+        format: format of the table; columns are column files of words; None: detected from the name
+            of the file and its first lines.
+        word_column: of task: number of the column of the words in a column file; None: the first
+            that holds no numbers.
+        tag_column: of task: number of the column of the tags; None: the last that holds tags.
+        tag_scheme: of task: how the tags mark entities (BILOU and BMES are IOBES in other letters);
+            plain: they do not; None: detected from the tags.
+        paper: of task: use the settings of the model's paper wherever you give none, and keep the
+            weights of the last epoch. BERT (Devlin et al. 2018, sections 4 and A.3): others: 3
+            epochs, batches of 32, 5e-5, also batches of 16, rates to 2e-5, 2 and 4 epochs; CoLA,
+            SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI: 3 epochs, batches of 32, 5e-5, also
+            rates 4e-5, 3e-5 and 2e-5; squad/v1.1: 3 epochs, batches of 32, 5e-5; squad/v2.0: 2
+            epochs, batches of 48, 5e-5; swag: 3 epochs, batches of 16, 2e-5. RoBERTa (Liu et al.
+            2019, table 10, and fairseq's README.glue.md): others: 10 epochs, batches of 16, 1e-5,
+            warm-up 0.06, weight decay 0.1, also 2e-5 and 3e-5, batches of 32; CoLA, MRPC: 10
+            epochs, batches of 16, 1e-5, warm-up 0.06, weight decay 0.1; RTE, STS-B: 10 epochs,
+            batches of 16, 2e-5, warm-up 0.06, weight decay 0.1; SST-2, MNLI, QNLI: 10 epochs,
+            batches of 32, 1e-5, warm-up 0.06, weight decay 0.1; QQP: 10 epochs, batches of 32,
+            1e-5, warm-up 0.25, weight decay 0.1; squad/v1.1, squad/v2.0: 2 epochs, batches of 48,
+            1.5e-5, warm-up 0.06, weight decay 0.01. ALBERT (Lan et al. 2019, table 14): CoLA: 10
+            epochs, batches of 16, 1e-5, warm-up 0.06; STS-B: 10 epochs, batches of 16, 2e-5,
+            warm-up 0.0595; SST-2, QNLI: 10 epochs, batches of 32, 1e-5, warm-up 0.06; MNLI: 3
+            epochs, batches of 128, 3e-5, warm-up 0.1; QQP: 5 epochs, batches of 128, 5e-5, warm-up
+            0.0714; RTE: 10 epochs, batches of 32, 3e-5, warm-up 0.25; MRPC: 7 epochs, batches of
+            32, 2e-5, warm-up 0.25; WNLI: 50 epochs, batches of 16, 2e-5, warm-up 0.125; squad/v1.1:
+            2 epochs, batches of 48, 5e-5, warm-up 0.1; squad/v2.0: 3 epochs, batches of 48, 3e-5,
+            warm-up 0.1. ELECTRA-Small (Clark et al. 2020, table 7 (small)): others: 3 epochs,
+            batches of 32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8; RTE, STS-B: 10
+            epochs, batches of 32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8; squad/v1.1,
+            squad/v2.0: 2 epochs, batches of 32, 3e-4, warm-up 0.1, weight decay 0, layer decay 0.8.
+            ELECTRA-Base (Clark et al. 2020, table 7 (base)): others: 3 epochs, batches of 32, 1e-4,
+            warm-up 0.1, weight decay 0, layer decay 0.8; RTE, STS-B: 10 epochs, batches of 32,
+            1e-4, warm-up 0.1, weight decay 0, layer decay 0.8; squad/v1.1, squad/v2.0: 2 epochs,
+            batches of 32, 1e-4, warm-up 0.1, weight decay 0, layer decay 0.8. ELECTRA-Large (Clark
+            et al. 2020, table 7 (large)): others: 3 epochs, batches of 32, 5e-5, warm-up 0.1,
+            weight decay 0, layer decay 0.9; RTE, STS-B: 10 epochs, batches of 32, 5e-5, warm-up
+            0.1, weight decay 0, layer decay 0.9; squad/v1.1, squad/v2.0: 2 epochs, batches of 32,
+            5e-5, warm-up 0.1, weight decay 0, layer decay 0.9. GPT-1 (Radford et al. 2018, section
+            4.1): others: 3 epochs, batches of 32, 6.25e-5, warm-up 0.002. XLNet (Yang et al. 2019,
+            table 8): MNLI: 3 epochs, batches of 128, 2e-5; squad/v1.1, squad/v2.0: 3 epochs,
+            batches of 48, 3e-5, layer decay 0.75. Models without such a paper: as BERT.
         max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
             Contexts of spans are not cut, but read in windows.
-        split_seed: random seed for holding out validation examples if the data has none; None: that
-            of `seed`. Runs of several seeds are compared on the same ones.
-        learning_rate: highest learning rate; None: 1e-4; of a task by the width of the model.
+        split_seed: of task: random seed for holding out validation examples if the data has none;
+            None: that of `seed`. Runs of several seeds are compared on the same ones.
+        seed: random seed.
+        long_seq_length: of lm: tokens in a sequence of a second phase, as in the paper; None: one
+            phase. The last `long_share` of the steps have sequences of this length. One schedule
+            runs over both.
+        long_share: of lm: share of the steps, for the second phase.
         warmup_steps: steps with a rising rate; None: by `warmup_ratio`.
-        warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given;
-            None: 0.01; of a task 0.1, of one-cycle 0.3.
         optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
             AdamW for the rest. See :mod:`bertine.training.optimizers`.
         weight_decay: decay of the weights; none on biases and norms.
@@ -551,8 +564,6 @@ def distill(
         precision: number format to compute in; auto is bf16 where it is measured to be clearly
             faster here.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
-        checkpoint_every: steps between checkpoints; None: 1000; of a task one after each epoch.
-            Those of a task are removed when the model directory has been written.
         keep_checkpoints: number of checkpoints to keep; older ones are removed, except that of the
             best evaluation.
         log_every: steps between lines of the log. It is ``log.jsonl``.
@@ -566,14 +577,7 @@ def distill(
         workers: processes that make the coming batches while the model computes; the result is the
             same with any number; None: 0 on a CPU, whose cores training uses itself; on a GPU up to
             four. See :func:`bertine.corpora.loader.default_workers`.
-        compile: on a GPU, compile the model's parts: it starts slower, to be faster from then on;
-            None: on a store, not on a task.
         resume: go on from the last checkpoint in the output folder, exactly as if never stopped.
-        objective: what is learned in addition to the soft targets: masked tokens, or next sentences
-            too.
-        held_out: store of other text, made with the same tokenizer, to evaluate on along the way.
-        evaluate_every: steps between evaluations; None: 20 in a run. And between guesses at the
-            same hidden words (``samples.jsonl``).
 
     Returns:
         For a store a :class:`~bertine.training.pretraining.result.PretrainResult`; for a task a
@@ -968,13 +972,13 @@ def few_shot(
     task: FewShotTask = "text",
     text_columns: Sequence[str] | str | None = None,
     label_column: str | None = None,
-    format: LabelledFormat | None = None,
     quotes: bool | None = None,
     strict: bool = False,
+    format: LabelledFormat | None = None,
+    class_weights: ClassWeights | None = None,
     label_columns: Sequence[str] | str | None = None,
     label_separator: str | None = None,
     threshold: float = 0.5,
-    class_weights: ClassWeights | None = None,
     steps: int | None = None,
     batch_size: int | None = None,
     trained_weights: FewShotWeights | None = None,
@@ -1004,17 +1008,16 @@ def few_shot(
         text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
             choice what stands before the choices, the second of two beginning each of them.
         label_column: the label; None: the usual names.
-        format: format of the table; columns are column files of words; None: detected from the name
-            of the file and its first lines.
         quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
-        label_columns: of multi-label: a column of 0 and 1 for each label, in place of
-            `label_column`.
-        label_separator: of multi-label: between labels in one column; None: | ; or , if it occurs.
-        threshold: of multi-label: a label is given from this probability on.
+        format: format of the table; columns are column files of words; None: detected from the name
+            of the file and its first lines.
         class_weights: let every class count the same in the loss, however rare; None: every example
             does. Of many labels, the presence and the absence of each.
+        label_columns: a column of 0 and 1 for each label, in place of `label_column`.
+        label_separator: between labels in one column; None: | ; or , if it occurs.
+        threshold: a label is given from this probability on.
         steps: batches of contrastive training; None: by the number of examples.
         batch_size: texts in a batch; every two of them are a pair to learn from; None: 32.
         trained_weights: weights of the encoder that are trained: its biases and layer norms, or
@@ -1051,39 +1054,40 @@ def finetune(
     model: Path | str,
     data: Path | str | DatasetSplits | TableLike,
     out: Path | str,
-    fresh_weights: bool = False,
     glue_task: str | None = None,
     text_columns: Sequence[str] | str | None = None,
     label_column: str | None = None,
-    format: LabelledFormat | None = None,
     quotes: bool | None = None,
     strict: bool = False,
-    choice_columns: Sequence[str] | str | None = None,
+    format: LabelledFormat | None = None,
+    probability_columns: Sequence[str] | str | None = None,
     label_columns: Sequence[str] | str | None = None,
     label_separator: str | None = None,
-    probability_columns: Sequence[str] | str | None = None,
     threshold: float = 0.5,
     class_weights: ClassWeights | None = None,
     focal_gamma: float = 0.0,
+    long_text: LongText = "head",
+    pairs: PairReading = "joined",
+    choice_columns: Sequence[str] | str | None = None,
+    doc_stride: int | None = None,
+    max_question_length: int | None = None,
+    max_answer_length: int | None = None,
+    word_column: int | None = None,
+    tag_column: int | None = None,
+    tag_scheme: TagScheme | None = None,
+    document_context: bool = False,
     target_column: str | None = None,
     max_target_length: int = 64,
     beams: int = 1,
     length_penalty: float = 1.0,
     no_repeat_ngram_size: int = 0,
     label_smoothing: float = 0.0,
-    long_text: LongText = "head",
-    word_column: int | None = None,
-    tag_column: int | None = None,
-    tag_scheme: TagScheme | None = None,
-    document_context: bool = False,
+    fresh_weights: bool = False,
     epochs: int | None = None,
     batch_size: int | None = None,
     paper: bool = False,
     max_length: int | None = None,
     split_seed: int | None = None,
-    doc_stride: int | None = None,
-    max_question_length: int | None = None,
-    max_answer_length: int | None = None,
     learning_rate: float | None = None,
     warmup_steps: int | None = None,
     warmup_ratio: float | None = None,
@@ -1101,7 +1105,6 @@ def finetune(
     freeze_layers: int = 0,
     frozen: bool | None = None,
     freeze_embeddings: bool = False,
-    pairs: PairReading = "joined",
     lm_weight: float | None = None,
     lm_softmax: LmSoftmax = "tokens",
     calibrate: bool = True,
@@ -1137,50 +1140,59 @@ def finetune(
             before; options for reading (columns, format, and the options of tables, spans and tags)
             must then not be given. If they have no validation examples, nothing is evaluated.
         out: the run's folder; the model directory is ``out/model``.
-        fresh_weights: take only the architecture and the vocabulary of the model, and begin with
-            random weights: what a model reaches without pre-training.
-        glue_task: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI. Or ``"all"``: one run
-            after the other, in ``out/CoLA``, ``out/SST-2``, …, for each task that `data` has, and
-            the table of scores. With `resume` those that are finished are not run again.
+        glue_task: of glue: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI. Or ``"all"``:
+            one run after the other, in ``out/CoLA``, ``out/SST-2``, …, for each task that `data`
+            has, and the table of scores. With `resume` those that are finished are not run again.
         text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
             choice what stands before the choices, the second of two beginning each of them.
         label_column: the label; None: the usual names.
-        format: format of the table; columns are column files of words; None: detected from the name
-            of the file and its first lines.
         quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
-        choice_columns: of choice: a column for each choice; None: ending0, choice1, option A, ….
-        label_columns: of multi-label: a column of 0 and 1 for each label, in place of
-            `label_column`.
-        label_separator: of multi-label: between labels in one column; None: | ; or , if it occurs.
+        format: format of the table; columns are column files of words; None: detected from the name
+            of the file and its first lines.
         probability_columns: of text: a column for each label with its probability, in place of
             `label_column`; named as the label, or probability_LABEL. They are learned from as they
             are (soft labels); the most probable label is the one that scores count.
+        label_columns: of multi-label: a column of 0 and 1 for each label, in place of
+            `label_column`.
+        label_separator: of multi-label: between labels in one column; None: | ; or , if it occurs.
         threshold: of multi-label: a label is given from this probability on.
-        class_weights: let every class count the same in the loss, however rare; None: every example
-            does. Of many labels, the presence and the absence of each.
-        focal_gamma: focal loss: what is predicted well already counts less, the more so the higher
-            it is (0: cross-entropy).
-        target_column: for seq2seq: column of the text to write; None: target, summary, highlights
-            or output.
-        max_target_length: for seq2seq: tokens of a text to write; longer ones are cut, and counted.
-        beams: for seq2seq: sequences that are followed at once when a text is written; one takes
-            the least time.
-        length_penalty: for seq2seq, with `beams`: above 0 long texts win, the more so the higher it
-            is.
-        no_repeat_ngram_size: for seq2seq: never write a run of this many tokens twice; 0: no limit.
-        label_smoothing: for seq2seq: the share of each target that all words have together in
-            training; 0.1 is usual for summaries.
-        long_text: what is read of a text longer than `max_length`; windows: all of it, scores
-            averaged. See :mod:`bertine.tasks.base`.
-        word_column: number of the column of the words in a column file; None: the first that holds
-            no numbers.
-        tag_column: number of the column of the tags; None: the last that holds tags.
-        tag_scheme: how the tags mark entities (BILOU and BMES are IOBES in other letters); plain:
-            they do not; None: detected from the tags.
-        document_context: fill the input with the sentences around, of the same document
+        class_weights: of text, multi-label: let every class count the same in the loss, however
+            rare; None: every example does. Of many labels, the presence and the absence of each.
+        focal_gamma: of text, multi-label: focal loss: what is predicted well already counts less,
+            the more so the higher it is (0: cross-entropy).
+        long_text: of text, multi-label, regression: what is read of a text longer than
+            `max_length`; windows: all of it, scores averaged. See :mod:`bertine.tasks.base`.
+        pairs: of text, multi-label, regression, glue: read the two texts of a pair as one input, or
+            each by itself, to compare their vectors and their words; with few labels, or for how
+            alike two texts are, apart is mostly better. The vectors are compared by the head that
+            `frozen` fits: it is fitted first, and then trained with all other weights.
+        choice_columns: of choice: a column for each choice; None: ending0, choice1, option A, ….
+        doc_stride: of spans, squad: tokens from one window of a long context to the next; None:
+            128.
+        max_question_length: of spans, squad: tokens of a question; longer ones are cut, and
+            counted; None: 64.
+        max_answer_length: of spans, squad: tokens of the longest answer; None: 30.
+        word_column: of tagging: number of the column of the words in a column file; None: the first
+            that holds no numbers.
+        tag_column: of tagging: number of the column of the tags; None: the last that holds tags.
+        tag_scheme: of tagging: how the tags mark entities (BILOU and BMES are IOBES in other
+            letters); plain: they do not; None: detected from the tags.
+        document_context: of tagging: fill the input with the sentences around, of the same document
             (-DOCSTART-). See BERT's paper, section 5.3.
+        target_column: of seq2seq: column of the text to write; None: target, summary, highlights or
+            output.
+        max_target_length: of seq2seq: tokens of a text to write; longer ones are cut, and counted.
+        beams: of seq2seq: sequences that are followed at once when a text is written; one takes the
+            least time.
+        length_penalty: of seq2seq: with `beams`: above 0 long texts win, the more so the higher it
+            is.
+        no_repeat_ngram_size: of seq2seq: never write a run of this many tokens twice; 0: no limit.
+        label_smoothing: of seq2seq: the share of each target that all words have together in
+            training; 0.1 is usual for summaries.
+        fresh_weights: take only the architecture and the vocabulary of the model, and begin with
+            random weights: what a model reaches without pre-training.
         epochs: passes over the training examples; None: from 3 with many examples to 25 with few;
             more of many classes.
         batch_size: examples in an update; None: 16, or 32 with more than 4,000 examples.
@@ -1222,9 +1234,6 @@ def finetune(
             Contexts of spans are not cut, but read in windows.
         split_seed: random seed for holding out validation examples if the data has none; None: that
             of `seed`. Runs of several seeds are compared on the same ones.
-        doc_stride: tokens from one window of a long context to the next; None: 128.
-        max_question_length: tokens of a question; longer ones are cut, and counted; None: 64.
-        max_answer_length: tokens of the longest answer; None: 30.
         learning_rate: highest learning rate; None: by the width of the model.
         warmup_steps: steps with a rising rate; None: by `warmup_ratio`.
         warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given;
@@ -1254,10 +1263,6 @@ def finetune(
             `paper` or `focal_gamma`, not in several processes). False: the trained model is saved,
             even if the head alone is better.
         freeze_embeddings: do not train the embeddings.
-        pairs: read the two texts of a pair as one input, or each by itself, to compare their
-            vectors and their words; with few labels, or for how alike two texts are, apart is
-            mostly better. The vectors are compared by the head that `frozen` fits: it is fitted
-            first, and then trained with all other weights.
         lm_weight: weight of guessing the next token of the inputs, in addition to the task (the λ
             of GPT-1); 0: none; None: 0.5 for openai-gpt, and nothing for other types, which do not
             guess it.
@@ -1604,13 +1609,13 @@ def learning_curve(
     task: FewShotTask = "text",
     text_columns: Sequence[str] | str | None = None,
     label_column: str | None = None,
-    format: LabelledFormat | None = None,
     quotes: bool | None = None,
     strict: bool = False,
+    format: LabelledFormat | None = None,
+    class_weights: ClassWeights | None = None,
     label_columns: Sequence[str] | str | None = None,
     label_separator: str | None = None,
     threshold: float = 0.5,
-    class_weights: ClassWeights | None = None,
     max_length: int | None = None,
     precision: Precision = "auto",
     device: str | None = None,
@@ -1638,17 +1643,16 @@ def learning_curve(
         text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
             choice what stands before the choices, the second of two beginning each of them.
         label_column: the label; None: the usual names.
-        format: format of the table; columns are column files of words; None: detected from the name
-            of the file and its first lines.
         quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
-        label_columns: of multi-label: a column of 0 and 1 for each label, in place of
-            `label_column`.
-        label_separator: of multi-label: between labels in one column; None: | ; or , if it occurs.
-        threshold: of multi-label: a label is given from this probability on.
+        format: format of the table; columns are column files of words; None: detected from the name
+            of the file and its first lines.
         class_weights: let every class count the same in the loss, however rare; None: every example
             does. Of many labels, the presence and the absence of each.
+        label_columns: a column of 0 and 1 for each label, in place of `label_column`.
+        label_separator: between labels in one column; None: | ; or , if it occurs.
+        threshold: a label is given from this probability on.
         max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
             Contexts of spans are not cut, but read in windows.
         precision: number format to compute in; auto is bf16 where it is measured to be clearly
@@ -1677,32 +1681,32 @@ def lr_find(
     max_rate: float = 0.01,
     steps: int = 100,
     warmup_steps: int = 10,
-    fresh_weights: bool = False,
     glue_task: str | None = None,
     text_columns: Sequence[str] | str | None = None,
     label_column: str | None = None,
-    format: LabelledFormat | None = None,
     quotes: bool | None = None,
     strict: bool = False,
-    choice_columns: Sequence[str] | str | None = None,
+    format: LabelledFormat | None = None,
+    probability_columns: Sequence[str] | str | None = None,
     label_columns: Sequence[str] | str | None = None,
     label_separator: str | None = None,
-    probability_columns: Sequence[str] | str | None = None,
     class_weights: ClassWeights | None = None,
     focal_gamma: float = 0.0,
-    target_column: str | None = None,
-    max_target_length: int = 64,
-    label_smoothing: float = 0.0,
     long_text: LongText = "head",
+    choice_columns: Sequence[str] | str | None = None,
+    doc_stride: int | None = None,
+    max_question_length: int | None = None,
     word_column: int | None = None,
     tag_column: int | None = None,
     tag_scheme: TagScheme | None = None,
     document_context: bool = False,
+    target_column: str | None = None,
+    max_target_length: int = 64,
+    label_smoothing: float = 0.0,
+    fresh_weights: bool = False,
     batch_size: int | None = None,
     max_length: int | None = None,
     split_seed: int | None = None,
-    doc_stride: int | None = None,
-    max_question_length: int | None = None,
     optimizer: OptimizerName = "adamw",
     weight_decay: float = 0.01,
     adam_beta1: float = 0.9,
@@ -1735,51 +1739,53 @@ def lr_find(
         steps: steps with a rising rate.
         warmup_steps: steps before them at the lowest rate, in which Adam's moments fill.
         task, model, data: as for :func:`~bertine.finetune`.
-        fresh_weights: take only the architecture and the vocabulary of the model, and begin with
-            random weights: what a model reaches without pre-training.
-        glue_task: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI. Or ``"all"``: one run
-            after the other, in ``out/CoLA``, ``out/SST-2``, …, for each task that `data` has, and
-            the table of scores. With `resume` those that are finished are not run again.
+        glue_task: of glue: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI. Or ``"all"``:
+            one run after the other, in ``out/CoLA``, ``out/SST-2``, …, for each task that `data`
+            has, and the table of scores. With `resume` those that are finished are not run again.
         text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
             choice what stands before the choices, the second of two beginning each of them.
         label_column: the label; None: the usual names.
-        format: format of the table; columns are column files of words; None: detected from the name
-            of the file and its first lines.
         quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
-        choice_columns: of choice: a column for each choice; None: ending0, choice1, option A, ….
-        label_columns: of multi-label: a column of 0 and 1 for each label, in place of
-            `label_column`.
-        label_separator: of multi-label: between labels in one column; None: | ; or , if it occurs.
+        format: format of the table; columns are column files of words; None: detected from the name
+            of the file and its first lines.
         probability_columns: of text: a column for each label with its probability, in place of
             `label_column`; named as the label, or probability_LABEL. They are learned from as they
             are (soft labels); the most probable label is the one that scores count.
-        class_weights: let every class count the same in the loss, however rare; None: every example
-            does. Of many labels, the presence and the absence of each.
-        focal_gamma: focal loss: what is predicted well already counts less, the more so the higher
-            it is (0: cross-entropy).
-        target_column: for seq2seq: column of the text to write; None: target, summary, highlights
-            or output.
-        max_target_length: for seq2seq: tokens of a text to write; longer ones are cut, and counted.
-        label_smoothing: for seq2seq: the share of each target that all words have together in
-            training; 0.1 is usual for summaries.
-        long_text: what is read of a text longer than `max_length`; windows: all of it, scores
-            averaged. See :mod:`bertine.tasks.base`.
-        word_column: number of the column of the words in a column file; None: the first that holds
-            no numbers.
-        tag_column: number of the column of the tags; None: the last that holds tags.
-        tag_scheme: how the tags mark entities (BILOU and BMES are IOBES in other letters); plain:
-            they do not; None: detected from the tags.
-        document_context: fill the input with the sentences around, of the same document
+        label_columns: of multi-label: a column of 0 and 1 for each label, in place of
+            `label_column`.
+        label_separator: of multi-label: between labels in one column; None: | ; or , if it occurs.
+        class_weights: of text, multi-label: let every class count the same in the loss, however
+            rare; None: every example does. Of many labels, the presence and the absence of each.
+        focal_gamma: of text, multi-label: focal loss: what is predicted well already counts less,
+            the more so the higher it is (0: cross-entropy).
+        long_text: of text, multi-label, regression: what is read of a text longer than
+            `max_length`; windows: all of it, scores averaged. See :mod:`bertine.tasks.base`.
+        choice_columns: of choice: a column for each choice; None: ending0, choice1, option A, ….
+        doc_stride: of spans, squad: tokens from one window of a long context to the next; None:
+            128.
+        max_question_length: of spans, squad: tokens of a question; longer ones are cut, and
+            counted; None: 64.
+        word_column: of tagging: number of the column of the words in a column file; None: the first
+            that holds no numbers.
+        tag_column: of tagging: number of the column of the tags; None: the last that holds tags.
+        tag_scheme: of tagging: how the tags mark entities (BILOU and BMES are IOBES in other
+            letters); plain: they do not; None: detected from the tags.
+        document_context: of tagging: fill the input with the sentences around, of the same document
             (-DOCSTART-). See BERT's paper, section 5.3.
+        target_column: of seq2seq: column of the text to write; None: target, summary, highlights or
+            output.
+        max_target_length: of seq2seq: tokens of a text to write; longer ones are cut, and counted.
+        label_smoothing: of seq2seq: the share of each target that all words have together in
+            training; 0.1 is usual for summaries.
+        fresh_weights: take only the architecture and the vocabulary of the model, and begin with
+            random weights: what a model reaches without pre-training.
         batch_size: examples in an update; None: 16, or 32 with more than 4,000 examples.
         max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
             Contexts of spans are not cut, but read in windows.
         split_seed: random seed for holding out validation examples if the data has none; None: that
             of `seed`. Runs of several seeds are compared on the same ones.
-        doc_stride: tokens from one window of a long context to the next; None: 128.
-        max_question_length: tokens of a question; longer ones are cut, and counted; None: 64.
         optimizer: AdamW; LAMB, for large batches; or Muon for the matrices of the layers, with
             AdamW for the rest. See :mod:`bertine.training.optimizers`.
         weight_decay: decay of the weights; none on biases and norms.
@@ -1890,22 +1896,22 @@ def predict(
     question: str | None = None,
     context: str | None = None,
     all_probabilities: bool = False,
-    explain: bool = False,
-    resume: bool = False,
     show_progress: bool = True,
+    format: TextFormat | None = None,
+    resume: bool = False,
     text_columns: Sequence[str] | str | None = None,
     quotes: bool | None = None,
+    explain: bool = False,
+    nearest_examples: int = 0,
+    examples: Path | str | None = None,
+    word_column: int | None = None,
     strict: bool = False,
     abstain_below: float | None = None,
     cost_matrix: Path | str | None = None,
     coverage: float | None = None,
-    nearest_examples: int = 0,
-    examples: Path | str | None = None,
     batch_invariant: bool = False,
     precision: AnswerPrecision = "auto",
     device: str | None = None,
-    format: TextFormat | None = None,
-    word_column: int | None = None,
 ) -> PredictReport | SquadPredictReport | TagReport | GivenTextsReport | TableLike:
     """Predict every row of a table, in its order and its format, in bounded memory; or a few
     `texts`, whose answers a terminal shows in readable lines.
@@ -1929,15 +1935,24 @@ def predict(
             are one example, for multiple choice all of them: the given text, then the choices.
         question, context: for spans, in place of a file: one question about one text.
         all_probabilities: also add ``probability_<label>`` for each label; for spans ``n_best``.
-        explain: add the contribution of each word to the answer, by leaving words out as in
-            :func:`~bertine.inference.explaining.explain.explain`: below the answer in a terminal,
-            as ``explanation`` in JSON lines. The same with `nearest_examples`.
-        resume: continue where an earlier process was stopped
-            (:mod:`~bertine.inference.answer_files`), with the same answers as without a stop. For
-            tables, from a file to a file.
         show_progress: on stderr, unless the answers go to stdout and show it themselves.
+        format: format of the table; columns are column files of words; None: detected from the name
+            of the file and its first lines.
+        resume: of tables of texts: go on where an earlier process was stopped. With the same
+            answers as without a stop (:mod:`~bertine.inference.answer_files`). From a file to a
+            file.
         text_columns: the text, or the two texts of a pair; None: as in training.
-        quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
+        quotes: of tables of texts: whether " quotes cells; None: in csv; in tsv where only so its
+            rows fit the header.
+        explain: say what each word contributes to the answer, by leaving words out, as 'bertine
+            explain' does. Below the answer in a terminal, as ``explanation`` in JSON lines. The
+            same with `nearest_examples`.
+        nearest_examples: also show this many labelled examples that are nearest to the text, by the
+            vectors that the head reads. The vectors are computed once and kept next to the weights.
+        examples: the labelled file to take them from; None: the training file, if it is still there
+            and unchanged.
+        word_column: of files of words: number of the column of the words in a column file; None: as
+            in training.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
         abstain_below: of a model that chooses one label, choice or span: leave the answer open
@@ -1951,19 +1966,12 @@ def predict(
             those that holds the right one with this probability; None: no sets. By split conformal
             prediction, on the validation examples of the fine-tuning
             (:mod:`bertine.tasks.calibration`).
-        nearest_examples: also show this many labelled examples that are nearest to the text, by the
-            vectors that the head reads. The vectors are computed once and kept next to the weights.
-        examples: the labelled file to take them from; None: the training file, if it is still there
-            and unchanged.
         batch_invariant: compute each text by itself, so that its answer has the same bits with any
             other texts; slower. In batches the last digits of an answer depend on the others.
             Precision auto is then fp32.
         precision: number format to compute in; auto is the fastest whose outputs a check finds
             close to those in fp32.
         device: cpu, cuda or cuda:1; None: the GPU if there is one.
-        format: format of the table; columns are column files of words; None: detected from the name
-            of the file and its first lines.
-        word_column: number of the column of the words in a column file; None: as in training.
 
     Returns:
         The counts of the written rows. For a table in memory without an output the rows with their
@@ -2368,35 +2376,35 @@ def search(
     ray: str | None = None,
     keep_models: bool = False,
     resume: bool = False,
-    fresh_weights: bool = False,
     glue_task: str | None = None,
     text_columns: Sequence[str] | str | None = None,
     label_column: str | None = None,
-    format: LabelledFormat | None = None,
     quotes: bool | None = None,
     strict: bool = False,
-    choice_columns: Sequence[str] | str | None = None,
+    format: LabelledFormat | None = None,
+    probability_columns: Sequence[str] | str | None = None,
     label_columns: Sequence[str] | str | None = None,
     label_separator: str | None = None,
-    probability_columns: Sequence[str] | str | None = None,
     threshold: float = 0.5,
     class_weights: ClassWeights | None = None,
     focal_gamma: float = 0.0,
+    long_text: LongText = "head",
+    choice_columns: Sequence[str] | str | None = None,
+    doc_stride: int | None = None,
+    max_question_length: int | None = None,
+    max_answer_length: int | None = None,
+    word_column: int | None = None,
+    tag_column: int | None = None,
+    tag_scheme: TagScheme | None = None,
+    document_context: bool = False,
     target_column: str | None = None,
     max_target_length: int = 64,
     beams: int = 1,
     length_penalty: float = 1.0,
     no_repeat_ngram_size: int = 0,
     label_smoothing: float = 0.0,
-    long_text: LongText = "head",
-    word_column: int | None = None,
-    tag_column: int | None = None,
-    tag_scheme: TagScheme | None = None,
-    document_context: bool = False,
+    fresh_weights: bool = False,
     max_length: int | None = None,
-    doc_stride: int | None = None,
-    max_question_length: int | None = None,
-    max_answer_length: int | None = None,
     warmup_steps: int | None = None,
     warmup_ratio: float | None = None,
     optimizer: OptimizerName = "adamw",
@@ -2460,55 +2468,57 @@ def search(
         resume: go on with the search in the output folder; runs that are done are not done again.
             One that was stopped goes on, one that failed is tried again. The grid may be another:
             runs that were done stay in the table.
-        fresh_weights: take only the architecture and the vocabulary of the model, and begin with
-            random weights: what a model reaches without pre-training.
-        glue_task: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI. Or ``"all"``: one run
-            after the other, in ``out/CoLA``, ``out/SST-2``, …, for each task that `data` has, and
-            the table of scores. With `resume` those that are finished are not run again.
+        glue_task: of glue: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI. Or ``"all"``:
+            one run after the other, in ``out/CoLA``, ``out/SST-2``, …, for each task that `data`
+            has, and the table of scores. With `resume` those that are finished are not run again.
         text_columns: the text, or the two texts of a pair; None: the usual names. Of multiple
             choice what stands before the choices, the second of two beginning each of them.
         label_column: the label; None: the usual names.
-        format: format of the table; columns are column files of words; None: detected from the name
-            of the file and its first lines.
         quotes: whether " quotes cells; None: in csv; in tsv where only so its rows fit the header.
         strict: refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one)
             instead of mending, or leaving out, and counting them.
-        choice_columns: of choice: a column for each choice; None: ending0, choice1, option A, ….
-        label_columns: of multi-label: a column of 0 and 1 for each label, in place of
-            `label_column`.
-        label_separator: of multi-label: between labels in one column; None: | ; or , if it occurs.
+        format: format of the table; columns are column files of words; None: detected from the name
+            of the file and its first lines.
         probability_columns: of text: a column for each label with its probability, in place of
             `label_column`; named as the label, or probability_LABEL. They are learned from as they
             are (soft labels); the most probable label is the one that scores count.
+        label_columns: of multi-label: a column of 0 and 1 for each label, in place of
+            `label_column`.
+        label_separator: of multi-label: between labels in one column; None: | ; or , if it occurs.
         threshold: of multi-label: a label is given from this probability on.
-        class_weights: let every class count the same in the loss, however rare; None: every example
-            does. Of many labels, the presence and the absence of each.
-        focal_gamma: focal loss: what is predicted well already counts less, the more so the higher
-            it is (0: cross-entropy).
-        target_column: for seq2seq: column of the text to write; None: target, summary, highlights
-            or output.
-        max_target_length: for seq2seq: tokens of a text to write; longer ones are cut, and counted.
-        beams: for seq2seq: sequences that are followed at once when a text is written; one takes
-            the least time.
-        length_penalty: for seq2seq, with `beams`: above 0 long texts win, the more so the higher it
-            is.
-        no_repeat_ngram_size: for seq2seq: never write a run of this many tokens twice; 0: no limit.
-        label_smoothing: for seq2seq: the share of each target that all words have together in
-            training; 0.1 is usual for summaries.
-        long_text: what is read of a text longer than `max_length`; windows: all of it, scores
-            averaged. See :mod:`bertine.tasks.base`.
-        word_column: number of the column of the words in a column file; None: the first that holds
-            no numbers.
-        tag_column: number of the column of the tags; None: the last that holds tags.
-        tag_scheme: how the tags mark entities (BILOU and BMES are IOBES in other letters); plain:
-            they do not; None: detected from the tags.
-        document_context: fill the input with the sentences around, of the same document
+        class_weights: of text, multi-label: let every class count the same in the loss, however
+            rare; None: every example does. Of many labels, the presence and the absence of each.
+        focal_gamma: of text, multi-label: focal loss: what is predicted well already counts less,
+            the more so the higher it is (0: cross-entropy).
+        long_text: of text, multi-label, regression: what is read of a text longer than
+            `max_length`; windows: all of it, scores averaged. See :mod:`bertine.tasks.base`.
+        choice_columns: of choice: a column for each choice; None: ending0, choice1, option A, ….
+        doc_stride: of spans, squad: tokens from one window of a long context to the next; None:
+            128.
+        max_question_length: of spans, squad: tokens of a question; longer ones are cut, and
+            counted; None: 64.
+        max_answer_length: of spans, squad: tokens of the longest answer; None: 30.
+        word_column: of tagging: number of the column of the words in a column file; None: the first
+            that holds no numbers.
+        tag_column: of tagging: number of the column of the tags; None: the last that holds tags.
+        tag_scheme: of tagging: how the tags mark entities (BILOU and BMES are IOBES in other
+            letters); plain: they do not; None: detected from the tags.
+        document_context: of tagging: fill the input with the sentences around, of the same document
             (-DOCSTART-). See BERT's paper, section 5.3.
+        target_column: of seq2seq: column of the text to write; None: target, summary, highlights or
+            output.
+        max_target_length: of seq2seq: tokens of a text to write; longer ones are cut, and counted.
+        beams: of seq2seq: sequences that are followed at once when a text is written; one takes the
+            least time.
+        length_penalty: of seq2seq: with `beams`: above 0 long texts win, the more so the higher it
+            is.
+        no_repeat_ngram_size: of seq2seq: never write a run of this many tokens twice; 0: no limit.
+        label_smoothing: of seq2seq: the share of each target that all words have together in
+            training; 0.1 is usual for summaries.
+        fresh_weights: take only the architecture and the vocabulary of the model, and begin with
+            random weights: what a model reaches without pre-training.
         max_length: tokens of an example; longer ones are cut, and counted; None: 128, spans 384.
             Contexts of spans are not cut, but read in windows.
-        doc_stride: tokens from one window of a long context to the next; None: 128.
-        max_question_length: tokens of a question; longer ones are cut, and counted; None: 64.
-        max_answer_length: tokens of the longest answer; None: 30.
         warmup_steps: steps with a rising rate; None: by `warmup_ratio`.
         warmup_ratio: share of the steps with a rising rate, where `warmup_steps` is not given;
             None: 0.1, of one-cycle 0.3.

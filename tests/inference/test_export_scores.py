@@ -220,7 +220,7 @@ def test_wrong_data_end_in_one_line_and_write_nothing(
         (classifier, ["--data", data], "held.csv:3: unknown label 'anger'"),
         (classifier, ["--data", tmp_path / "none.csv"], "none.csv: "),
         (classifier, ["--data", data, "--label-column", "mood"], "'mood'"),
-        (classifier, ["--data", data, "--tag-column", "2"], "is for the task tagging"),
+        (classifier, ["--data", data, "--tag-column", "2"], "is for tagging"),
         (classifier, ["--data", store], "is a token store, which has no labels"),
         (classifier, ["--label-column", "label"], "--label-column says how labelled examples"),
         (classifier, ["--data-format", "csv"], "give them (--data) or leave it out"),

@@ -84,8 +84,8 @@ def test_a_terminal_shows_readable_lines(
 @pytest.mark.parametrize(
     ("kind", "arguments", "said"),
     [
-        ("text", ["a", "--resume"], "texts are given, so leave out resume"),
-        ("text", ["a", "--input", "f"], "texts are given, so leave out input"),
+        ("text", ["a", "--resume"], "--resume is for tables of texts, but texts are given"),
+        ("text", ["a", "--input", "f"], "texts are given, so leave out --input"),
         ("text", ["--question", "a", "--context", "b"], "for spans, but the task is 'text'"),
         ("spans", ["--question", "a"], "context is missing; give question and context together"),
         ("pairs", ["a", "b", "c"], "3 texts given, but the model takes 2"),

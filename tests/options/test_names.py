@@ -51,7 +51,9 @@ def test_the_columns_of_the_texts_are_named_by_how_many_they_are(
     assert "holds the text; name it with --text-column; the col" in capsys.readouterr().err
     assert main([*given, "--text-columns", "words", "kind", "--label-column", "kind"]) == 2
     assert "name another one (--text-columns, --label-column)" in capsys.readouterr().err
-    assert "[--text-column NAME [NAME ...]]" in COMMANDS["finetune"].help(everything=False)
+    assert "[--text-column NAME [NAME ...]]" in COMMANDS["finetune"].of_kind("text").help(
+        everything=False
+    )
 
 
 def test_a_message_from_python_and_from_the_shell(

@@ -340,10 +340,16 @@ def test_a_regression_can_be_gone_on_with(model: Path, tmp_path: Path) -> None:
     [
         (["glue", "--data", "DATA"], "which task of GLUE?"),
         (["glue", "--task", "CoLLA", "--data", "DATA"], "did you mean 'CoLA'"),
-        (["text", "--task", "CoLA", "--data", "DATA"], "the task is 'text'"),
+        (
+            ["text", "--task", "CoLA", "--data", "DATA"],
+            "--task is for glue, but this is 'bertine finetune text'",
+        ),
         (["glue", "--task", "RTE", "--data", "DATA/CoLA"], "there is no column 'sentence1'"),
         (["glue", "--all", "--data", "DATA/CoLA"], "has no folder of a GLUE task"),
-        (["glue", "--task", "RTE", "--label-column", "x", "--data", "DATA"], "are known"),
+        (
+            ["glue", "--task", "RTE", "--label-column", "x", "--data", "DATA"],
+            "--label-column is for text, multi-label,",
+        ),
         (["glue", "--task", "AX", "--data", "DATA"], "fine-tune MNLI"),
     ],
 )

@@ -270,14 +270,14 @@ def test_weights_of_classes_find_the_rare_one(model: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["swag", "--label-column", "x"], "the columns of SWAG are known"),
-        (["text", "--choice-columns", "a", "b"], "--choice-columns) is for choice, but the task"),
-        (["choice", "--class-weights", "balanced"], "is for text and multi-label, but the task is"),
+        (["swag", "--label-column", "x"], "--label-column is for text,"),
+        (["text", "--choice-columns", "a", "b"], "--choice-columns is for choice, but this"),
+        (["choice", "--class-weights", "balanced"], "is for text and multi-label, but this is"),
         (
             ["regression", "--label-columns", "a"],
-            "is for multi-label, but the task is 'regression'",
+            "is for multi-label, but this is 'bertine finetune regression'",
         ),
-        (["regression", "--focal-gamma", "2"], "is for text and multi-label, but the task is"),
+        (["regression", "--focal-gamma", "2"], "is for text and multi-label, but this is"),
         (["multi-label", "--threshold", "1"], "threshold is 1, but must be between 0 and 1"),
         (["text", "--freeze-layers", "3", "--text-column", "sent1"], "the model has 2 layers"),
     ],

@@ -219,14 +219,14 @@ def test_mistakes_are_refused_in_one_line(home: Path, tmp_path: Path) -> None:
         ({"max_target_length": 50}, "max_target_length is 50, but the model has positions for 40"),
         ({"length_penalty": 2.0}, "length_penalty is for beams"),
         ({"frozen": True}, "frozen fits no head for the task"),
-        ({"long_text": "tail"}, "long_text .* is for text"),
+        ({"long_text": "tail"}, "long_text is for text"),
         ({"model": tmp_path / "bert"}, "of type bert writes no text after reading another"),
     ):
         given = {**GIVEN, "model": home / "pretrained", **changes}
         with pytest.raises(BertineError, match=message) as refused:
             bertine.finetune("seq2seq", data=home / "data", out=tmp_path / "out", **given)
         assert "\n" not in str(refused.value)
-    with pytest.raises(BertineError, match=r"target_column .* is for seq2seq"):
+    with pytest.raises(BertineError, match=r"target_column is for seq2seq"):
         bertine.finetune(
             "text",
             model=home / "pretrained",

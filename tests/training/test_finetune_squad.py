@@ -237,15 +237,21 @@ def test_mistakes_are_one_line(
     for more, said in (
         (["--data", str(data)], "leaves no room for the context beside a question of up to 64"),
         (["--data", str(tmp_path)], "has no training file of SQuAD"),
-        (["--data", str(data), "--label-column", "x"], "SQuAD's files are known"),
-        (["--data", str(data), "--task", "CoLA"], "'CoLA' is named as a task of GLUE"),
+        (["--data", str(data), "--label-column", "x"], "--label-column is for text,"),
+        (
+            ["--data", str(data), "--task", "CoLA"],
+            "--task is for glue, but this is 'bertine finetune squad'",
+        ),
     ):
         assert main([*given, *more]) == 2
         assert said in capsys.readouterr().err.splitlines()[-1]
         assert not (tmp_path / "run").exists()
     text = ["finetune", "text", "--model", str(model), "--out", str(tmp_path / "run")]
     assert main([*text, "--data", str(data), "--doc-stride", "9"]) == 2
-    assert "are for spans, but the task is 'text'" in capsys.readouterr().err.splitlines()[-1]
+    assert (
+        "--doc-stride is for spans and squad, but this is 'bertine finetune text'"
+        in capsys.readouterr().err.splitlines()[-1]
+    )
 
 
 def test_the_answers_are_json_and_the_n_best_need_a_file(

@@ -301,7 +301,7 @@ def test_document_context_is_remembered(model: Path, tmp_path: Path) -> None:
         (["--tag-scheme", "BIO"], "--tag-scheme: invalid choice: 'BIO'"),
         (["--tag-scheme", "IOB2", "--tag-column", "2"], "the tag '3' is not one of IOB2"),
         (["--document-context"], "train.conll: tells no documents"),
-        (["--quotes"], "files of tagged words have no quotes"),
+        (["--quotes"], "--quotes is for text,"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -322,12 +322,12 @@ def test_mistakes_are_one_line(
 
 def test_options_of_tagging_are_for_tagging(model: Path, labelled: Path, tmp_path: Path) -> None:
     given = {"model": model, "data": labelled, "out": tmp_path / "run"}
-    with pytest.raises(BertineError, match=r"tag_column is for the task tagging, but .* 'text'"):
+    with pytest.raises(BertineError, match=r"tag_column is for tagging, but .* 'text'"):
         bertine.finetune("text", **given, tag_column=2)
     classifier = toys.write_classifier(tmp_path / "classifier")
-    with pytest.raises(BertineError, match="tag_scheme is for the task tagging"):
+    with pytest.raises(BertineError, match="tag_scheme is for tagging"):
         bertine.evaluate(classifier, labelled, tag_scheme="IOB2", show_progress=False)
-    with pytest.raises(BertineError, match="word_column is for the task tagging"):
+    with pytest.raises(BertineError, match="word_column is for tagging"):
         bertine.predict(classifier, labelled / "dev.csv", tmp_path / "out", word_column=2)
 
 

@@ -268,7 +268,7 @@ def test_a_task_with_windows_and_one_with_words(model: Path, tmp_path: Path) -> 
         ({"layer_decay": 0.0}, "layer_decay is 0"),
         ({"adam_beta1": 1.0}, "adam_beta1 is 1"),
         ({"freeze_layers": 3}, "the model has 2 layers"),
-        ({"doc_stride": 8}, "are for spans"),
+        ({"doc_stride": 8}, "doc_stride is for spans and squad"),
         ({"glue_task": "ALL"}, "one task of GLUE"),
         ({"task": "glue"}, "one task of GLUE"),
         ({"max_tokens_per_micro_batch": 0}, "max_tokens_per_micro_batch is 0"),

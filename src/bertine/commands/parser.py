@@ -18,11 +18,12 @@ import sys
 import textwrap
 from argparse import SUPPRESS, Action
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, get_args, get_origin
 
 from bertine.core.errors import BertineError
+from bertine.core.text import listing
 
 if TYPE_CHECKING:
     from bertine.options.declare import Declared, OptionGroup
@@ -169,13 +170,21 @@ class Parser(argparse.ArgumentParser):
     added; the message for an unknown option suggests the nearest known one.
     """
 
-    def __init__(self, prog: str, description: str) -> None:
+    def __init__(self, prog: str, description: str, kind: str = "") -> None:
         super().__init__(
             prog=prog,
             description=description,
             allow_abbrev=False,
             formatter_class=HelpFormatter,
         )
+        #: The kind of the command, if it has kinds and this is the parser of one of them.
+        self.kind = kind
+        #: Values that the kind decides, by name.
+        self.decided: dict[str, Any] = {}
+        #: The kinds that have an option which this one does not have, by its name and its flags.
+        self.elsewhere: dict[str, list[str]] = {}
+        #: The options that this kind has and at most one other: ``--help`` shows them.
+        self.of_few_kinds: set[str] = set()
         #: Keys accepted in configuration files of another command that have no effect here or mean
         #: something else; the same names as options get a message of their own.
         self.left_out: frozenset[str] = frozenset()
@@ -185,6 +194,14 @@ class Parser(argparse.ArgumentParser):
         """Return the section of the help under `title`; a new one if there is none yet."""
         known = (group for group in self._action_groups if group.title == title)
         return next(known, None) or self.add_argument_group(title)
+
+    def add_kind(self, name: str, metavar: str, choices: Sequence[str], help: str) -> None:
+        """Declare the positional argument that names the kind; in the parser of a kind its value is
+        decided."""
+        if self.kind:
+            self.decided[name] = self.kind
+        else:
+            self.add_argument(name, metavar=metavar, choices=choices, help=help)
 
     def require_path(self, flag: str, metavar: str, help: str) -> None:
         """Declare a required option: a file or a folder."""
@@ -250,7 +267,7 @@ class Parser(argparse.ArgumentParser):
         namespace, unexpected = read(arguments)
         if unexpected:
             self.error(f"unexpected argument '{unexpected[0]}'")
-        return vars(namespace)
+        return {**self.decided, **vars(namespace)}
 
     def _with_lists_ended(self, arguments: Sequence[str], error: BertineError) -> dict[str, Any]:
         """Parse arguments again if the only positional argument follows a list, which takes all
@@ -289,6 +306,16 @@ class Parser(argparse.ArgumentParser):
             if argument == "--":
                 return
 
+    def refuse_elsewhere(self, name: str, where: str = "") -> None:
+        """Refuse an option, or a key of the file `where`, that only other kinds have.
+
+        Raises:
+            BertineError: it is one.
+        """
+        if name in self.elsewhere:
+            kinds = listing(self.elsewhere[name])
+            self.error(f"{where}{name} is for {kinds}, but this is '{self.prog}'")
+
     def _refuse_unknown(self, arguments: Sequence[str]) -> None:
         # Before argparse, which would report the missing option, not the misspelled one.
         known = self._option_string_actions
@@ -298,6 +325,7 @@ class Parser(argparse.ArgumentParser):
             name = argument.partition("=")[0]
             is_option = re.fullmatch(r"-[^\W\d][^\s]*|--\S+", name) is not None
             if is_option and name not in known:
+                self.refuse_elsewhere(name)
                 if name.removeprefix("--").replace("-", "_") in self.left_out:
                     self.error(f"{name} has no effect here; remove it")
                 hint = nearest(name, [option for option in known if option.startswith("--")])
@@ -321,6 +349,9 @@ def borrow(parser: Parser, other: Parser, without: Iterable[str]) -> frozenset[s
             if action.const is None and action.dest not in {"help", "config", *left_out}:
                 parser.part(str(group.title))._add_action(action)
     parser._alternatives += other._alternatives
+    parser.decided |= other.decided
+    parser.elsewhere |= other.elsewhere
+    parser.of_few_kinds |= other.of_few_kinds
     return frozenset(action.dest for action in other.options()) & left_out
 
 
@@ -340,7 +371,7 @@ def add_options(
 
     Args:
         parser: the parser of the command.
-        group: the group of options.
+        group: the group of options; if it has kinds, those of the parser's kind.
         but: the names of options that the command does not have.
         otherwise: by name, the description of the default here.
         help: by name, the help text of an option here.
@@ -349,6 +380,15 @@ def add_options(
     # Imported here, because ``bertine --help`` lists the commands without their options.
     from bertine.options.declare import alternatives_of, as_flags, declared
 
+    if parser.kind in group.kinds:
+        own = group.kinds[parser.kind]
+        for entry in declared(group):
+            kinds = group.kinds_with(entry.name)
+            if parser.kind not in kinds:
+                parser.elsewhere |= dict.fromkeys((entry.name, *_flags(entry)), kinds)
+            elif len(kinds) <= 2 < len(group.kinds) - 1:
+                parser.of_few_kinds.update(_flags(entry))
+        group = own
     listed = [entry for entry in declared(group) if entry.name not in but]
     flags = {
         action.dest: action.option_strings[0]
@@ -436,6 +476,10 @@ class Command:
         examples: command lines at the beginning of its help; "": none.
         common: the options that ``--help`` shows, separated by spaces, while ``--help-all`` shows
             all; "": all.
+        kinds: its kinds, each with its line of help: ``bertine finetune text``. The options of each
+            are its own; without a kind the command takes those of all.
+        kind_word: what stands for a kind in usage lines.
+        kind: the kind of this command; see :meth:`of_kind`.
         brief: maps the values to whether to print only the result, without a line with the values.
     """
 
@@ -448,6 +492,9 @@ class Command:
     processes: bool = False
     examples: str = ""
     common: str = ""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    kind_word: str = "TASK"
+    kind: str = ""
     brief: Callable[[dict[str, Any]], bool] = lambda values: False
 
     def __call__(self, values: dict[str, Any]) -> int:
@@ -462,11 +509,26 @@ class Command:
     @property
     def function(self) -> str:
         """The name of the function in ``bertine`` that the command calls."""
-        return self.verb or self.name.replace("-", "_")
+        return self.verb or self.name.replace("-", "_").replace(" ", "_")
+
+    def of_kind(self, kind: str) -> Command:
+        """Return the command of one of the :attr:`kinds`; of "" the command itself."""
+        if not kind:
+            return self
+        examples = [line for line in self.examples.splitlines() if f" {self.name} {kind} " in line]
+        return replace(
+            self,
+            name=f"{self.name} {kind}",
+            verb=self.function,
+            description=f"{self.summary.capitalize()}.\n\n{kind}: {self.kinds[kind]}.",
+            examples="\n".join(examples),
+            kinds={},
+            kind=kind,
+        )
 
     def parser(self) -> Parser:
         """Return a fresh parser of this command's arguments, ``--config`` among them."""
-        parser = Parser(f"bertine {self.name}", self.description)
+        parser = Parser(f"bertine {self.name}", self.description, self.kind)
         self.add_arguments(parser)
         parser.add_argument(
             "--config",
@@ -479,18 +541,30 @@ class Command:
 
     def help(self, *, everything: bool) -> str:
         """Return the text of ``--help``, or with `everything` that of ``--help-all``."""
+        if self.kinds and not everything:
+            return self._kinds_help()
         parser = self.parser()
         if self.examples:
             parser.description = f"{parser.description}\n\n{textwrap.indent(self.examples, '    ')}"
         if everything or not self.common:
             return parser.format_help()
         hidden = 0
+        shown = {*self.common.split(), *parser.of_few_kinds}
         for action in parser.options():
             options = set(action.option_strings)
-            if options and not action.required and options.isdisjoint(self.common.split()):
+            if options and not action.required and options.isdisjoint(shown):
                 action.help, hidden = SUPPRESS, hidden + 1
         more = f"{hidden} more options: bertine {self.name} --help-all\n"
         return f"{parser.format_help()}\n{more}"
+
+    def _kinds_help(self) -> str:
+        """Return the text of ``--help`` of a command with kinds: the kinds, one per line."""
+        word, width = self.kind_word, max(map(len, self.kinds)) + 2
+        lines = [f"usage: bertine {self.name} {word} ...", "", self.description, ""]
+        lines += [f"  {kind:<{width}}{line}" for kind, line in self.kinds.items()]
+        lines += ["", textwrap.indent(self.examples, "    "), ""] if self.examples else [""]
+        lines += [f"'bertine {self.name} {word} --help' says what each takes.", ""]
+        return "\n".join(lines)
 
 
 # Shared arguments: a corpus, texts on the command line, standard input.

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bertine.commands.parser import Command, Parser, Switch, add_options, borrow, real, whole
-from bertine.commands.train import FINETUNE
+from bertine.commands.train import FINETUNE, TASKS
 
 # ``bertine search``: a grid of fine-tuning runs with several seeds, and the choice among them.
 
@@ -20,7 +20,9 @@ def _add_search_arguments(parser: Parser) -> None:
     add_options(parser, SearchOptions)
     ray = next(action for action in parser.options() if action.dest == "ray")
     ray.nargs, ray.const = "?", "auto"
-    borrow(parser, FINETUNE.parser(), names_of(FinetuneOptions, not_in="search"))
+    borrow(
+        parser, FINETUNE.of_kind(parser.kind).parser(), names_of(FinetuneOptions, not_in="search")
+    )
 
 
 def _run_search(values: dict[str, Any]) -> int:
@@ -44,6 +46,7 @@ SEARCH = Command(
     "bertine search text --model DIR --data reviews.csv --epochs 5 --out search",
     common="--out --model --data --text-column --label-column --batch-sizes --learning-rates "
     "--epochs --restarts --paper-grid --processes --resume --config",
+    kinds=TASKS,
 )
 
 
@@ -60,7 +63,7 @@ def _add_lr_find_arguments(parser: Parser) -> None:
     )
     add_options(parser, RisingRates)
     without = names_of(FinetuneOptions, not_in="lr-find")
-    parser.left_out = borrow(parser, FINETUNE.parser(), without)
+    parser.left_out = borrow(parser, FINETUNE.of_kind(parser.kind).parser(), without)
 
 
 LR_FIND = Command(
@@ -73,6 +76,7 @@ LR_FIND = Command(
     examples="bertine lr-find text --model DIR --data reviews.csv --out rate",
     common="--out --model --data --text-column --label-column --batch-size --max-length --seed "
     "--config",
+    kinds=TASKS,
 )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from bertine.commands.parser import CORPUS_HELP, Command, Parser, add_corpus_argument, add_options
+from bertine.core.errors import BertineError
 from bertine.core.names import TaskName
 
 # ``bertine vocab``: train a vocabulary.
@@ -89,20 +90,38 @@ PRETRAIN = Command(
 
 # ``bertine finetune``: a model for a task, from labelled examples.
 
+#: The tasks, as `finetune`, `search` and `lr-find` list them.
+TASKS: dict[str, str] = {
+    "text": "one label of a text or a pair of texts",
+    "multi-label": "any number of labels of a text",
+    "regression": "a number for a text or a pair of texts",
+    "choice": "one of several endings",
+    "spans": "the part of a text that answers a question",
+    "tagging": "a tag for each word",
+    "seq2seq": "a text to write",
+    "glue": "a task of GLUE, or all of them",
+    "squad": "SQuAD v1.1 or v2.0",
+    "swag": "SWAG",
+}
+
+
+_TABLES = (
+    "a file (.csv, .tsv, .jsonl, .txt, .parquet), or a folder with train.* and dev.*, val.* or "
+    "validation.*"
+)
+#: The data by task, where it is not a table.
+_DATA = {
+    "tagging": "a file (.conll, .tsv, .txt, .jsonl, .parquet), or a folder with train.* and dev.*",
+    "glue": "the folder of its tasks' folders, or one of those",
+    "squad": "train-v….json, in whose folder dev-v….json is looked for",
+    "swag": "the folder of its files, or one of them",
+}
+
 
 def _add_finetune_arguments(parser: Parser) -> None:
     from bertine.options.finetuning import FinetuneOptions
 
-    parser.add_argument(
-        "task",
-        metavar="TASK",
-        choices=get_args(TaskName),
-        help="text: one label for a text or a pair; multi-label: any number of them; regression: a "
-        "number; choice: one of several endings; spans: the part of a context that answers a "
-        "question; tagging: a tag for each word; seq2seq: a text to write; glue: a task "
-        "of GLUE; squad: SQuAD v1.1 or v2.0; swag: SWAG. Vectors are trained by "
-        "'bertine finetune similarity', a command of its own",
-    )
+    parser.add_kind("task", "TASK", get_args(TaskName), "; ".join(map(": ".join, TASKS.items())))
     parser.require_path(
         "--model",
         "DIR",
@@ -112,20 +131,21 @@ def _add_finetune_arguments(parser: Parser) -> None:
     parser.require_path(
         "--data",
         "PATH",
-        "a file (.csv, .tsv, .jsonl, .txt, .parquet; for tagging .conll in place of .csv), or "
-        "a folder with train.* and dev.*, val.* or validation.*; for GLUE the folder of its tasks' "
-        "folders, or one of those; for SQuAD train-v….json, beside which dev-v….json is found",
+        _DATA.get(parser.kind, _TABLES)
+        if parser.kind
+        else "; ".join([_TABLES, *(f"of {kind} {words}" for kind, words in _DATA.items())]),
     )
     parser.require_path("--out", "DIR", "folder of the run and its model")
-    # Before the option with a value: a configuration file gives `glue_task` a value.
-    parser.part("GLUE").add_argument(
-        "--all",
-        dest="glue_task",
-        action="store_const",
-        const="all",
-        help="fine-tune each task that the data has, and print the table with the average (in a "
-        "file: glue_task: all)",
-    )
+    if parser.kind in ("", "glue"):
+        # Before the option with a value: a configuration file gives `glue_task` a value.
+        parser.part("GLUE").add_argument(
+            "--all",
+            dest="glue_task",
+            action="store_const",
+            const="all",
+            help="fine-tune each task that the data has, and print the table with the average (in "
+            "a file: glue_task: all)",
+        )
     add_options(parser, FinetuneOptions)
 
 
@@ -141,7 +161,8 @@ FINETUNE = Command(
     name="finetune",
     summary="train a model for a task on labelled examples",
     description="Train a model for a task on labelled examples, and write it as a model directory\n"
-    "that 'bertine evaluate' and 'bertine predict' take.",
+    "that 'bertine evaluate' and 'bertine predict' take. Vectors of texts are trained with\n"
+    "'bertine finetune similarity'.",
     add_arguments=_add_finetune_arguments,
     run=_run_finetune,
     processes=True,
@@ -150,6 +171,7 @@ FINETUNE = Command(
     "bertine finetune tagging --model DIR --data conll/ --out tagger",
     common="--model --data --out --text-column --label-column --epochs --batch-size "
     "--learning-rate --max-length --frozen --seed --resume --config",
+    kinds=TASKS,
 )
 
 
@@ -242,22 +264,35 @@ FEW_SHOT = Command(
 def _add_distill_arguments(parser: Parser) -> None:
     from bertine.options.distillation import DistillOptions
 
+    store = "what 'bertine prepare' wrote"
+    texts = (
+        "texts, with labels or without: a file (.csv, .tsv, .jsonl, .txt, .parquet; for tagging "
+        ".conll), or a folder with train.* and dev.*, val.* or validation.*"
+    )
+    words = {"lm": store, "task": texts, "static": "any texts, or nothing"}
     parser.add_argument(
         "data",
         metavar="DATA",
         type=Path,
-        nargs="?",
-        help="what 'bertine prepare' wrote; or texts of a task, with labels or without: a file "
-        "(.csv, .tsv, .jsonl, .txt, .parquet; for tagging .conll), or a folder with train.* and "
-        "dev.*, val.* or validation.*; of static vectors any texts, or nothing",
+        nargs="?" if parser.kind in ("", "static") else None,
+        help=words.get(parser.kind, "; ".join(f"{kind}: {text}" for kind, text in words.items())),
     )
     parser.require_path("--out", "RUN", "folder of the run and its model")
-    add_options(parser, DistillOptions)
+    if parser.kind:
+        parser.decided |= {"kind": parser.kind, "static": parser.kind == "static"}
+    add_options(parser, DistillOptions, but=parser.decided)
 
 
 def _run_distill(values: dict[str, Any]) -> None:
     from bertine import distill
+    from bertine.corpora.store import is_store
 
+    kind, data = values.pop("kind", ""), values["data"]
+    if kind in ("lm", "task") and is_store(data) != (kind == "lm"):
+        raise BertineError(
+            f"{data}: is {'no' if kind == 'lm' else 'a'} token store; "
+            f"use 'bertine distill {'task' if kind == 'lm' else 'lm'}'"
+        )
     result = distill(**values)
     if hasattr(result, "write_pages"):  # a table of vectors has no pages
         result.write_pages()
@@ -268,19 +303,23 @@ DISTILL = Command(
     name="distill",
     summary="train a small model to do what a large one does",
     description="Train a small, fast model (the student) to do what a large, slow one does (the\n"
-    "teacher). On texts of a task the teacher is a fine-tuned model, or a file of another\n"
-    "model's answers; on a token store it is a pre-trained one (DistilBERT). With --static a\n"
-    "table of word-piece vectors is made of any model, whose means take the place of its vectors.",
+    "teacher).",
     add_arguments=_add_distill_arguments,
     run=_run_distill,
     processes=True,
-    examples="bertine distill reviews.csv --teacher reviews-model --out small\n"
-    "bertine distill texts.txt --teacher reviews-model --layers 0 2 4 --out s\n"
-    "bertine distill new.csv --probabilities p.csv --student model --out small\n"
-    "bertine distill store --teacher run --steps 20000 --out small\n"
-    "bertine distill texts.txt --static --teacher model --out vectors",
-    common="--teacher --probabilities --student --layers --out "
-    "--static --epochs --steps --resume --config",
+    examples="bertine distill task reviews.csv --teacher reviews-model --out small\n"
+    "bertine distill task texts.txt --teacher reviews-model --layers 0 2 4 --out s\n"
+    "bertine distill task new.csv --probabilities p.csv --student model --out small\n"
+    "bertine distill lm store --teacher run --steps 20000 --out small\n"
+    "bertine distill static texts.txt --teacher model --out vectors",
+    common="--teacher --probabilities --student --layers --out --epochs --steps --dimensions "
+    "--resume --config",
+    kinds={
+        "task": "on texts of a task, from a fine-tuned model or a file of another model's answers",
+        "lm": "on a token store, from a pre-trained model (DistilBERT)",
+        "static": "a table of word-piece vectors whose means take the place of a model's vectors",
+    },
+    kind_word="KIND",
 )
 
 

@@ -62,17 +62,6 @@ def _add_predict_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--all-probabilities", action=Switch, help="of every label, not of the best alone"
     )
-    parser.add_argument(
-        "--explain",
-        action=Switch,
-        help="add what each word contributes to the answer, as bertine explain does; to a file in "
-        "JSON lines",
-    )
-    parser.add_argument(
-        "--resume",
-        action=Switch,
-        help="of a table: go on where an earlier process was stopped, without loss or repetition",
-    )
     add_options(parser, PredictOptions)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
+from collections.abc import Sequence
 
 #: Characters that end a line, move the cursor or change the writing direction, and surrogates.
 _CONTROL_CHARACTERS = (
@@ -59,6 +60,11 @@ def shortened(text: str, limit: int = _LONGEST_MESSAGE) -> str:
         return text
     half = limit // 2
     return f"{text[:half]} … ({len(text) - 2 * half:,} characters left out) … {text[-half:]}"
+
+
+def listing(words: Sequence[str]) -> str:
+    """Join words as a sentence does: "a", "a and b", "a, b and c"."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def one_line(message: object) -> str:

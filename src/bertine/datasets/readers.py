@@ -35,7 +35,6 @@ from bertine.datasets.glue import (
     read_glue_file,
     refuse_unlabelled,
 )
-from bertine.datasets.multiple_choice import SWAG
 from bertine.datasets.own_data import HOLD_OUT, read_for, read_own
 from bertine.options.data import (
     DocumentContext,
@@ -45,6 +44,7 @@ from bertine.options.data import (
     TableReading,
     TaggedColumns,
 )
+from bertine.options.finetuning import FinetuneOptions
 from bertine.tasks import task_class
 from bertine.tasks.base import Task
 from bertine.tasks.labels import TableOptions
@@ -83,10 +83,6 @@ class DatasetSplits:
         )
 
 
-#: Options for tagged words only.
-_TAGGED = ("word_column", "tag_column", "tag_scheme", "document_context")
-
-
 class DataConfig(GlueChoice, TableColumns, TableReading, TaggedColumns, DocumentContext, SplitSeed):
     """The options for reading data; see :func:`bertine.finetune`, whose arguments the attributes
     are: `options` are those for users' tables, `limits` those for questions and contexts. If there
@@ -114,23 +110,9 @@ class DataConfig(GlueChoice, TableColumns, TableReading, TaggedColumns, Document
         """Whether columns, format or quotes are given, which are fixed for official files."""
         return any(value is not None for name, value in self.table.items() if name != "strict")
 
-    def refuse(self, task: str) -> None:
+    def refuse_options_of_others(self, task: str) -> None:
         """Raise a :class:`BertineError` if an option for other tasks is given."""
-        if self.limits is not None and task not in ("squad", SpanExtraction.name):
-            raise BertineError(
-                "doc_stride, max_question_length and max_answer_length are for spans, but the "
-                f"task is {task!r}"
-            )
-        self.refuse_tagging(task)
-        self.options.refuse("choice" if task == SWAG else task)
-
-    def refuse_tagging(self, task: str) -> None:
-        """Raise a :class:`BertineError` if an option for tagging is given, and `task` is another
-        task."""
-        for name in _TAGGED:
-            value = getattr(self, name)
-            if task != Tagging.name and value is not None and value is not False:
-                raise BertineError(f"{name} is for the task tagging, but the task is {task!r}")
+        FinetuneOptions.refuse_others(task, self.given(), f"the task is {task!r}")
 
     def given(self) -> dict[str, Any]:
         """Return all given options by name; the limits of spans under that of the first."""
@@ -238,14 +220,6 @@ class SwagReader(TableReader):
 
     swag = True
 
-    def training(self, task: str, data: Data, seed: int, reading: DataConfig) -> DatasetSplits:
-        if reading.text_columns or reading.label_column or reading.options.choice_columns:
-            raise BertineError(
-                "the columns of SWAG are known; leave them out, or fine-tune on the file as your "
-                "own data (bertine finetune choice)"
-            )
-        return super().training(task, data, seed, reading)
-
 
 class SpanReader:
     """A reader of questions about contexts: from a table, or from SQuAD's JSON.
@@ -284,7 +258,7 @@ class TaggedReader:
     """A reader of words with their tags: column files, JSON lines or Parquet."""
 
     def training(self, task: str, data: Data, seed: int, reading: DataConfig) -> DatasetSplits:
-        columns = self._columns(reading)
+        columns = _word_columns(reading)
         splits = find_tagged(data)
         if splits.train is None:
             raise BertineError(f"{data}: has no training file (train.conll, .txt, .jsonl, …)")
@@ -316,7 +290,7 @@ class TaggedReader:
 
     def evaluation(self, task: Task[Any], data: Data, reading: DataConfig) -> Sets:
         assert isinstance(task, Tagging)
-        columns = self._columns(reading)
+        columns = _word_columns(reading)
         if not task.has_entities and reading.tag_scheme not in (None, "plain"):
             raise BertineError(
                 "the model's tags mark no entities, so they are in no scheme; leave out tag_scheme"
@@ -331,13 +305,11 @@ class TaggedReader:
         )
         return {"": sentences}
 
-    @staticmethod
-    def _columns(reading: DataConfig) -> WordColumns:
-        if reading.quotes is not None:
-            raise BertineError("files of tagged words have no quotes; leave quotes out")
-        return named_columns(
-            reading.text_columns, reading.label_column, reading.word_column, reading.tag_column
-        )
+
+def _word_columns(reading: DataConfig) -> WordColumns:
+    return named_columns(
+        reading.text_columns, reading.label_column, reading.word_column, reading.tag_column
+    )
 
 
 class GlueReader:
@@ -348,11 +320,6 @@ class GlueReader:
             raise BertineError(
                 "which task of GLUE? name it with glue_task (--task CoLA), or take all there are "
                 "(--all)"
-            )
-        if reading.named:
-            raise BertineError(
-                "the columns and the format of GLUE's files are known; leave them out, or "
-                "fine-tune on the file as your own data (bertine finetune text)"
             )
         kind = glue_task(reading.glue_task)
         assert isinstance(data, str | Path)  # read_labelled refuses tables in memory
@@ -432,7 +399,7 @@ def read_labelled(
             cannot be read.
     """
     reading = reading or DataConfig()
-    reading.refuse(task)
+    reading.refuse_options_of_others(task)
     if task in ("glue", "squad") and isinstance(data, InMemoryTable | InMemorySplits):
         raise BertineError(
             f"{data}: the task {task!r} reads official files, not tables in memory; give their "
@@ -440,10 +407,6 @@ def read_labelled(
         )
     if task not in _READERS:
         task_class(task)  # whose error names the nearest one
-    if task != "glue" and reading.glue_task is not None:
-        raise BertineError(
-            f"{reading.glue_task!r} is named as a task of GLUE, but the task is {task!r}"
-        )
     if reading.split_seed is not None and has_validation(task, data, reading):
         raise BertineError(
             f"{data}: has validation examples of its own, so that {option('split_seed')} holds "
@@ -478,7 +441,6 @@ def read_evaluation(task: Task[Any], data: Data, reading: DataConfig | None = No
             the files cannot be read.
     """
     reading = reading or DataConfig()
-    reading.refuse_tagging(task.name)
-    reading.options.refuse(task.name)
+    reading.refuse_options_of_others(task.name)
     kind = "glue" if glue_task_of(task.task_info().dataset) else task.name
     return _READERS.get(kind, TableReader()).evaluation(task, data, reading)

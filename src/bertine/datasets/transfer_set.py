@@ -113,7 +113,7 @@ def _official(task: Task[Any], data: Data, reading: DataConfig, seed: int) -> Da
     labelled; return None for a table."""
     if task.reads_words or task.reads_questions:
         return read_labelled(task.name, data, seed=seed, reading=reading)
-    reading.refuse_tagging(task.name)
+    reading.refuse_options_of_others(task.name)
     kind = glue_task_of(task.task_info().dataset)
     if kind is None or reading.named or not isinstance(data, str | Path):
         return None

@@ -257,8 +257,6 @@ def predict(
     question: str | None = None,
     context: str | None = None,
     all_probabilities: bool = False,
-    explain: bool = False,
-    resume: bool = False,
     show_progress: bool = True,
     options: PredictOptions,
 ) -> PredictReport | SquadPredictReport | TagReport | GivenTextsReport | TableLike:
@@ -284,12 +282,6 @@ def predict(
             are one example, for multiple choice all of them: the given text, then the choices.
         question, context: for spans, in place of a file: one question about one text.
         all_probabilities: also add ``probability_<label>`` for each label; for spans ``n_best``.
-        explain: add the contribution of each word to the answer, by leaving words out as in
-            :func:`~bertine.inference.explaining.explain.explain`: below the answer in a terminal,
-            as ``explanation`` in JSON lines. The same with `nearest_examples`.
-        resume: continue where an earlier process was stopped
-            (:mod:`~bertine.inference.answer_files`), with the same answers as without a stop. For
-            tables, from a file to a file.
         show_progress: on stderr, unless the answers go to stdout and show it themselves.
         options: the options described below; a loaded model keeps its precision and device. On a
             CPU ``"auto"`` is fp32 for a page of text or less, as trying others would take longer.
@@ -305,20 +297,19 @@ def predict(
             suffix of a format in which the rows cannot be written; there is nothing to resume, or
             the rows left belong to another input, model or setting.
     """
+    changed, explain = options.changed(), options.explain or options.nearest_examples > 0
     if texts is not None or question is not None or context is not None:
         file = _named_file(texts)
-        for name, value in {
-            "input": input,
-            "text_columns": options.text_columns,
-            "format": options.format,
-            "quotes": options.quotes,
-            "word_column": options.word_column,
-            "resume": resume or None,
-        }.items():
-            if value is not None:
-                if file is not None and input is None:
-                    raise BertineError(f"{file} is a file; read it with {option('input', file)}")
-                raise BertineError(f"texts are given, so leave out {name}, which is for a file")
+        if input is not None:
+            raise BertineError(f"texts are given, so leave out {option('input')}")
+        try:
+            options.refuse_others("texts that are given", changed, "texts are given")
+        except BertineError:
+            if file is not None:
+                raise BertineError(
+                    f"{file} is a file; read it with {option('input', file)}"
+                ) from None
+            raise
         if file is not None:
             logger.warning(
                 f"{file} is answered as a text; to read the file: {option('input', file)}"
@@ -340,7 +331,7 @@ def predict(
             examples,
             output,
             details=all_probabilities,
-            explained=explain or nearest is not None,
+            explained=explain,
             nearest=nearest,
         )
     if input is None:
@@ -355,23 +346,18 @@ def predict(
                 input,
                 file,
                 all_probabilities=all_probabilities,
-                explain=explain,
-                resume=resume,
                 show_progress=show_progress,
                 **options.values(),
             ),
         )
     lasting = _lasting(input, output)
-    if resume and not lasting:
+    if options.resume and not lasting:
         raise BertineError("resume is for an input and an output that are files")
     predictor = _opened(model, bytes_to_come(input), options)
     started = time.monotonic()
     task = predictor.task
     if task.reads_words:
-        _refuse_explain(options, explain, "files of words")
-        _refuse_resume(resume, "files of words")
-        if options.quotes is not None:
-            raise BertineError("files of words have no quotes; leave quotes out")
+        options.refuse_others("files of words", changed, f"the task is {task.name!r}")
         trained = WordColumns.trained_with(task.text_columns, None)
         return tag_file(
             predictor,
@@ -383,8 +369,6 @@ def predict(
             strict=options.strict,
             show_progress=show_progress,
         )
-    if options.word_column is not None:
-        raise BertineError(f"word_column is for the task tagging, but the task is {task.name!r}")
     if all_probabilities and [*task.output_columns(True)] == [*task.output_columns(False)]:
         raise BertineError(
             f"the task {task.name!r} answers without probabilities; leave out "
@@ -393,12 +377,7 @@ def predict(
     spans = task.reads_questions and options.format is None
     content = load_squad(input) if spans else None
     if content is not None and not isinstance(input, InMemoryTable):
-        if options.text_columns is not None or options.quotes is not None:
-            raise BertineError(
-                f"{input}: is in SQuAD's format, whose columns and quotes are known; leave them out"
-            )
-        _refuse_explain(options, explain, "files in SQuAD's format")
-        _refuse_resume(resume, "files in SQuAD's format")
+        options.refuse_others("files in SQuAD's format", changed, f"{input} is in SQuAD's format")
         return predict_squad(
             predictor,
             input,
@@ -408,7 +387,7 @@ def predict(
             strict=options.strict,
             show_progress=show_progress,
         )
-    explain = explain or options.nearest_examples > 0
+    options.refuse_others("tables of texts", changed, f"the task is {task.name!r}")
     if explain:
         predictor.explainer().check(LEAVE_ONE_OUT)
     nearest = nearest_of(predictor, options, show_progress)
@@ -424,7 +403,9 @@ def predict(
         writing: AbstractContextManager[TableWriter | ResumableTable]
         if lasting and not isinstance(input, InMemoryTable):
             identity = partial(job.identity, input, layout)
-            writing = open_resumable_table(Path(output), layout, job.names, identity, resume=resume)
+            writing = open_resumable_table(
+                Path(output), layout, job.names, identity, resume=options.resume
+            )
         else:
             writing = open_writer(output, layout, job.names)
         show = show_progress and str(output) != "-"
@@ -584,19 +565,3 @@ def _lasting(input: Source, output: Path | str) -> bool:
     if isinstance(input, InMemoryTable) or is_stream(output):
         return False
     return str(input) != "-" and Path(input).is_file()
-
-
-def _refuse_explain(options: PredictOptions, explain: bool, what: str) -> None:
-    """Refuse explanations or nearest examples for `what`, which does not support them."""
-    if options.nearest_examples:
-        asked = option("nearest_examples", options.nearest_examples)
-    elif explain:
-        asked = option("explain", True)
-    else:
-        return
-    raise BertineError(f"{what} are answered without explanations; leave out {asked}")
-
-
-def _refuse_resume(resume: bool, what: str) -> None:
-    if resume:
-        raise BertineError(f"resume is for tables of texts; {what} are predicted anew")

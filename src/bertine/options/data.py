@@ -49,7 +49,19 @@ class TableColumns(OptionGroup):
     label_column: str | None = declare(None, "the label", otherwise="the usual names")
 
 
-class Cleaning(OptionGroup):
+class Strictness(OptionGroup):
+    """The handling of damaged text."""
+
+    title = "reading"
+
+    strict: bool = declare(
+        False,
+        "refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one) instead "
+        "of mending, or leaving out, and counting them",
+    )
+
+
+class Cleaning(Strictness):
     """The handling of quotes and of damaged text."""
 
     title = "reading"
@@ -59,15 +71,10 @@ class Cleaning(OptionGroup):
         'whether " quotes cells',
         otherwise="in csv; in tsv where only so its rows fit the header",
     )
-    strict: bool = declare(
-        False,
-        "refuse invalid UTF-8 and NUL bytes (and, where labels are read, rows without one) instead "
-        "of mending, or leaving out, and counting them",
-    )
 
 
-class TableReading(Cleaning):
-    """Options for reading a table with labels."""
+class FileFormat(OptionGroup):
+    """The format of a file with labels."""
 
     title = "reading"
 
@@ -76,6 +83,10 @@ class TableReading(Cleaning):
         "format of the table; columns are column files of words",
         otherwise="detected from the name of the file and its first lines",
     )
+
+
+class TableReading(Cleaning, FileFormat):
+    """Options for reading a table with labels."""
 
 
 class TaggedColumns(OptionGroup):
@@ -112,37 +123,58 @@ class DocumentContext(OptionGroup):
     )
 
 
-class OwnTable(OptionGroup):
-    """Options for reading and learning from the user's own table."""
+class ChoiceColumns(OptionGroup):
+    """The columns of the choices."""
 
     title = "own data"
 
     choice_columns: Sequence[str] | str | None = declare(
-        None, "of choice: a column for each choice", otherwise="ending0, choice1, option A, …"
+        None, "a column for each choice", otherwise="ending0, choice1, option A, …"
     )
+
+
+class LabelColumns(OptionGroup):
+    """The reading of several labels of a text, and when one is given."""
+
+    title = "own data"
+
     label_columns: Sequence[str] | str | None = declare(
-        None, "of multi-label: a column of 0 and 1 for each label, in place of `label_column`"
+        None, "a column of 0 and 1 for each label, in place of `label_column`"
     )
     label_separator: str | None = declare(
         None,
-        "of multi-label: between labels in one column",
+        "between labels in one column",
         otherwise="| ; or , if it occurs",
         metavar="TEXT",
     )
-    probability_columns: Sequence[str] | str | None = declare(
-        None,
-        "of text: a column for each label with its probability, in place of `label_column`; named "
-        "as the label, or probability_LABEL",
-        more="They are learned from as they are (soft labels); the most probable label is the one "
-        "that scores count.",
-    )
     threshold: float = declare(
         0.5,
-        "of multi-label: a label is given from this probability on",
+        "a label is given from this probability on",
         above=0,
         below=1,
         not_in=("lr-find",),
     )
+
+
+class SoftLabels(OptionGroup):
+    """The columns of labels' probabilities."""
+
+    title = "own data"
+
+    probability_columns: Sequence[str] | str | None = declare(
+        None,
+        "a column for each label with its probability, in place of `label_column`; named "
+        "as the label, or probability_LABEL",
+        more="They are learned from as they are (soft labels); the most probable label is the one "
+        "that scores count.",
+    )
+
+
+class ClassBalance(OptionGroup):
+    """How much classes and examples count in the loss."""
+
+    title = "own data"
+
     class_weights: ClassWeights | None = declare(
         None,
         "let every class count the same in the loss, however rare",
@@ -157,25 +189,43 @@ class OwnTable(OptionGroup):
         least=0,
         recorded=True,
     )
+
+
+class LongTexts(OptionGroup):
+    """The reading of texts longer than the input."""
+
+    title = "own data"
+
+    long_text: LongText = declare(
+        "head",
+        "what is read of a text longer than `max_length`; windows: all of it, scores averaged",
+        more="See :mod:`bertine.tasks.base`.",
+    )
+
+
+class TextWriting(OptionGroup):
+    """The texts to write: their column and length, the loss, and the search for the best one."""
+
+    title = "own data"
+
     target_column: str | None = declare(
         None,
-        "for seq2seq: column of the text to write",
+        "column of the text to write",
         otherwise="target, summary, highlights or output",
     )
     max_target_length: int = declare(
-        64, "for seq2seq: tokens of a text to write; longer ones are cut, and counted", least=4
+        64, "tokens of a text to write; longer ones are cut, and counted", least=4
     )
     beams: int = declare(
         1,
-        "for seq2seq: sequences that are followed at once when a text is written; one takes the "
-        "least time",
+        "sequences that are followed at once when a text is written; one takes the least time",
         least=1,
         most=64,
         not_in=("lr-find",),
     )
     length_penalty: float = declare(
         1.0,
-        "for seq2seq, with `beams`: above 0 long texts win, the more so the higher it is",
+        "with `beams`: above 0 long texts win, the more so the higher it is",
         metavar="X",
         least=-100,
         most=100,
@@ -183,23 +233,22 @@ class OwnTable(OptionGroup):
     )
     no_repeat_ngram_size: int = declare(
         0,
-        "for seq2seq: never write a run of this many tokens twice; 0: no limit",
+        "never write a run of this many tokens twice; 0: no limit",
         least=0,
         not_in=("lr-find",),
     )
     label_smoothing: float = declare(
         0.0,
-        "for seq2seq: the share of each target that all words have together in training; 0.1 is "
+        "the share of each target that all words have together in training; 0.1 is "
         "usual for summaries",
         least=0,
         below=1,
         recorded=True,
     )
-    long_text: LongText = declare(
-        "head",
-        "what is read of a text longer than `max_length`; windows: all of it, scores averaged",
-        more="See :mod:`bertine.tasks.base`.",
-    )
+
+
+class OwnTable(ChoiceColumns, LabelColumns, SoftLabels, ClassBalance, TextWriting, LongTexts):
+    """Options for reading and learning from the user's own table."""
 
 
 class SpanReading(OptionGroup):

@@ -30,7 +30,8 @@ from typing import (
 
 from bertine.core.console import logger
 from bertine.core.errors import BertineError
-from bertine.core.text import briefly
+from bertine.core.names import option
+from bertine.core.text import briefly, listing
 
 _KEY = "option"
 #: Where an option may change on resuming: in the folder of a run, or in that of a search.
@@ -193,6 +194,8 @@ class OptionGroup:
     Attributes:
         title: the title of their section of ``--help``.
         alternatives: sets of options with the same purpose, of which one replaces another.
+        kinds: where a verb does different kinds of work: for each, a class with its options. Each
+            kind is a command of its own, whose parser knows these alone.
 
     Raises:
         BertineError: a value is out of range, or a name is unknown.
@@ -200,6 +203,7 @@ class OptionGroup:
 
     title: ClassVar[str] = ""
     alternatives: ClassVar[tuple[str, ...]] = ()
+    kinds: ClassVar[Mapping[str, type[OptionGroup]]] = {}
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True, kw_only=True)(cls)
@@ -236,6 +240,27 @@ class OptionGroup:
             if getattr(self, entry.name) != entry.default
         }
 
+    @classmethod
+    def kinds_with(cls, name: str) -> list[str]:
+        """Return the kinds that have the option `name`."""
+        return [
+            kind
+            for kind, group in cls.kinds.items()
+            if any(entry.name == name for entry in declared(group))
+        ]
+
+    @classmethod
+    def refuse_others(cls, kind: str, given: Iterable[str], problem: str) -> None:
+        """Refuse the options among `given` that other kinds have, but not `kind`.
+
+        Raises:
+            BertineError: there is one; the message names the kinds that have it, and `problem`.
+        """
+        for name in given:
+            having = cls.kinds_with(name)
+            if having and kind not in having:
+                raise BertineError(f"{option(name)} is for {listing(having)}, but {problem}")
+
     def recorded(self) -> dict[str, Any]:
         """Return the values that a run's settings record if they differ from the defaults."""
         names = {entry.name for entry in declared(type(self)) if entry.option.recorded}
@@ -264,6 +289,9 @@ def _declared(group: Any) -> tuple[Declared, ...]:
     for name, title in titles.items():
         option: Option = known[name].metadata[_KEY]
         title = title if option.title is None else option.title
+        having = group.kinds_with(name)
+        if having and 2 * len(having) < len(group.kinds):
+            option = option._replace(help=f"of {', '.join(having)}: {option.help}")
         options.append(Declared(name, hints[name], known[name].default, option, title))
     return tuple(options)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from bertine.core.names import (
     MapKind,
@@ -27,6 +28,7 @@ from bertine.options.training import (
     Resuming,
     RunOutput,
     Saving,
+    Seed,
     Updates,
     WarmUp,
 )
@@ -36,8 +38,8 @@ _TASK = "on texts of a task"
 _STATIC = "static vectors"
 
 
-class TeacherAndStudent(OptionGroup):
-    """The teacher and the student."""
+class TeacherModel(OptionGroup):
+    """The model to learn from."""
 
     title = "teacher and student"
 
@@ -47,6 +49,13 @@ class TeacherAndStudent(OptionGroup):
         "of any task",
         metavar="DIR",
     )
+
+
+class TeacherFile(OptionGroup):
+    """The file of another model's answers, in place of a teacher."""
+
+    title = "teacher and student"
+
     probabilities: Path | str | None = declare(
         None,
         "in place of a teacher, a file (.csv, .tsv, .jsonl, .parquet) of another model's "
@@ -78,6 +87,13 @@ class TeacherAndStudent(OptionGroup):
         otherwise="the bar | as usual",
         title="teacher and student",
     )
+
+
+class StudentModel(OptionGroup):
+    """The model that is trained."""
+
+    title = "teacher and student"
+
     student: Path | str | None = declare(
         None,
         "what is trained: a model type such as distilbert (with the teacher's sizes), a preset, a "
@@ -249,23 +265,15 @@ class StaticTableOptions(OptionGroup):
     )
 
 
-class DistillOptions(
-    TeacherAndStudent,
-    StaticTableOptions,
+class LmOptions(
+    TeacherModel,
+    StudentModel,
     SoftTargets,
     StoreTerms,
-    TaskTerms,
     MapTerms,
     Length,
     InstanceOptions,
     SecondPhase,
-    TableColumns,
-    TableReading,
-    TaggedColumns,
-    Calibrating,
-    FinetuneRecipe,
-    InputLength,
-    SplitSeed,
     Rate,
     WarmUp,
     Updates,
@@ -277,7 +285,7 @@ class DistillOptions(
     Loading,
     Resuming,
 ):
-    """All options of ``distill``."""
+    """The options of distillation on a token store."""
 
     objective: ObjectiveName = like(
         Learning,
@@ -291,6 +299,74 @@ class DistillOptions(
     held_out: Path | str | None = like(Learning, "held_out", title=_STORE)
     evaluate_every: int | None = like(Learning, "evaluate_every", title=_STORE)
     batch_size: int | None = like(  # type: ignore[assignment]
+        InstanceOptions, "batch_size", default=None, otherwise="32"
+    )
+    learning_rate: float | None = like(Rate, "learning_rate", otherwise="1e-4")
+    warmup_ratio: float | None = like(WarmUp, "warmup_ratio", otherwise="0.01")
+    checkpoint_every: int | None = like(RunOutput, "checkpoint_every", otherwise="1000", more="")
+    compile: bool | None = like(  # type: ignore[assignment]
+        Loading, "compile", default=None, otherwise="on a GPU", more=""
+    )
+
+
+class TaskOptions(
+    TeacherModel,
+    TeacherFile,
+    StudentModel,
+    SoftTargets,
+    TaskTerms,
+    MapTerms,
+    TableColumns,
+    TableReading,
+    TaggedColumns,
+    Calibrating,
+    FinetuneRecipe,
+    InputLength,
+    SplitSeed,
+    Seed,
+    Rate,
+    WarmUp,
+    Updates,
+    DropoutRate,
+    Patience,
+    Machine,
+    RunOutput,
+    Saving,
+    Loading,
+    Resuming,
+):
+    """The options of distillation on the texts of a task."""
+
+    calibrate: bool = like(
+        Calibrating,
+        "calibrate",
+        help="at the end fit a temperature on the validation examples and divide the head by it, "
+        "so that answers are right as often as their probability says; not if the examples have "
+        "fewer than 50 labels, or are judged by the teacher's answers",
+        title=_TASK,
+    )
+    compile: bool | None = like(  # type: ignore[assignment]
+        Loading, "compile", default=None, otherwise="not", more=""
+    )
+
+
+class StaticOptions(TeacherModel, StaticTableOptions, TableReading, InputLength, Seed, Machine):
+    """The options of a table of static vectors."""
+
+    text_columns: Sequence[str] | str | None = like(
+        TableColumns, "text_columns", more="", title="columns"
+    )
+    epochs: int | None = like(FinetuneRecipe, "epochs", otherwise="by the number of texts")
+    batch_size: int | None = like(FinetuneRecipe, "batch_size", otherwise="32")
+    learning_rate: float | None = like(Rate, "learning_rate", otherwise="1e-3")
+
+
+class DistillOptions(LmOptions, TaskOptions, StaticOptions):
+    """The options of ``distill`` for all that it learns from."""
+
+    kinds: ClassVar = {"task": TaskOptions, "lm": LmOptions, "static": StaticOptions}
+
+    batch_size: int | None = like(
         FinetuneRecipe,
         "batch_size",
         help="sequences, or examples, in an update",
@@ -309,31 +385,6 @@ class DistillOptions(
         otherwise="1000; of a task one after each epoch",
         more="Those of a task are removed when the model directory has been written.",
     )
-    calibrate: bool = like(
-        Calibrating,
-        "calibrate",
-        help="at the end fit a temperature on the validation examples and divide the head by it, "
-        "so that answers are right as often as their probability says; not if the examples have "
-        "fewer than 50 labels, or are judged by the teacher's answers",
-        title=_TASK,
-    )
     compile: bool | None = like(  # type: ignore[assignment]
         Loading, "compile", default=None, otherwise="on a store, not on a task", more=""
     )
-
-
-#: The groups that apply only to a table of static vectors.
-ON_TABLES = (StaticTableOptions,)
-#: The options of other groups that apply to it, too.
-FOR_TABLES_TOO = frozenset(
-    {
-        *("teacher", "text_columns", "format", "quotes", "strict", "max_length"),
-        *("epochs", "batch_size", "learning_rate", "seed", "device", "precision"),
-    }
-)
-#: The groups that apply only to a token store, and those that apply only to texts of a task.
-ON_STORES = (StoreTerms, Length, InstanceOptions, SecondPhase)
-ON_TASKS = (
-    *(TaskTerms, TableColumns, TableReading, TaggedColumns),
-    *(Calibrating, FinetuneRecipe, InputLength),
-)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from bertine.core.names import ClassWeights, FewShotTask, FewShotWeights, LmSoftmax, PairReading
 from bertine.options.data import (
+    ChoiceColumns,
+    ClassBalance,
     DocumentContext,
+    FileFormat,
     GlueChoice,
-    OwnTable,
+    LabelColumns,
+    LongTexts,
+    SoftLabels,
     SpanReading,
     SplitSeed,
+    Strictness,
     TableColumns,
     TableReading,
     TaggedColumns,
+    TextWriting,
 )
 from bertine.options.declare import OptionGroup, declare, declared, like
 from bertine.options.training import (
@@ -267,6 +275,13 @@ class Layers(OptionGroup):
         not_in=("search", "lr-find"),
     )
     freeze_embeddings: bool = declare(False, "do not train the embeddings", recorded=True)
+
+
+class PairComparison(OptionGroup):
+    """How the two texts of a pair are read."""
+
+    title = "schedule and layers"
+
     pairs: PairReading = declare(
         "joined",
         "read the two texts of a pair as one input, or each by itself, to compare their vectors "
@@ -359,18 +374,11 @@ OF_TRAINING = frozenset(
 ) | {"freeze_layers", "freeze_embeddings", "focal_gamma"}
 
 
-class FinetuneOptions(
+class TaskTraining(
     FreshWeights,
-    GlueChoice,
-    TableColumns,
-    TableReading,
-    OwnTable,
-    TaggedColumns,
-    DocumentContext,
     FinetuneRecipe,
     InputLength,
     SplitSeed,
-    SpanReading,
     Rate,
     WarmUp,
     Updates,
@@ -389,7 +397,81 @@ class FinetuneOptions(
     Notes,
     Resuming,
 ):
-    """All options of ``finetune``."""
+    """The options of fine-tuning that every task has."""
+
+
+class TextOptions(
+    TableColumns, TableReading, SoftLabels, ClassBalance, LongTexts, PairComparison, TaskTraining
+):
+    """The options of fine-tuning for one label of a text or a pair."""
+
+
+class MultiLabelOptions(
+    TableColumns, TableReading, LabelColumns, ClassBalance, LongTexts, PairComparison, TaskTraining
+):
+    """The options of fine-tuning for any number of labels."""
+
+
+class RegressionOptions(TableColumns, TableReading, LongTexts, PairComparison, TaskTraining):
+    """The options of fine-tuning for a number."""
+
+
+class ChoiceOptions(TableColumns, TableReading, ChoiceColumns, TaskTraining):
+    """The options of fine-tuning for one of several endings."""
+
+
+class SpansOptions(TableColumns, TableReading, SpanReading, TaskTraining):
+    """The options of fine-tuning for the part of a context that answers a question."""
+
+
+class TaggingOptions(
+    TableColumns, Strictness, FileFormat, TaggedColumns, DocumentContext, TaskTraining
+):
+    """The options of fine-tuning for a tag of each word."""
+
+
+class Seq2SeqOptions(TableColumns, TableReading, TextWriting, TaskTraining):
+    """The options of fine-tuning for a text to write."""
+
+
+class GlueOptions(GlueChoice, Strictness, PairComparison, TaskTraining):
+    """The options of fine-tuning on GLUE, whose files have known columns."""
+
+
+class SquadOptions(Strictness, SpanReading, TaskTraining):
+    """The options of fine-tuning on SQuAD, whose files have known columns."""
+
+
+class SwagOptions(TableReading, TaskTraining):
+    """The options of fine-tuning on SWAG, whose files have known columns."""
+
+
+class FinetuneOptions(
+    GlueOptions,
+    TextOptions,
+    MultiLabelOptions,
+    RegressionOptions,
+    ChoiceOptions,
+    SpansOptions,
+    TaggingOptions,
+    Seq2SeqOptions,
+    SquadOptions,
+    SwagOptions,
+):
+    """The options of ``finetune`` for all tasks."""
+
+    kinds: ClassVar = {
+        "text": TextOptions,
+        "multi-label": MultiLabelOptions,
+        "regression": RegressionOptions,
+        "choice": ChoiceOptions,
+        "spans": SpansOptions,
+        "tagging": TaggingOptions,
+        "seq2seq": Seq2SeqOptions,
+        "glue": GlueOptions,
+        "squad": SquadOptions,
+        "swag": SwagOptions,
+    }
 
 
 # Few-shot learning.
@@ -426,15 +508,12 @@ class ContrastiveTraining(OptionGroup):
     )
 
 
-class LabelTables(OptionGroup):
+class LabelTables(LabelColumns):
     """The reading and weighting of labels."""
 
     title = "own data"
 
-    label_columns: Sequence[str] | str | None = like(OwnTable, "label_columns")
-    label_separator: str | None = like(OwnTable, "label_separator")
-    threshold: float = like(OwnTable, "threshold")
-    class_weights: ClassWeights | None = like(OwnTable, "class_weights")
+    class_weights: ClassWeights | None = like(ClassBalance, "class_weights")
 
 
 class FewShotOptions(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from bertine.core.errors import BertineError
 from bertine.core.names import (
@@ -17,6 +18,7 @@ from bertine.core.names import (
 from bertine.options.data import (
     Cleaning,
     OwnTable,
+    Strictness,
     TableColumns,
     TableReading,
     TaggedColumns,
@@ -188,15 +190,58 @@ class NearExamples(OptionGroup):
     )
 
 
-class PredictOptions(
-    KnownTexts, Abstaining, DecisionOptions, NearExamples, BatchInvariance, AnsweringMachine
-):
-    """The options of ``predict`` for reading and computing."""
+class Answering(Strictness, Abstaining, DecisionOptions, BatchInvariance, AnsweringMachine):
+    """The options of ``predict`` for whatever is answered."""
 
+
+class Explaining(NearExamples):
+    """What is shown with an answer."""
+
+    explain: bool = declare(
+        False,
+        "say what each word contributes to the answer, by leaving words out, as 'bertine explain' "
+        "does",
+        more="Below the answer in a terminal, as ``explanation`` in JSON lines. The same with "
+        "`nearest_examples`.",
+    )
+
+
+class GivenTextsOptions(Explaining, Answering):
+    """The options of ``predict`` for texts that are given."""
+
+
+class TableOfTextsOptions(KnownTexts, Explaining, Answering):
+    """The options of ``predict`` for a table of texts."""
+
+    format: TextFormat | None = like(TableReading, "format", title="reading")
+    resume: bool = declare(
+        False,
+        "go on where an earlier process was stopped",
+        more="With the same answers as without a stop (:mod:`~bertine.inference.answer_files`). "
+        "From a file to a file.",
+        title="run",
+    )
+
+
+class WordFileOptions(Answering):
+    """The options of ``predict`` for a file of words."""
+
+    text_columns: Sequence[str] | str | None = like(KnownTexts, "text_columns")
     format: TextFormat | None = like(TableReading, "format", title="reading")
     word_column: int | None = like(
         TaggedColumns, "word_column", otherwise=_AS_TRAINED, title="tagging"
     )
+
+
+class PredictOptions(GivenTextsOptions, TableOfTextsOptions, WordFileOptions):
+    """The options of ``predict`` for all that it reads."""
+
+    kinds: ClassVar = {
+        "texts that are given": GivenTextsOptions,
+        "tables of texts": TableOfTextsOptions,
+        "files of words": WordFileOptions,
+        "files in SQuAD's format": Answering,
+    }
 
 
 class ExplainOptions(KnownTexts, NearExamples, AnsweringMachine):

@@ -7,7 +7,6 @@ import math
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 
 from bertine.core.console import visible_list
 from bertine.core.errors import BertineError
@@ -145,30 +144,12 @@ def _number(label: str) -> float | None:
 
 # Table options: how a user's own tables are read and learned from, besides text and label.
 
-#: The tasks that each option is for.
-_FOR = {
-    "choice_columns": ("choice",),
-    "label_columns": ("multi-label",),
-    "label_separator": ("multi-label",),
-    "probability_columns": ("text",),
-    "threshold": ("multi-label",),
-    "class_weights": ("text", "multi-label"),
-    "focal_gamma": ("text", "multi-label"),
-    "long_text": ("text", "multi-label", "regression"),
-    "target_column": ("seq2seq",),
-    "max_target_length": ("seq2seq",),
-    "beams": ("seq2seq",),
-    "length_penalty": ("seq2seq",),
-    "no_repeat_ngram_size": ("seq2seq",),
-    "label_smoothing": ("seq2seq",),
-}
-
 
 class TableOptions(OwnTable):
     """The options of some tasks; see :func:`bertine.finetune`.
 
-    BertineError: a value is unknown or out of range.
-    BertineError: a value is not known or out of range.
+    Raises:
+        BertineError: a value is unknown or out of range.
     """
 
     def __post_init__(self) -> None:
@@ -180,17 +161,4 @@ class TableOptions(OwnTable):
                 raise BertineError(
                     f"{name} is for labels, not for probabilities (probability_columns); leave one "
                     "of them out"
-                )
-
-    def refuse(self, task: str) -> None:
-        """Refuse options of other tasks than `task`.
-
-        Raises:
-            BertineError: one is given.
-        """
-        for field in fields(self):
-            if getattr(self, field.name) != field.default and task not in _FOR[field.name]:
-                raise BertineError(
-                    f"{field.name} (--{field.name.replace('_', '-')}) is for "
-                    f"{' and '.join(_FOR[field.name])}, but the task is {task!r}"
                 )

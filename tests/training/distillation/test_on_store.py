@@ -318,7 +318,7 @@ def test_mistakes_are_one_line(store: Path, teacher: Path, labelled: Path, tmp_p
 
     refused("is a token store, on which a student learns from a model", teacher=None)
     refused(
-        "label_weight is for distilling on texts of a task, but .* is a token store",
+        "label_weight is for task, but this is lm: .* is a token store",
         label_weight=0.3,
     )
     refused("layers names layer 4, but the teacher has 0 to 3", layers=[0, 4])
@@ -345,5 +345,5 @@ def test_mistakes_are_one_line(store: Path, teacher: Path, labelled: Path, tmp_p
     (other / "tokenizer.json").write_text(json.dumps(tokenizer))
     refused("the teacher's vocabulary is not that of the store", teacher=other)
     refused("the student's vocabulary is not that of the teacher", student=other, max_seq_length=32)
-    with pytest.raises(BertineError, match="soft_weight is for distilling on a token store, but"):
+    with pytest.raises(BertineError, match="soft_weight is for lm, but this is task"):
         bertine.distill(labelled, teacher=task, out=tmp_path / "out", soft_weight=1.0)

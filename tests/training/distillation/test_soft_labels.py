@@ -99,7 +99,7 @@ def test_soft_labels_are_not_for_everything(base: Path, tmp_path: Path) -> None:
     refused("s.csv:2: the columns of the labels sum to 0.9")
     refused("class_weights is for labels, not for probabilities", class_weights="balanced")
     refused("give label_column or probability_columns", label_column="animal")
-    refused("probability_columns .* is for text", task="regression")
+    refused("probability_columns is for text", task="regression")
 
 
 def evaluated(
@@ -182,5 +182,5 @@ def test_probabilities_that_do_not_fit_the_model_are_refused(
     data = write_rows(tmp_path / "n.csv", [{"text": f"cat {n}", "label": n} for n in range(20)])
     scores = tmp_path / "scores"
     bertine.finetune("regression", model=base, data=data, out=scores, frozen=True, max_length=24)
-    with pytest.raises(BertineError, match=r"probability_columns .* is for text, but the task is"):
+    with pytest.raises(BertineError, match=r"probability_columns is for text, but the task is"):
         evaluated(scores, tmp_path / "s.csv", ["animal", "dish"])

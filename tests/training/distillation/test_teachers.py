@@ -119,8 +119,8 @@ def test_mistakes_are_one_line(teacher: Path, base: Path, labelled: Path, tmp_pa
     refused("a file has no layers to begin as", probabilities=file)
     known: dict[str, Any] = {"probabilities": file, "student": base, "labels": ["animal", "dish"]}
     refused("has 3 rows, but .*train.csv has 120 rows", **known)
-    refused("steps is for distilling on a token store", teacher=teacher, steps=3)
-    refused("word_column is for the task tagging", teacher=teacher, word_column=2)
+    refused("steps is for lm, but this is task: .* is no token store", teacher=teacher, steps=3)
+    refused("word_column is for tagging", teacher=teacher, word_column=2)
     refused("has validation examples of its own", teacher=teacher, split_seed=3)
     refused("labels is for probabilities", teacher=teacher, labels=["a"])
     refused("the teacher takes 1", teacher=teacher, text_columns=["text", "label"])

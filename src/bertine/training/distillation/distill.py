@@ -35,7 +35,7 @@ from bertine.objectives.distillation import (
     teacher_of,
 )
 from bertine.objectives.losses import Loss, Objective
-from bertine.options.distillation import ON_STORES, ON_TABLES, ON_TASKS, DistillOptions
+from bertine.options.distillation import DistillOptions
 from bertine.options.pretraining import InstanceSettings, PretrainOptions
 from bertine.options.verbs import takes_options
 from bertine.tokenization.tokenizer import Tokenizer
@@ -49,12 +49,9 @@ from bertine.training.distillation.student import (
 )
 from bertine.training.distillation.teacher_on_task import Distilled
 from bertine.training.distillation.teachers import (
-    OF_FILES,
     map_losses,
     maps_facts,
     part_of,
-    refuse_for_table,
-    refuse_other_kind,
     warn_ignored_options,
 )
 from bertine.training.distributed import DistContext, all_ranks, join
@@ -303,10 +300,6 @@ class _StoreDistillation:
 
 # ``distill``: train a small model to give nearly the same outputs as a large one.
 
-#: Options outside of groups that are for one kind of data.
-_OF_STORES = ("objective", "held_out", "evaluate_every")
-_OF_TASKS = ("probabilities", *OF_FILES, "split_seed")
-
 
 @takes_options()
 @all_ranks
@@ -342,16 +335,10 @@ def distill(
         BertineError: an option of the other kind of data is given; teacher and student do not fit
             together; what ``pretrain`` and ``finetune`` raise.
     """
+    changed = options.changed()
     if options.static:
-        refuse_for_table(options)
+        options.refuse_others("static", changed, "this is static")
         return distill_static(data, out, options)
-    refuse_other_kind(
-        options,
-        ON_TABLES,
-        (),
-        data_are=f"{option('static')} is not given",
-        meant_for="a table of static vectors",
-    )
     if data is None:
         raise BertineError(
             f"nothing to learn from; name a token store or texts of a task, or give "
@@ -360,19 +347,7 @@ def distill(
     world = join(options.device)
     data = as_data(data)
     if isinstance(data, str | Path) and is_store(Path(data)):
-        refuse_other_kind(
-            options,
-            ON_TASKS,
-            _OF_TASKS,
-            data_are=f"{data} is a token store",
-            meant_for="on texts of a task",
-        )
+        options.refuse_others("lm", changed, f"this is lm: {data} is a token store")
         return distill_on_store(data, out, options, world)
-    refuse_other_kind(
-        options,
-        ON_STORES,
-        _OF_STORES,
-        data_are=f"{data} is not a token store",
-        meant_for="on a token store",
-    )
+    options.refuse_others("task", changed, f"this is task: {data} is no token store")
     return distill_on_task(data, out, options, world)

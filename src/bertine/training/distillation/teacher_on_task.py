@@ -32,7 +32,8 @@ from bertine.inference.train_overlap import overlap_line
 from bertine.models.config import Config
 from bertine.models.family import family_of
 from bertine.objectives.distillation import HIDDEN, MapLosses, StagedBatches, check_maps
-from bertine.options.distillation import DistillOptions
+from bertine.options.declare import declared
+from bertine.options.distillation import DistillOptions, TeacherFile
 from bertine.tasks import task_class
 from bertine.tasks.base import Task
 from bertine.tasks.multi_label import MultiLabel
@@ -44,7 +45,6 @@ from bertine.training.distillation.student import (
 )
 from bertine.training.distillation.teachers import (
     MAP_WEIGHTS,
-    OF_FILES,
     FileTeacher,
     ModelTeacher,
     Teacher,
@@ -66,9 +66,9 @@ def open_teacher(data: Data, options: DistillOptions, reading: DataConfig) -> Te
             f"{option('probabilities')}, a file of another model's answers"
         )
     if options.teacher is not None:
-        for of_files in OF_FILES:
-            if getattr(options, of_files) is not None:
-                raise BertineError(f"{option(of_files)} is for {option('probabilities')}")
+        for entry in declared(TeacherFile):
+            if getattr(options, entry.name) is not None:
+                raise BertineError(f"{option(entry.name)} is for {option('probabilities')}")
         return ModelTeacher.load(options.teacher, options.device, options.precision)
     assert options.probabilities is not None
     if options.student is None:

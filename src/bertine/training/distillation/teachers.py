@@ -33,7 +33,7 @@ from bertine.objectives.distillation import (
     uniform_map,
 )
 from bertine.options.declare import OptionGroup, declared
-from bertine.options.distillation import FOR_TABLES_TOO, ON_TABLES, DistillOptions
+from bertine.options.distillation import DistillOptions
 from bertine.tasks.base import Task
 from bertine.tasks.whole_text import WholeTextTask
 from bertine.tokenization.tokenizer import Tokenizer
@@ -42,10 +42,6 @@ from bertine.training.distillation.student import StudentPlan
 # Options: pass the arguments of ``distill`` to the verbs that it shares work with.
 
 Group = TypeVar("Group", bound=OptionGroup)
-
-
-#: Options of a file that replaces a teacher.
-OF_FILES = ("probability_column", "labels", "teacher_task", "label_separator")
 
 
 def part_of(group: type[Group], options: DistillOptions, **others: Any) -> Group:
@@ -57,50 +53,6 @@ def part_of(group: type[Group], options: DistillOptions, **others: Any) -> Group
         if getattr(options, entry.name, None) is not None
     }
     return group(**{**values, **others})
-
-
-def refuse_other_kind(
-    options: DistillOptions,
-    groups: tuple[type[OptionGroup], ...],
-    names: tuple[str, ...],
-    *,
-    data_are: str,
-    meant_for: str,
-) -> None:
-    """Refuse options that have no effect for these data.
-
-    Args:
-        groups, names: options that have an effect for other data only.
-        data_are: what the data are.
-        meant_for: the data that the options are meant for.
-
-    Raises:
-        BertineError: one of them differs from its default.
-    """
-    known = {entry.name: entry.default for entry in declared(DistillOptions)}
-    for name in (*(entry.name for group in groups for entry in declared(group)), *names):
-        if name in _SHARED or getattr(options, name) == known[name]:
-            continue
-        raise BertineError(f"{option(name)} is for distilling {meant_for}, but {data_are}")
-
-
-def refuse_for_table(options: DistillOptions) -> None:
-    """Refuse options that have no effect for a table of static vectors.
-
-    Raises:
-        BertineError: one of them differs from its default.
-    """
-    meant = {entry.name for group in ON_TABLES for entry in declared(group)} | FOR_TABLES_TOO
-    for name in options.changed():
-        if name not in meant:
-            raise BertineError(
-                f"{option(name)} is for training a student, but {option('static')} makes a table "
-                "of static vectors; leave one of them out"
-            )
-
-
-#: Options of both kinds of data, although a group of one kind contains them.
-_SHARED = ("batch_size", "seed")
 
 
 def map_losses(options: DistillOptions, plan: StudentPlan, teacher: Config) -> MapLosses | None:

@@ -41,6 +41,7 @@ from bertine.options.finetuning import (
     FinetuneRecipe,
     FreshWeights,
     Layers,
+    PairComparison,
     PaperRecipe,
     paper_recipe,
 )
@@ -168,7 +169,7 @@ def rate_for(config: Config) -> float:
 _LOOKED_AT = 1000
 
 
-class ModelInit(FreshWeights, DropoutRate, Layers, AuxiliaryLMOptions):
+class ModelInit(FreshWeights, DropoutRate, Layers, PairComparison, AuxiliaryLMOptions):
     """The initial weights of training, and which of them are frozen; see
     :func:`bertine.finetune`."""
 
