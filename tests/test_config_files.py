@@ -86,7 +86,7 @@ def test_an_empty_config_file_changes_nothing(config: Callable[[str], str]) -> N
     ("text", "said"),
     [
         ("batch_sise: 3", "unknown key 'batch_sise' for 'bertine pretrain' (did you mean 'batch_"),
-        ("colour: red", "unknown key 'colour' for 'bertine pretrain'; the keys are store, model"),
+        ("colour: red", "unknown key 'colour' for 'bertine pretrain'; its keys are the options of --help-all"),
         ("config: other.yaml", "unknown key 'config'"),
         ("batch_size: some", "batch_size: 'some' is not a whole number"),
         ("batch_size: 0", "batch_size: 0 is below 1"),
@@ -173,3 +173,14 @@ def test_an_option_with_a_list_may_be_given_several_times(config: Callable[[str]
         assert parse_arguments(command, arguments)["text_columns"] == ["x", "y"]
         both = parse_arguments(command, [*arguments, "--text-column", "a", "--text-column", "b"])
         assert both["text_columns"] == ["a", "b"]
+
+
+def test_the_command_line_may_have_other_texts_than_a_file(config: Callable[[str], str]) -> None:
+    file = config("texts: [one]\n")
+
+    def texts(*more: str) -> Any:
+        return parse_arguments(COMMANDS["predict"], ["model", *more, "--config", file])["texts"]
+
+    assert texts() == ["one"]
+    assert texts("two") == ["two"]
+    assert texts("two", "three") == ["two", "three"]

@@ -222,7 +222,7 @@ def apply_config(path: str | Path, parser: Parser) -> list[str]:
             continue  # the command line has it
         if key not in arguments:
             parser.refuse_elsewhere(key, f"{path}: ")
-            hint = nearest(key, arguments) or f"; the keys are {', '.join(arguments)}"
+            hint = nearest(key, arguments) or "; its keys are the options of --help-all"
             raise BertineError(f"{path}: unknown key '{key}' for '{parser.prog}'{hint}")
         action = arguments[key]
         if value is None:
@@ -233,7 +233,7 @@ def apply_config(path: str | Path, parser: Parser) -> list[str]:
         action.required = False
         if not action.option_strings:
             # A positional argument may now be omitted; then its default applies.
-            action.nargs = "*" if action.nargs == "+" else "?"
+            action.nargs = "*" if action.nargs in ("+", "*") else "?"
     return unused
 
 

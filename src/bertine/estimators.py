@@ -33,7 +33,8 @@ from bertine.datasets.readers import DatasetSplits
 from bertine.hub.model_directory import save_model
 from bertine.inference.predictor import Predictor
 from bertine.models.precision import resolve_device
-from bertine.options.declare import MOST
+from bertine.options.declare import MOST, shared_values
+from bertine.options.finetuning import FewShotOptions, TextOptions
 from bertine.options.verbs import keeping_generators
 from bertine.tasks import task_class
 from bertine.tasks.base import Task
@@ -187,12 +188,8 @@ LABEL = "label"
 #: The name of the examples in messages, which is scikit-learn's.
 _SOURCE = "X"
 _FOLDER = "model"
-#: Parameters passed to `finetune` unchanged.
-_OF_FINETUNE = (
-    *("model", "epochs", "batch_size", "max_length", "learning_rate", "warmup_ratio", "schedule"),
-    *("layer_decay", "freeze_layers", "freeze_embeddings", "weight_decay", "dropout", "device"),
-    "precision",
-)
+#: Parameters that are not passed on: the task has them.
+_OF_TASK = ("long_text", "class_weights", "focal_gamma")
 #: Steps between checkpoints: a temporary run is never resumed.
 _NEVER = MOST
 
@@ -266,11 +263,7 @@ class BertEstimator(BaseEstimator):
             weights: fp64 [N]; only their ratios matter.
             build: (examples, longest input) → the task.
         """
-        if self.model is None:
-            raise InputError(
-                f"{type(self).__name__} needs a model to start from; name its directory: "
-                f"{type(self).__name__}('my-model')"
-            )
+        self._start()
         TableOptions(long_text=self.long_text)
         columns = _COLUMNS[: len(texts[0])]
         train: Examples[Example] = Examples(
@@ -293,13 +286,27 @@ class BertEstimator(BaseEstimator):
             result = self._trained(labelled, Path(folder) / "run" if self.out is None else self.out)
             self.predictor_ = Predictor.load(result.model, self.device, self.precision)
 
+    def _start(self) -> Path | str:
+        """Return the model to start from.
+
+        Raises:
+            InputError: there is none.
+        """
+        if self.model is None:
+            name = type(self).__name__
+            raise InputError(
+                f"{name} needs a model to start from; name its directory: {name}('my-model')"
+            )
+        return self.model
+
     def _trained(self, labelled: DatasetSplits, out: Path | str) -> Learner:
         """Fine-tune on `labelled` texts, in the folder `out`."""
         return finetune(
             self._task,
+            model=self._start(),
             data=labelled,
             out=out,
-            **{name: getattr(self, name) for name in _OF_FINETUNE},
+            **shared_values(TextOptions, self, but=_OF_TASK),
             seed=self._seed(),
             checkpoint_every=_NEVER if self.out is None else None,
         )
@@ -414,13 +421,6 @@ def _files_of(predictor: Predictor, folder: Path) -> dict[str, bytes]:
 # >>> classifier = BertClassifier("my-model").fit(texts, labels)
 # >>> classifier.predict(["what an evening"])
 
-#: Parameters passed to `few_shot` unchanged, and those that it does not use.
-_OF_FEW_SHOT = ("model", "batch_size", "learning_rate", "max_length", "device", "precision")
-_NOT_FEW_SHOT = (
-    *("epochs", "schedule", "warmup_ratio", "weight_decay", "layer_decay", "freeze_layers"),
-    *("freeze_embeddings", "dropout", "focal_gamma"),
-)
-
 
 @hinting
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -472,12 +472,12 @@ class BertClassifier(ClassifierMixin, BertEstimator):
     def _trained(self, labelled: DatasetSplits, out: Path | str) -> Learner:
         if not self.few_shot:
             return super()._trained(labelled, out)
+        given = shared_values(FewShotOptions, self, but=_OF_TASK)
         defaults = {entry.name: entry.default for entry in fields(self)}
-        for name in _NOT_FEW_SHOT:
-            if getattr(self, name) != defaults[name]:
+        for name, value in shared_values(TextOptions, self, but=(*given, *_OF_TASK[:-1])).items():
+            if value != defaults[name]:
                 raise InputError(f"{name} is of fine-tuning, which few_shot is not; leave it out")
-        given = {name: getattr(self, name) for name in _OF_FEW_SHOT}
-        return few_shot(data=labelled, out=out, seed=self._seed(), **given)
+        return few_shot(model=self._start(), data=labelled, out=out, seed=self._seed(), **given)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fine-tune on labelled texts.

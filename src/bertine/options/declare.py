@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from functools import cache
 from types import UnionType
 from typing import (
@@ -28,7 +28,6 @@ from typing import (
     get_type_hints,
 )
 
-from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.text import briefly, listing
@@ -160,6 +159,9 @@ def with_current_names(
 
 def warn_of_former(name: str) -> None:
     """Warn that `name`, as it was written, will not work in the next version."""
+    # Here, because it loads Rich, which `--help` does without.
+    from bertine.core.console import logger
+
     old = name.removeprefix("--").replace("-", "_")
     new = FORMER[old.removeprefix("no_")]
     new = f"no_{new}" if old.startswith("no_") else new
@@ -186,10 +188,10 @@ def like(group: type[OptionGroup], name: str, **changes: Any) -> Any:
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
-@dataclass(frozen=True, kw_only=True)
 class OptionGroup:
     """Options that belong together; their ranges are checked on creation. Subclasses are frozen
-    dataclasses, without a decorator.
+    dataclasses, without a decorator; their methods are written out here, because making them for
+    every class would take half of the time of ``--help``.
 
     Attributes:
         title: the title of their section of ``--help``.
@@ -201,12 +203,37 @@ class OptionGroup:
         BertineError: a value is out of range, or a name is unknown.
     """
 
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     title: ClassVar[str] = ""
     alternatives: ClassVar[tuple[str, ...]] = ()
     kinds: ClassVar[Mapping[str, type[OptionGroup]]] = {}
 
     def __init_subclass__(cls) -> None:
-        dataclass(frozen=True, kw_only=True)(cls)
+        dataclass(init=False, repr=False, eq=False, match_args=False)(cls)
+
+    def __init__(self, **given: Any) -> None:
+        for entry in fields(self):
+            if entry.name in given:
+                value = given.pop(entry.name)
+            elif entry.default_factory is not MISSING:
+                value = entry.default_factory()
+            elif entry.default is not MISSING:
+                value = entry.default
+            else:
+                raise TypeError(f"{type(self).__name__} needs {entry.name}")
+            vars(self)[entry.name] = value
+        if given:
+            raise TypeError(f"{type(self).__name__} has no option {', '.join(given)}")
+        self.__post_init__()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise FrozenInstanceError(f"cannot assign to {name}")
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.values().items())})"
 
     def __post_init__(self) -> None:
         for entry in declared(type(self)):
@@ -301,6 +328,18 @@ def alternatives_of(group: type[OptionGroup]) -> Iterator[tuple[str, ...]]:
     for base in group.__mro__:
         if names := vars(base).get("alternatives"):
             yield names
+
+
+def shared_values(
+    group: type[OptionGroup], source: object, but: Container[str] = ()
+) -> dict[str, Any]:
+    """Return the values of the options of `group` that `source` has, by name, except those in
+    `but`."""
+    return {
+        entry.name: getattr(source, entry.name)
+        for entry in declared(group)
+        if entry.name not in but and hasattr(source, entry.name)
+    }
 
 
 def names_of(group: type[OptionGroup], *, not_in: str) -> frozenset[str]:

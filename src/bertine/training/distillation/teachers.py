@@ -32,7 +32,7 @@ from bertine.objectives.distillation import (
     MapLosses,
     uniform_map,
 )
-from bertine.options.declare import OptionGroup, declared
+from bertine.options.declare import OptionGroup, shared_values
 from bertine.options.distillation import DistillOptions
 from bertine.tasks.base import Task
 from bertine.tasks.whole_text import WholeTextTask
@@ -47,12 +47,8 @@ Group = TypeVar("Group", bound=OptionGroup)
 def part_of(group: type[Group], options: DistillOptions, **others: Any) -> Group:
     """Return the options of another verb: the values of `options` that are not None (None means
     that verb's own default), and `others`."""
-    values = {
-        entry.name: getattr(options, entry.name)
-        for entry in declared(group)
-        if getattr(options, entry.name, None) is not None
-    }
-    return group(**{**values, **others})
+    given = shared_values(group, options).items()
+    return group(**{**{name: value for name, value in given if value is not None}, **others})
 
 
 def map_losses(options: DistillOptions, plan: StudentPlan, teacher: Config) -> MapLosses | None:

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from bertine.data.in_memory import TableLike, as_data
 from bertine.datasets.glue import AVERAGED, glue_tasks_in
 from bertine.datasets.readers import DataConfig, DatasetSplits
 from bertine.models.matmul_timing import TOKENS
+from bertine.options.declare import shared_values
 from bertine.options.finetuning import FewShotOptions, FinetuneOptions
 from bertine.options.verbs import takes_options
 from bertine.reports.run_files import START
@@ -442,15 +443,11 @@ def few_shot(
     """
     if launched():
         raise BertineError("few-shot trains in one process; start it without torchrun")
-    given = options.values()
-    known = {field.name for field in fields(FinetuneOptions)} - _OWN
-    of_finetune = FinetuneOptions(
-        **{name: value for name, value in given.items() if name in known}, frozen=True
-    )
+    of_finetune = FinetuneOptions(**shared_values(FinetuneOptions, options, but=_OWN), frozen=True)
     reading = reading_of(of_finetune)
     if not isinstance(data, DatasetSplits):
         data, reading = as_data(data), replace(reading, whole=True)
-    arguments = {"model": model, "data": data, "out": out, **given}
+    arguments = {"model": model, "data": data, "out": out, **options.values()}
 
     def contrast(prepared: Prepared) -> Contrast:
         _check_counts(prepared.train.examples, prepared.task)
