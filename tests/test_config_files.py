@@ -86,7 +86,10 @@ def test_an_empty_config_file_changes_nothing(config: Callable[[str], str]) -> N
     ("text", "said"),
     [
         ("batch_sise: 3", "unknown key 'batch_sise' for 'bertine pretrain' (did you mean 'batch_"),
-        ("colour: red", "unknown key 'colour' for 'bertine pretrain'; its keys are the options of --help-all"),
+        (
+            "colour: red",
+            "unknown key 'colour' for 'bertine pretrain'; its keys are the options of --help-all",
+        ),
         ("config: other.yaml", "unknown key 'config'"),
         ("batch_size: some", "batch_size: 'some' is not a whole number"),
         ("batch_size: 0", "batch_size: 0 is below 1"),
