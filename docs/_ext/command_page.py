@@ -32,6 +32,13 @@ def _introduction(command: Command) -> Iterator[str]:
             yield f"```bash\n{textwrap.dedent(part)}\n```"
         else:
             yield _text(" ".join(line.strip() for line in lines))
+    if command.kinds:
+        yield "\n".join(f"- `{kind}`: {line}" for kind, line in command.kinds.items())
+        yield (
+            f"Each takes the options that are its own: `bertine {command.name} "
+            f"{next(iter(command.kinds))} --help`. Below are those of all; an option that only "
+            "some take begins with their names."
+        )
     if command.examples:
         yield f"```bash\n{command.examples}\n```"
     yield f"In Python: {{py:func}}`bertine.{command.function}`."
