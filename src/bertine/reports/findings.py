@@ -15,7 +15,7 @@ import numpy.typing as npt
 from bertine.core.loss_names import TERMS, TermTexts, main_term, word_term
 from bertine.core.names import shell_option
 from bertine.options.declare import OptionGroup, declared
-from bertine.options.distillation import DistillOptions
+from bertine.options.distillation import TaskOptions
 from bertine.options.finetuning import FewShotOptions
 from bertine.reports.run_files import LogRow, series
 
@@ -191,7 +191,7 @@ class NextCommand:
 
 #: The options of the verbs that do not have all those of fine-tuning.
 _OWN_OPTIONS: Mapping[str, type[OptionGroup]] = {
-    "distill": DistillOptions,
+    "distill": TaskOptions,
     "few-shot": FewShotOptions,
 }
 
@@ -312,8 +312,8 @@ def finetune_command(task: str, arguments: Mapping[str, Any]) -> str:
 
 
 def distill_command(arguments: Mapping[str, Any]) -> str:
-    """Write the command that distils with these arguments, by name, for the shell."""
-    words = ["bertine", "distill", str(arguments.get("data", "DATA"))]
+    """Write the command that distils on a task with these arguments, by name, for the shell."""
+    words = ["bertine", "distill", "task", str(arguments.get("data", "DATA"))]
     for name, value in arguments.items():
         if name != "data":
             words += _option(name, value)

@@ -140,7 +140,7 @@ def test_the_next_command_is_one_of_distilling(
     asked = Asked.of(tmp_path / "run", RunFolder.read(tmp_path / "run").facts())
     command = asked.again(epochs=9, class_weights="balanced")
     words = command.shell.split()
-    assert words[:3] == ["bertine", "distill", str(labelled)]
+    assert words[:4] == ["bertine", "distill", "task", str(labelled)]
     assert words[words.index("--teacher") + 1] == str(teacher)
     assert words[words.index("--epochs") + 1] == "9"
     assert "--class-weights" not in words

@@ -1,4 +1,4 @@
-"""Distil a model into a table of static vectors: ``distill --static``.
+"""Distil a model into a table of static vectors: ``distill static``.
 
 The method is that of model2vec of Minish Lab: the teacher computes the vector of each piece of the
 vocabulary alone, the vectors are reduced to their principal components, and frequent pieces get low
