@@ -29,6 +29,7 @@ from pathlib import Path
 import pytest
 
 from bertine.cli import COMMANDS, apply_config, parse_arguments, with_name_joined
+from bertine.commands.parser import Command
 from bertine.core.errors import BertineError
 from documents import (
     DOCUMENTS,
@@ -51,21 +52,26 @@ def check_bertine(arguments: list[str]) -> None:
     arguments = with_name_joined(arguments)
     if not arguments or arguments[0] not in COMMANDS:
         raise BertineError(f"no such command: bertine {' '.join(arguments)}")
-    command = COMMANDS[arguments[0]]
-    rest = arguments[1:]
+    command, rest = command_of(arguments)
     if rest == ["--help"]:
         return
     if "--config" in rest:
         # What the file would give is not known here, so nothing is missing.
         at = rest.index("--config")
-        parse_some(arguments[0], [*rest[:at], *rest[at + 2 :]])
+        parse_some(command, [*rest[:at], *rest[at + 2 :]])
     else:
         parse_arguments(command, rest)
 
 
-def parse_some(name: str, arguments: list[str]) -> None:
+def command_of(words: list[str]) -> tuple[Command, list[str]]:
+    """The command that these words call, of its kind where one is named, and its arguments."""
+    command, kind = COMMANDS[words[0]], words[1] if words[1:] else ""
+    return (command.of_kind(kind), words[2:]) if kind in command.kinds else (command, words[1:])
+
+
+def parse_some(command: Command, arguments: list[str]) -> None:
     """Raise unless these are among the arguments of a command."""
-    parser = COMMANDS[name].parser()
+    parser = command.parser()
     for action in parser.options():
         action.required = False
         if not action.option_strings and action.nargs in (None, "+"):
@@ -110,7 +116,7 @@ def test_commands_in_sentences_are_real() -> None:
                 if words[0] not in COMMANDS:
                     raise BertineError("no such command")
                 if not {"--help", "--help-all"} & {*words}:
-                    parse_some(words[0], words[1:])
+                    parse_some(*command_of(words))
             except BertineError as error:
                 wrong.append(f"{relative(path)}: bertine {call}: {error}")
     assert wrong == []
@@ -348,6 +354,8 @@ def test_calls_are_found_and_nothing_else() -> None:
         "vocab books --out v --vocab-size many",
         "vocab books",
         "pretrain --config c.yaml --sizes 3",
+        "finetune text --model m --data d.csv --out o --doc-stride 64",
+        "distill task d.csv --teacher t --out o --add-words 5",
     ],
 )
 def test_a_wrong_line_is_noticed(line: str) -> None:
@@ -363,7 +371,7 @@ def test_programs_and_their_options_are_found() -> None:
     ]
 
 
-@pytest.mark.parametrize("line", ["--help", "pretrain --help", "pretrain --config c.yaml"])
+@pytest.mark.parametrize("line", ["--help", "finetune spans --help", "pretrain --config c.yaml"])
 def test_a_right_line_passes(line: str) -> None:
     check_bertine(shlex.split(line))
 

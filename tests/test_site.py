@@ -51,6 +51,7 @@ def test_defaults_and_requirements_are_on_the_page() -> None:
 
 def test_usage_has_what_must_be_given() -> None:
     assert usage(COMMANDS["vocab"]) == "bertine vocab CORPUS [CORPUS ...] --out DIR [options]"
+    assert usage(COMMANDS["distill"]) == "bertine distill KIND [DATA] --out RUN [options]"
     assert usage(COMMANDS["predict"]) == "bertine predict MODEL [TEXT ...] [options]"
 
 

@@ -33,10 +33,12 @@ def _introduction(command: Command) -> Iterator[str]:
         else:
             yield _text(" ".join(line.strip() for line in lines))
     if command.kinds:
-        yield "\n".join(f"- `{kind}`: {line}" for kind, line in command.kinds.items())
+        yield "\n".join(
+            f"- `bertine {command.name} {kind}`: {_text(line)}"
+            for kind, line in command.kinds.items()
+        )
         yield (
-            f"Each takes the options that are its own: `bertine {command.name} "
-            f"{next(iter(command.kinds))} --help`. Below are those of all; an option that only "
+            "Each takes the options that are its own. Below are those of all; an option that only "
             "some take begins with their names."
         )
     if command.examples:
@@ -50,12 +52,12 @@ def _introduction(command: Command) -> Iterator[str]:
 def usage(command: Command) -> str:
     """The command with the arguments that it must have, and ``[options]`` for all the others."""
     words = [f"bertine {command.name}"]
-    rest: list[str] = []
+    rest = [command.kind_word] if command.kinds else []
     for action in command.parser().options():
         if action.option_strings:
             if action.required:
                 words.append(f"{action.option_strings[0]} {_values(action)}".rstrip())
-        else:
+        elif action.metavar not in rest:
             rest.append(_values(action))
     return " ".join([*words[:1], *rest, *words[1:], "[options]"])
 
