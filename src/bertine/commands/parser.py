@@ -1,9 +1,8 @@
 """Build the argument parsers of commands: one-line errors, switches, kinds of values, options.
 
-The parser is the standard library's argparse, not jsonargparse: every command is flat, a list of
-scalars for one function, so that the additional features of jsonargparse (nested data classes,
-signatures) would have to import PyTorch to answer ``--help``; and its messages take several lines,
-name Python types, and let a later ``--config`` override the command line.
+The parser is the standard library's argparse: every command is flat, a list of scalars for one
+function, and a command with kinds has a parser for each, which knows the options of that kind
+alone. What jsonargparse and cyclopts lack is in ``docs/internals/decisions.md``.
 """
 
 from __future__ import annotations
