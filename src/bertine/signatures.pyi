@@ -7,6 +7,7 @@ from bertine.core.names import (
     ActivationName,
     AnswerPrecision,
     ClassWeights,
+    DistillKind,
     ExplanationMethod,
     ExportFormat,
     FeatureTask,
@@ -262,6 +263,7 @@ def distill(
     data: Path | str | TableLike | None = None,
     *,
     out: Path | str,
+    kind: DistillKind | None = None,
     objective: ObjectiveName = "mlm",
     held_out: Path | str | None = None,
     evaluate_every: int | None = None,
@@ -370,6 +372,8 @@ def distill(
             memory. For a table of static vectors any texts, or None.
         out: the run's folder; the model directory is ``out/model``. For a table of static vectors
             the model directory itself.
+        kind: what is learned: a language on a token store (lm), a task on its texts (task), or a
+            table of static vectors; None: by the data, and `static`.
         objective: of lm: what is learned in addition to the soft targets: masked tokens, or next
             sentences too.
         held_out: of lm: store of other text, made with the same tokenizer, to evaluate on along the

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 from bertine.commands.parser import CORPUS_HELP, Command, Parser, add_corpus_argument, add_options
-from bertine.core.errors import BertineError
 from bertine.core.names import TaskName
 
 # ``bertine vocab``: train a vocabulary.
@@ -279,20 +278,14 @@ def _add_distill_arguments(parser: Parser) -> None:
     )
     parser.require_path("--out", "RUN", "folder of the run and its model")
     if parser.kind:
-        parser.decided |= {"kind": parser.kind, "static": parser.kind == "static"}
-    add_options(parser, DistillOptions, but=parser.decided)
+        parser.decided["kind"] = parser.kind
+    # The kind says it.
+    add_options(parser, DistillOptions, but=("static",) if parser.kind else ())
 
 
 def _run_distill(values: dict[str, Any]) -> None:
     from bertine import distill
-    from bertine.corpora.store import is_store
 
-    kind, data = values.pop("kind", ""), values["data"]
-    if kind in ("lm", "task") and is_store(data) != (kind == "lm"):
-        raise BertineError(
-            f"{data}: is {'no' if kind == 'lm' else 'a'} token store; "
-            f"use 'bertine distill {'task' if kind == 'lm' else 'lm'}'"
-        )
     result = distill(**values)
     if hasattr(result, "write_pages"):  # a table of vectors has no pages
         result.write_pages()

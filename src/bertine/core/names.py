@@ -25,6 +25,8 @@ TaskName = Literal[
     "squad",
     "swag",
 ]
+#: What ``distill`` learns from, and what it makes.
+DistillKind = Literal["task", "lm", "static"]
 #: The tasks of few-shot learning.
 FewShotTask = Literal["text", "multi-label"]
 #: The weights that few-shot contrastive training changes.

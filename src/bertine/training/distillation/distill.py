@@ -16,7 +16,7 @@ import torch
 
 from bertine.core.console import human_count, logger
 from bertine.core.errors import BertineError
-from bertine.core.names import InputFormat, option
+from bertine.core.names import DistillKind, InputFormat, option
 from bertine.corpora.batch import Batch
 from bertine.corpora.collators import TokenMasking, rarer_first
 from bertine.corpora.store import TokenStore, is_store
@@ -307,6 +307,7 @@ def distill(
     data: Path | str | TableLike | None = None,
     *,
     out: Path | str,
+    kind: DistillKind | None = None,
     options: DistillOptions,
 ) -> PretrainResult | Distilled | StaticResult:
     """Train a small model (the student) to reproduce the outputs of a large one (the teacher).
@@ -324,6 +325,8 @@ def distill(
             memory. For a table of static vectors any texts, or None.
         out: the run's folder; the model directory is ``out/model``. For a table of static vectors
             the model directory itself.
+        kind: what is learned: a language on a token store (lm), a task on its texts (task), or a
+            table of static vectors; None: by the data, and `static`.
         options: the values of the other arguments.
 
     Returns:
@@ -336,7 +339,7 @@ def distill(
             together; what ``pretrain`` and ``finetune`` raise.
     """
     changed = options.changed()
-    if options.static:
+    if options.static or kind == "static":
         options.refuse_others("static", changed, "this is static")
         return distill_static(data, out, options)
     if data is None:
@@ -346,7 +349,14 @@ def distill(
         )
     world = join(options.device)
     data = as_data(data)
-    if isinstance(data, str | Path) and is_store(Path(data)):
+    store = isinstance(data, str | Path) and is_store(Path(data))
+    if kind is not None and store != (kind == "lm"):
+        raise BertineError(
+            f"{data}: is a token store, which is for 'bertine distill lm'"
+            if store
+            else f"{data}: is no token store; texts are for 'bertine distill task'"
+        )
+    if store:
         options.refuse_others("lm", changed, f"this is lm: {data} is a token store")
         return distill_on_store(data, out, options, world)
     options.refuse_others("task", changed, f"this is task: {data} is no token store")
