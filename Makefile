@@ -48,6 +48,7 @@ test-deep: setup ## Run what takes long: tables of papers, 100 kills, 20,000 fuz
 	PYTHONPATH=src:tests $(BIN)/python -m mistakes.fuzz --cases 20000 --seed 0
 
 check: setup ## Lint, formatting and types
+	$(BIN)/python tools/write_signatures.py
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

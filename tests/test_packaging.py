@@ -109,7 +109,7 @@ def test_wheel_holds_code_data_types_and_licence(wheel: Path) -> None:
     for path in (source / "bertine").rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:
             assert str(path.relative_to(source)) in names
-    assert "bertine/py.typed" in names
+    assert {"bertine/py.typed", "bertine/signatures.pyi"} <= names
     assert [name for name in names if name.endswith("licenses/LICENSE")]
     outside = [name for name in names if not name.startswith(("bertine/", "bertine-"))]
     assert outside == []

@@ -1,12 +1,13 @@
 """Write ``src/bertine/signatures.pyi``: the public verbs with every argument, for editors.
 
 Verbs take their options from groups (``bertine.options``), so their source says ``options``
-where a caller writes ``learning_rate=1e-4``. A type checker reads the file that this script
-makes. Run it after a change of an option, of a verb or of its documentation:
+where a caller writes ``learning_rate=1e-4``. A type checker reads the file made here. Git ignores
+it: every build makes it, ``pip install -e .`` included. To make it again after a change of an
+option, of a verb or of its documentation (``make check`` does):
 
-    PYTHONPATH=src python tools/write_signatures.py
+    python tools/write_signatures.py
 
-With ``--check`` nothing is written; the exit status is 1 where the file is not what it would be.
+A build has no PyTorch, so verbs are read from their source: only their options are imported.
 """
 
 from __future__ import annotations
@@ -21,33 +22,85 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import bertine
-from bertine.options.verbs import GROUPS
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-STUB = Path(bertine.__file__).parent / "signatures.pyi"
+SOURCE = Path(__file__).resolve().parents[1] / "src"
+STUB = SOURCE / "bertine" / "signatures.pyi"
 _HEAD = '"""The public verbs with every argument. Made by tools/write_signatures.py."""\n'
+
+if str(SOURCE) not in sys.path:
+    sys.path.insert(0, str(SOURCE))
+
+
+class SignaturesHook(BuildHookInterface[Any]):
+    """Make the file before a build collects its files."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        write()
+        build_data["artifacts"].append(str(STUB.relative_to(self.root)))
 
 
 def verbs() -> dict[str, Callable[..., Any]]:
-    """The public verbs that take options from groups."""
-    found = {name: getattr(bertine, name) for name in sorted(bertine.__all__)}
-    return {name: each for name, each in found.items() if hasattr(each, GROUPS)}
+    """Return the public verbs that take options from groups."""
+    import bertine
+
+    homes = sorted(bertine._HOME.items())
+    return {name: verb for name, module in homes if (verb := verb_from_source(name, module))}
+
+
+def verb_from_source(name: str, module: str) -> Callable[..., Any] | None:
+    """Define a verb without its body; return None if it takes no options."""
+    (verb,) = (node for node in tree_of(module).body if getattr(node, "name", "") == name)
+    decorators = [
+        node
+        for node in getattr(verb, "decorator_list", [])
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "takes_options"
+    ]
+    if not isinstance(verb, ast.FunctionDef) or not decorators:
+        return None
+    verb.decorator_list, verb.body = list(decorators), verb.body[:1]
+    values = [*decorators, *filter(None, [*verb.args.defaults, *verb.args.kw_defaults])]
+    named = {node.id for value in values for node in ast.walk(value) if isinstance(node, ast.Name)}
+    needed = [
+        node
+        for node in tree_of(module).body
+        if (isinstance(node, ast.ImportFrom) and _is_light(node.module or ""))
+        or (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in named)
+    ]
+    space: dict[str, Any] = {"__name__": module}
+    exec(compile(ast.Module([*needed, verb], []), module, "exec"), space)
+    return space[name]
+
+
+def _is_light(module: str) -> bool:
+    return module.startswith(("__future__", "bertine.options.", "bertine.core.names"))
 
 
 @cache
-def imported_in(module: str) -> dict[str, str]:
-    """The module that each imported name of `module` is from."""
-    tree = ast.parse(Path(str(sys.modules[module].__file__)).read_text(encoding="utf-8"))
-    return {
-        alias.name: node.module or ""
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
+def tree_of(module: str) -> ast.Module:
+    """Parse a module of the package."""
+    path = SOURCE.joinpath(*module.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+@cache
+def home_of(module: str) -> dict[str, str]:
+    """Return the module of each name that `module` imports or defines."""
+    homes: dict[str, str] = {}
+    for node in ast.walk(tree_of(module)):
+        if isinstance(node, ast.ImportFrom):
+            homes |= {alias.name: node.module or "" for alias in node.names}
+    for node in tree_of(module).body:
+        for target in getattr(node, "targets", [node]):
+            homes |= {getattr(target, "id", getattr(target, "name", "")): module}
+    return homes
 
 
 def hint_of(verb: Callable[..., Any], name: str) -> tuple[str, str]:
-    """The type of an argument as its source writes it, and the module of that source."""
+    """Return the type of an argument as its source writes it, and the module of that source."""
+    from bertine.options.verbs import GROUPS
+
     own = inspect.signature(inspect.unwrap(verb)).parameters
     if name in own:
         return str(own[name].annotation), verb.__module__
@@ -59,24 +112,22 @@ def hint_of(verb: Callable[..., Any], name: str) -> tuple[str, str]:
 
 
 def text_of(verb: Callable[..., Any], imports: dict[str, set[str]]) -> str:
-    """The verb as a stub; the names it needs are added to `imports`, by module."""
+    """Return the verb as a stub; the names it needs are added to `imports`, by module."""
 
     def noted(hint: str, module: str) -> str:
         for name in re.findall(r"[A-Za-z_]\w*", hint):
-            if name in imported_in(module):
-                imports.setdefault(imported_in(module)[name], set()).add(name)
-            elif hasattr(sys.modules[module], name):
-                imports.setdefault(module, set()).add(name)
+            if name in home_of(module):
+                imports.setdefault(home_of(module)[name], set()).add(name)
         return hint
 
     lines = [f"def {verb.__name__}("]
     star = False
-    for each in inspect.signature(verb).parameters.values():
-        if each.kind is each.KEYWORD_ONLY and not star:
+    for entry in inspect.signature(verb).parameters.values():
+        if entry.kind is entry.KEYWORD_ONLY and not star:
             lines.append("    *,")
             star = True
-        default = "" if each.default is each.empty else f" = {_written(each.default)}"
-        lines.append(f"    {each.name}: {noted(*hint_of(verb, each.name))}{default},")
+        default = "" if entry.default is entry.empty else f" = {_written(entry.default)}"
+        lines.append(f"    {entry.name}: {noted(*hint_of(verb, entry.name))}{default},")
     raw = inspect.signature(inspect.unwrap(verb)).return_annotation
     lines.append(f") -> {noted(str(raw), verb.__module__)}:")
     doc = inspect.cleandoc(verb.__doc__ or "")
@@ -88,7 +139,7 @@ def _written(value: object) -> str:
 
 
 def import_lines(imports: dict[str, set[str]]) -> Iterator[str]:
-    """The imports, those of Python first."""
+    """Return the imports, those of Python first."""
     for ours in (False, True):
         for module in sorted(imports):
             if module.startswith("bertine") is not ours:
@@ -103,21 +154,18 @@ def import_lines(imports: dict[str, set[str]]) -> Iterator[str]:
 
 
 def signatures() -> str:
-    """The whole file."""
+    """Return the content of the file."""
     imports: dict[str, set[str]] = {}
     texts = [text_of(verb, imports) for verb in verbs().values()]
     return "\n".join([_HEAD, *import_lines(imports), "", "\n\n".join(texts)]) + "\n"
 
 
-def main() -> int:
+def write() -> None:
+    """Write the file, unless it is up to date."""
     text = signatures()
-    if "--check" in sys.argv:
-        same = STUB.is_file() and STUB.read_text(encoding="utf-8") == text
-        print(f"{STUB}: {'as it should be' if same else 'is old; run tools/write_signatures.py'}")
-        return 0 if same else 1
-    STUB.write_text(text, encoding="utf-8")
-    return 0
+    if not STUB.is_file() or STUB.read_text(encoding="utf-8") != text:
+        STUB.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    write()

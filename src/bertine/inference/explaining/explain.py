@@ -20,7 +20,6 @@ from bertine.data.squad import load_squad
 from bertine.data.writer import open_writer
 from bertine.inference.explaining.explainer import Explainer, Explanation
 from bertine.inference.explaining.nearest import NearestExamples, nearest_of
-from bertine.inference.explaining.target import LEAVE_ONE_OUT
 from bertine.inference.explaining.words import NoWords
 from bertine.inference.predict_files import grouped
 from bertine.inference.predictor import Pipeline, Predictor
@@ -103,7 +102,7 @@ def explain(
     *,
     input: Path | str | None = None,
     output: Path | str | None = None,
-    method: ExplanationMethod = LEAVE_ONE_OUT,
+    method: ExplanationMethod = "leave-one-out",
     label: str | None = None,
     word: str | None = None,
     show_progress: bool = True,
