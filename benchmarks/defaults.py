@@ -39,10 +39,11 @@ from bertine.inference.baselines.measure import measure_baselines
 from bertine.inference.baselines.texts import FrozenEncoder, pooling_of
 from bertine.inference.evaluate import evaluate_examples
 from bertine.models.precision import resolve_precision
+from bertine.options.finetuning import FinetuneOptions
 from bertine.tasks.metrics import official_score
+from bertine.training.defaults import TrainingPlan
 from bertine.training.finetuning.learner import Learner
 from bertine.training.finetuning.linear_probe import alone_is_better, few_of_many, score_of_head
-from bertine.training.finetuning.setup import Overrides
 
 #: The tasks of the table.
 NAMES = ("emotion", "SST-2", "CoLA", "MRPC", "STS-B", "RTE", "WNUT-17", "CODAH")
@@ -217,7 +218,8 @@ def systems(cell: Cell, args: argparse.Namespace) -> Iterator[tuple[str, dict[st
     yield from ((name, settings[name]) for name in settings if name in args.systems)
     if SEARCH in args.systems:
         task = cell.data.build(cell.data.max_length)
-        plan = Overrides().plan(load_config(cell.model), len(cell.data.train), task)
+        options, config = FinetuneOptions(), load_config(cell.model)
+        plan = TrainingPlan.of(options, config, len(cell.data.train), task)
         of_plan = plan.epochs, plan.learning_rate, plan.batch_size
         yield from search_settings(*of_plan, args.rates, args.lengths)
 

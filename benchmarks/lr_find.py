@@ -28,7 +28,7 @@ from bertine.core.console import quietly
 from bertine.core.names import TaskName
 from bertine.core.scores import rate_text
 from bertine.hub.model_directory import load_config
-from bertine.training.finetuning.setup import rate_for
+from bertine.training.defaults import rate_for
 
 #: The grid: factors on the usual rate of a model.
 FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)

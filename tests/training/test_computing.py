@@ -254,7 +254,7 @@ def test_all_processes_compute_as_the_first_one(machine: Machine, tmp_path: Path
 
     machine.has(SLOW_BF16)
     found = computing_of_run(
-        tmp_path, "auto", toys.pretraining_model(), resume=False, world=Second(rank=1, size=2)
+        tmp_path, "auto", False, toys.pretraining_model(), Second(rank=1, size=2)
     )
     assert found == ("bf16", {"bf16_speedup": 4.0})
     assert machine.asked == []

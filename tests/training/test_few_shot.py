@@ -25,13 +25,11 @@ from bertine.reports.run_files import read_log
 from bertine.tasks.base import Features
 from bertine.training.contrastive import (
     LabelBatches,
-    contrast_rate,
     contrastive_loss,
     count_pairs,
     likeness,
-    steps_for,
-    weights_for,
 )
+from bertine.training.defaults import contrast_rate, steps_for, weights_for
 from bertine.training.finetuning.run import _Finetuning
 
 #: The toy model's vectors know nothing yet, so that all its weights must learn.

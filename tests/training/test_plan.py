@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import scipy.stats
+import torch
 from tests import toys
 from tests.toys import log
 
@@ -20,11 +21,13 @@ from bertine.core.names import OptimizerName
 from bertine.core.scores import clearly_better
 from bertine.families.bert import BertConfig
 from bertine.families.presets import PRESETS
+from bertine.models.config import Config
+from bertine.options.finetuning import FinetuneOptions
 from bertine.tasks.classification import TextClassification
 from bertine.tasks.multi_label import MultiLabel
 from bertine.tasks.tagging import Tagging
 from bertine.tasks.whole_text import TextRegression
-from bertine.training.finetuning.setup import Overrides, classes_of, epochs_for, rate_for
+from bertine.training.defaults import TrainingPlan, classes_of, epochs_for, rate_for
 
 
 def config(hidden_size: int) -> BertConfig:
@@ -32,6 +35,10 @@ def config(hidden_size: int) -> BertConfig:
     return dataclasses.replace(
         PRESETS["bert-mini"], hidden_size=hidden_size, num_attention_heads=heads
     )
+
+
+def planned(sizes: Config, num_examples: int, task: Any = None, **options: Any) -> TrainingPlan:
+    return TrainingPlan.of(FinetuneOptions(**options), sizes, num_examples, task)
 
 
 def test_fewer_examples_are_passed_over_more_often() -> None:
@@ -102,27 +109,31 @@ def test_a_paper_has_a_recipe_by_task_and_family(
     kind: Any = SimpleNamespace(
         name=task, reads_whole_texts=True, task_info=lambda: SimpleNamespace(dataset=None)
     )
-    found = Overrides(paper=True).plan(PRESETS[model], 1_000, kind)
+    found = planned(PRESETS[model], 1_000, kind, paper=True)
     assert found.paper is not None
     said = (found.paper.warmup_ratio, found.paper.weight_decay, found.paper.layer_decay)
     assert (found.epochs, found.batch_size, found.learning_rate, *said) == recipe
     assert found.save_best is False
     # What a user says goes before.
-    assert "layer_decay" not in found.changes({"layer_decay": 1.0})
+    options = FinetuneOptions(paper=True, layer_decay=0.5)
+    fit = found.config(options, 100, torch.device("cpu"), "fp32")
+    assert (fit.layer_decay, fit.steps) == (0.5, 100 * found.epochs)
+    assert fit.warmup_steps == round(fit.steps * (0.1 if said[0] is None else said[0]))
+    assert fit.weight_decay == (0.01 if said[1] is None else said[1])
 
 
 def test_what_is_said_goes_before_the_rule() -> None:
     model = config(384)
-    plan = Overrides().plan(model, 1_000)
+    plan = planned(model, 1_000)
     assert (plan.epochs, plan.batch_size, plan.learning_rate, plan.chosen) == (9, 16, 2e-4, True)
-    paper = Overrides(paper=True).plan(model, 1_000)
+    paper = planned(model, 1_000, paper=True)
     assert (paper.epochs, paper.batch_size, paper.learning_rate) == (3, 32, 5e-5)
     assert (paper.save_best, plan.save_best) == (False, None)
-    assert Overrides(paper=True, epochs=4).plan(model, 1_000).epochs == 4
-    said = Overrides(epochs=2, batch_size=8, learning_rate=1e-5, patience=1).plan(model, 1_000)
+    assert planned(model, 1_000, paper=True, epochs=4).epochs == 4
+    said = planned(model, 1_000, epochs=2, batch_size=8, learning_rate=1e-5, patience=1)
     assert (said.epochs, said.batch_size, said.learning_rate, said.chosen) == (2, 8, 1e-5, False)
     assert said.save_best is True
-    assert Overrides(patience=1, save_best=False).plan(model, 1_000).save_best is False
+    assert planned(model, 1_000, patience=1, save_best=False).save_best is False
 
 
 @pytest.mark.parametrize(
@@ -136,7 +147,7 @@ def test_what_is_said_goes_before_the_rule() -> None:
 )
 def test_wishes_that_cannot_be(wishes: dict[str, int], message: str) -> None:
     with pytest.raises(BertineError, match=message):
-        Overrides(**wishes)
+        FinetuneOptions(**wishes)
 
 
 def test_chance_on_few_examples_is_told_from_a_better_epoch() -> None:
@@ -203,6 +214,6 @@ def test_a_run_as_it_comes_learns_from_few_labels(
 @pytest.mark.parametrize(("name", "factor"), [("adamw", 1), ("lamb", 10), ("muon", 3)])
 def test_the_usual_rate_is_that_of_the_optimizer(name: OptimizerName, factor: int) -> None:
     base = config(768)
-    rate = Overrides(optimizer=name).plan(base, 1000).learning_rate
-    assert rate == pytest.approx(factor * Overrides().plan(base, 1000).learning_rate)
-    assert Overrides(optimizer=name, learning_rate=1e-3).plan(base, 1000).learning_rate == 1e-3
+    rate = planned(base, 1000, optimizer=name).learning_rate
+    assert rate == pytest.approx(factor * planned(base, 1000).learning_rate)
+    assert planned(base, 1000, optimizer=name, learning_rate=1e-3).learning_rate == 1e-3

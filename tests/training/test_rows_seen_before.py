@@ -18,7 +18,7 @@ from bertine.datasets.readers import DataConfig, read_labelled
 from bertine.inference.train_overlap import rows_known_by
 from bertine.options.finetuning import FinetuneOptions
 from bertine.training.finetuning.learner import Learner
-from bertine.training.finetuning.setup import ModelInit, Overrides, prepare
+from bertine.training.finetuning.setup import ModelInit, prepare
 
 FAST: dict[str, Any] = {"epochs": 1, "max_length": 16, "precision": "fp32", "frozen": False}
 WITH_BASELINES = True
@@ -112,9 +112,7 @@ def test_a_run_that_an_earlier_bertine_began_goes_on_with_its_rows(
         data,
         start=ModelInit.of(FinetuneOptions(), model=model),
         reading=DataConfig(),
-        wishes=Overrides.of(FinetuneOptions()),
-        max_length=16,
-        seed=5,
+        options=FinetuneOptions(max_length=16, seed=5),
         where=torch.device("cpu"),
         judged=False,
         begun=begun,

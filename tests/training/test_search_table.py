@@ -11,7 +11,7 @@ import pytest
 
 from bertine.core.errors import BertineError
 from bertine.options.experiments import SearchOptions
-from bertine.training.finetuning.setup import TrainingPlan
+from bertine.training.defaults import TrainingPlan
 from bertine.training.search.runs import share_of
 from bertine.training.search.search import needed_weights
 from bertine.training.search.table import (

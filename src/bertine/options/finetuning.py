@@ -211,7 +211,7 @@ class FreshWeights(OptionGroup):
 
 
 class FinetuneRecipe(OptionGroup):
-    """The length and batches of a run; None: by rule (:mod:`bertine.training.finetuning.setup`)."""
+    """The length and batches of a run; None: by rule (:mod:`bertine.training.defaults`)."""
 
     title = "recipe"
 

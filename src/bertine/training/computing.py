@@ -118,9 +118,8 @@ class Computing(NamedTuple):
 def computing_of_run(
     out: Path | str,
     asked: str,
-    model: nn.Module,
-    *,
     resume: bool,
+    model: nn.Module,
     world: DistContext,
     tokens: int = TOKENS,
     words: int = 0,
@@ -130,13 +129,15 @@ def computing_of_run(
 
     Args:
         asked: ``"auto"``, ``"fp32"`` or ``"bf16"``.
-        tokens, words: of a micro-batch, see :func:`bertine.models.matmul_timing.products_of`.
+        tokens, words: of a batch, which the processes divide; see
+            :func:`bertine.models.matmul_timing.products_of`.
     """
 
     def decide() -> Computing:
-        begun = Run.begun(out) if resume else None
+        parts, begun = world.size, Run.begun(out) if resume else None
         if begun is None or begun.get("precision") not in ("fp32", "bf16"):
-            return measured_computing(asked, model, tokens=tokens, words=words)
+            own = max(1, tokens // parts)
+            return measured_computing(asked, model, tokens=own, words=words // parts)
         return _as_begun(asked, begun, world.device)
 
     # Not `alone`: a process that waits there for a first process that has ended waits for ever.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -14,21 +13,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertine.core.console import logger, plural
-from bertine.core.names import FewShotWeights
 from bertine.core.rng import generator
 from bertine.core.scores import exact_rate
 from bertine.corpora.batch import Batch
 from bertine.inference.baselines.texts import pooling_of
-from bertine.models.config import Config
 from bertine.models.encoder import Encoded
 from bertine.models.heads import PAIR_CLASSIFIER, Model, PairHead, texts_apart
 from bertine.objectives.losses import LossDefaults, Term
+from bertine.options.finetuning import FewShotOptions
 from bertine.tasks.base import Task
-from bertine.training.finetuning.setup import Contrast, Prepared
+from bertine.training.defaults import Contrast
+from bertine.training.finetuning.setup import Prepared
 from bertine.training.fit import FitConfig, fit
 from bertine.training.run_folder import Run
-from bertine.training.schedules import warmup
-from bertine.training.step import has_biases, only_biases_trained
+from bertine.training.step import only_biases_trained
 
 # Count the pairs that labelled examples make: alike, with a label in common, or not.
 #
@@ -285,116 +283,30 @@ def labels_of(features: Any, classes: int) -> np.ndarray:
 
 # Training: batches, rates and the loop over the encoder.
 
-#: Texts in a batch.
-BATCH_SIZE = 32
-#: Batches: at least, at most, and between these the number of passes over the examples.
-LEAST_STEPS, MOST_STEPS, PASSES = 30, 500, 20
-#: With at least this many examples all weights are trained; with fewer, only biases and layer
-#: norms, which can learn what a task is about, but cannot memorize its few texts
-#: (``docs/results.md``, "A few labels of each class").
-_MANY = 256
-#: The rates for models of width 384. That of biases and layer norms grows from the first number, at
-#: this many examples or fewer, to the second; for wider models it falls with the inverse of the
-#: width.
-_FEW = 32
-_RATE_OF_BIASES, _HIGHEST_OF_BIASES = 2e-3, 5e-3
-#: The rate for all weights also grows with the number of examples, at most by the last factor. For
-#: models of other widths it changes with the inverse square, but never exceeds the third number for
-#: few examples and the fourth for many. At a high rate the vectors forget what was learned in
-#: pre-training, which costs more than it gains with 32 examples, and less with 300.
-_WIDTH, _RATE_OF_ALL, _HIGHEST_OF_ALL, _HIGHEST_OF_MANY, _MOST_TIMES = 384, 2e-5, 1e-4, 5e-4, 10
 #: The penalty of the head (scikit-learn's C) for vectors of length 1, and for the features of
 #: pairs, each of which is scaled. Cross-validation cannot choose it: the encoder has seen the
 #: examples that are left out.
 _STRENGTH, _STRENGTH_OF_PAIRS = 30.0, 1e-2
-_CHECKPOINT_EVERY = 100
 _WORDS = {"biases": "biases and layer norms", "all": "all weights"}
 
 
-def steps_for(num_examples: int, batch_size: int) -> int:
-    """Return the number of batches for `num_examples` examples."""
-    steps = round(PASSES * num_examples / batch_size)
-    return min(MOST_STEPS, max(LEAST_STEPS, steps))
-
-
-def weights_for(model: Model, num_examples: int, *, pairs: bool = False) -> FewShotWeights:
-    """Return which weights of a model are trained on `num_examples` examples. All weights are
-    trained if the model's layers have no biases; also for pairs of texts, which gain little
-    anyway."""
-    few = num_examples < _MANY
-    return "biases" if few and not pairs and has_biases(model) else "all"
-
-
-def contrast_rate(config: Config, num_examples: int, trained: FewShotWeights) -> float:
-    """Return the highest learning rate for the width of this model, the number of examples and the
-    trained weights, with one significant digit."""
-    times = max(1.0, num_examples / _FEW)
-    if trained == "biases":
-        rate = min(_HIGHEST_OF_BIASES, times * _RATE_OF_BIASES)
-        rate *= min(1.0, _WIDTH / config.hidden_size)
-    else:
-        rate = min(_HIGHEST_OF_ALL, _RATE_OF_ALL * (_WIDTH / config.hidden_size) ** 2)
-        rate = min(_HIGHEST_OF_MANY, min(_MOST_TIMES, times) * rate)
-    return float(f"{rate:.0e}")
-
-
-def plan_contrast(
-    prepared: Prepared,
-    *,
-    steps: int | None = None,
-    batch_size: int | None = None,
-    learning_rate: float | None = None,
-    trained_weights: FewShotWeights | None = None,
-) -> Contrast:
-    """Return the settings of the encoder's training, with rules for what is not given, and print
-    them with the number of possible pairs."""
+def plan_contrast(prepared: Prepared, options: FewShotOptions) -> Contrast:
+    """Return the plan of the encoder's training, and print it with the number of possible pairs."""
     task: Any = prepared.task
-    model = prepared.loaded.model
-    size = batch_size or BATCH_SIZE
-    count = len(prepared.train.features)
-    trained = trained_weights or weights_for(model, count, pairs=task.takes_pairs)
-    contrast = Contrast(
-        steps=steps or steps_for(count, size),
-        batch_size=size,
-        learning_rate=contrast_rate(prepared.loaded.config, count, trained)
-        if learning_rate is None
-        else learning_rate,
-        trained_weights=trained,
-        pooling=pooling_of(prepared.start.model),
+    contrast = Contrast.of(
+        options,
+        prepared.loaded.model,
+        len(prepared.train.features),
+        pooling_of(prepared.start.model),
+        task.takes_pairs,
     )
     logger.info(count_pairs(labels_of(prepared.train.features, len(task.labels))).line())
     logger.info(
-        f"contrastive training of {_WORDS[trained]}: {plural(contrast.steps, 'step')} with up to "
-        f"{plural(size, 'text')} each, learning rate {exact_rate(contrast.learning_rate)}"
+        f"contrastive training of {_WORDS[contrast.trained_weights]}: "
+        f"{plural(contrast.steps, 'step')} with up to {plural(contrast.batch_size, 'text')} each, "
+        f"learning rate {exact_rate(contrast.learning_rate)}"
     )
     return contrast
-
-
-def config_of(contrast: Contrast, config: FitConfig) -> FitConfig:
-    """Return the settings of the training loop for the contrastive loss, derived from those of the
-    run."""
-    every = config.checkpoint_every
-    return dataclasses.replace(
-        config,
-        steps=contrast.steps,
-        learning_rate=contrast.learning_rate,
-        warmup_steps=warmup(contrast.steps, None, 0.1),
-        checkpoint_every=_CHECKPOINT_EVERY if every is None else every,
-    )
-
-
-def facts_of(contrast: Contrast, prepared: Prepared) -> dict[str, Any]:
-    """Return what the diagnosis of a run's report needs to know about contrastive training."""
-    count = len(prepared.train.features)
-    return {
-        "verb": "few-shot",
-        "usual_learning_rate": contrast_rate(
-            prepared.loaded.config, count, contrast.trained_weights
-        ),
-        "usual_rate_factor": _RATE_OF_BIASES / _RATE_OF_ALL
-        if contrast.trained_weights == "biases"
-        else 1.0,
-    }
 
 
 def strengths_after(task: Task[Any]) -> tuple[float, ...]:

@@ -323,10 +323,10 @@ def pretrain_elmo(
     computing = computing_of_run(
         out,
         options.precision,
+        options.resume,
         lm,
-        resume=options.resume,
-        world=DistContext(device=device),
-        tokens=options.batch_size,  # an LSTM multiplies one place of each row at a time
+        DistContext(device=device),
+        options.batch_size,  # an LSTM multiplies one place of each row at a time
     )
     steps = options.steps or max(1, math.ceil(options.epochs * data.steps_of_epoch))
     settings = {

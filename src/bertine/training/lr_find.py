@@ -36,7 +36,6 @@ from bertine.corpora.batch import check_batch
 from bertine.data.in_memory import TableLike, as_data
 from bertine.datasets.readers import DatasetSplits
 from bertine.inference.train_overlap import overlap_in_training_line
-from bertine.models.matmul_timing import TOKENS
 from bertine.models.precision import resolve_device, resolve_precision, using_threads
 from bertine.options.declare import names_of
 from bertine.options.experiments import RisingRates
@@ -56,9 +55,10 @@ from bertine.reports.html import (
 from bertine.reports.run_sections import sentence, setting_facts
 from bertine.reports.svg import ACCENT, INK, REFERENCE, Axis, Plot, Stroke, log_ticks, number_axis
 from bertine.training.computing import measured_computing, names_one_task, reading_of
+from bertine.training.defaults import fit_config
 from bertine.training.display import Display
 from bertine.training.distributed import DistContext
-from bertine.training.finetuning.setup import ModelInit, Overrides, Prepared, prepare
+from bertine.training.finetuning.setup import ModelInit, Prepared, prepare
 from bertine.training.fit import FitConfig
 from bertine.training.optimizers import optimizer_for
 from bertine.training.step import Meter, TrainStep, frozen
@@ -536,24 +536,13 @@ def lr_find(
         data,
         start=start,
         reading=reading_of(tuning),
-        wishes=Overrides.of(tuning),
-        max_length=tuning.max_length,
-        seed=tuning.seed,
+        options=tuning,
         where=where,
         judged=False,
     )
     trained = prepared.loaded.model
-    tokens = prepared.batch_tokens
-    computing = measured_computing(tuning.precision, trained, tokens=tokens or TOKENS)
-    config = FitConfig.of(
-        tuning,
-        steps=warmup_steps + steps,
-        learning_rate=max_rate,
-        warmup_steps=0,
-        precision=computing.precision,
-        budget_seconds=None,
-        compile=None,
-    )
+    computing = measured_computing(tuning.precision, trained, tokens=prepared.batch_tokens)
+    config = fit_config(tuning, warmup_steps + steps, max_rate, computing.precision, warmup_steps=0)
     growth = (max_rate / min_rate) ** (1 / (steps - 1))
     rates = [min_rate] * warmup_steps + [min_rate * growth**step for step in range(steps)]
     with (

@@ -32,7 +32,8 @@ from bertine.options.finetuning import FinetuneOptions
 from bertine.reports.run_files import START
 from bertine.tasks.distilled import DistilledFeature, DistilledTask, collate_distilled
 from bertine.tasks.unknown_text import UnknownText
-from bertine.training.computing import Computing, reading_of
+from bertine.training.computing import Computing, computing_of_run, reading_of
+from bertine.training.defaults import TrainingPlan, usual_plan
 from bertine.training.distillation.student import StudentPlan
 from bertine.training.distillation.teacher_on_task import (
     Distilled,
@@ -60,17 +61,15 @@ from bertine.training.distillation.teachers import (
     warn_ignored_options,
 )
 from bertine.training.distributed import DistContext
-from bertine.training.finetuning.finetune import as_json, finetuning_computing, fit_config
+from bertine.training.finetuning.finetune import as_json
 from bertine.training.finetuning.learner import Provenance
 from bertine.training.finetuning.run import SCORES, Outcome, read_outcome, train
 from bertine.training.finetuning.setup import (
     FeaturedExamples,
     ModelInit,
-    Overrides,
     Prepared,
     fitting,
     log_data_summary,
-    say_plan,
 )
 from bertine.training.run_folder import Run
 
@@ -283,14 +282,14 @@ class _TaskDistillation:
             for part, made in ((read.train, features), (read.validation, held))
         ]
         look = check_data(type(task), labelled, read.validation, own, held, unknown=unknown)
-        tuned = Overrides.of(tuning).plan(loaded.config, len(read.train), task)
+        tuned = TrainingPlan.of(tuning, loaded.config, len(read.train), task)
         log_data_summary(loaded, read.train, read.validation, task.notes(features), look)
         seen = 0 if judged_by_teacher else count_known(read.validation.items, known)
         if seen:
             logger.warning(seen_by_teacher(seen, len(read.validation)))
         if judged_by_teacher:
             logger.info(why_teacher_judges(read, num_labelled))
-        say_plan(tuned, len(read.train))
+        tuned.say(len(read.train))
         if tuned.save_best and not held:
             raise BertineError("without validation examples there is no best epoch to save")
         prepared = Prepared(
@@ -315,7 +314,9 @@ class _TaskDistillation:
         return cls(
             options,
             tuning,
-            finetuning_computing(out, tuning, prepared, world),
+            computing_of_run(
+                out, tuning.precision, tuning.resume, loaded.model, world, prepared.batch_tokens
+            ),
             world,
             teacher,
             plan,
@@ -335,9 +336,8 @@ class _TaskDistillation:
     @cached_property
     def config(self) -> Any:
         """The settings of the training loop."""
-        prepared = self.prepared
-        epoch = prepared.batches.steps_per_epoch
-        return fit_config(self.tuning, prepared.plan, epoch, self.world.device, self.computing)
+        epoch, device = self.prepared.batches.steps_per_epoch, self.world.device
+        return self.prepared.plan.config(self.tuning, epoch, device, self.computing.precision)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings of the run."""
@@ -378,9 +378,7 @@ class _TaskDistillation:
 
     def start(self) -> dict[str, Any]:
         """Return the content of ``start.json``: the arguments as they were given."""
-        usual = Overrides().plan(
-            self.prepared.loaded.config, len(self.data.train), self.prepared.task
-        )
+        prepared = self.prepared
         arguments = {
             name: as_json(value)
             for name, value in self.options.changed().items()
@@ -390,10 +388,7 @@ class _TaskDistillation:
             "verb": "distill",
             "arguments": {**({"data": self.data_path} if self.on_disk else {}), **arguments},
             "constant_loss": None,
-            "hidden_size": self.prepared.loaded.config.hidden_size,
-            "usual_epochs": usual.epochs,
-            "usual_batch_size": usual.batch_size,
-            "usual_learning_rate": usual.learning_rate,
+            **usual_plan(prepared.loaded.config, len(self.data.train), prepared.task),
         }
 
     def with_answers(self, folder: Path) -> Prepared:

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from bertine.core.console import Shown, logger, plural
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
@@ -22,31 +20,26 @@ from bertine.data.examples import KNOWN, Examples
 from bertine.data.in_memory import TableLike, as_data
 from bertine.datasets.glue import AVERAGED, glue_tasks_in
 from bertine.datasets.readers import DataConfig, DatasetSplits
-from bertine.models.matmul_timing import TOKENS
 from bertine.options.declare import shared_values
 from bertine.options.finetuning import FewShotOptions, FinetuneOptions
 from bertine.options.verbs import takes_options
 from bertine.reports.run_files import START
 from bertine.tasks.answer import WorstExample
-from bertine.training.computing import Computing, computing_of_run, reading_of
-from bertine.training.contrastive import config_of, facts_of, plan_contrast
-from bertine.training.distributed import DistContext, all_ranks, join
+from bertine.training.computing import computing_of_run, reading_of
+from bertine.training.contrastive import plan_contrast
+from bertine.training.defaults import Contrast, usual_plan
+from bertine.training.distributed import all_ranks, join
 from bertine.training.finetuning.learner import Learner, Provenance, final_of
 from bertine.training.finetuning.linear_probe import check_frozen
 from bertine.training.finetuning.run import kept_baselines, read_outcome, train
 from bertine.training.finetuning.setup import (
-    Contrast,
     ModelInit,
-    Overrides,
     Prepared,
-    TrainingPlan,
     load_splits,
     prepare,
 )
-from bertine.training.fit import FitConfig
 from bertine.training.optimizers import check_whole
 from bertine.training.run_folder import Run
-from bertine.training.schedules import WARMUP_RATIO, warmup
 
 # All of GLUE: one fine-tuning run for each task, and a table with the average.
 
@@ -240,9 +233,7 @@ def run_finetuning(
         data,
         start=start,
         reading=reading,
-        wishes=Overrides.of(options),
-        max_length=options.max_length,
-        seed=seed,
+        options=options,
         where=where,
         begun=Run.begun(out) if options.resume else None,
     )
@@ -253,10 +244,10 @@ def run_finetuning(
         check_frozen(prepared.task, options, prepared.loaded.model)
     if plan.save_best and not prepared.validation.features:
         raise BertineError("without validation examples there is no best epoch to save")
-    computing = finetuning_computing(out, options, prepared, world)
-    config = fit_config(options, plan, prepared.batches.steps_per_epoch, where, computing)
-    if prepared.contrast is not None:
-        config = config_of(prepared.contrast, config)
+    trained, tokens = prepared.loaded.model, prepared.batch_tokens
+    computing = computing_of_run(out, options.precision, options.resume, trained, world, tokens)
+    epoch, of_encoder = prepared.batches.steps_per_epoch, prepared.contrast
+    config = plan.config(options, epoch, where, computing.precision, of_encoder)
     info = prepared.task.task_info()
     settings = {
         "task": info.dataset or task,
@@ -270,7 +261,7 @@ def run_finetuning(
         "epochs": plan.epochs,
         "batch_size": plan.batch_size,
         "dropout": options.dropout,
-        "save_best": False if frozen else plan.save_best,
+        "save_best": plan.save_best,
         **config.settings(),
         **computing.facts,
     }
@@ -289,7 +280,7 @@ def run_finetuning(
                 config,
                 run,
                 settings,
-                save_best=False if frozen else plan.save_best,
+                save_best=plan.save_best,
                 baselines=options.baselines,
                 calibrated=options.calibrate,
                 world=world,
@@ -311,47 +302,6 @@ def run_finetuning(
             device=str(where),
             precision=config.precision,  # as in the evaluation: inference might choose 8 bits
         ),
-    )
-
-
-def finetuning_computing(
-    out: Path | str, options: FinetuneOptions, prepared: Prepared, world: DistContext
-) -> Computing:
-    """Return the precision and threads of a run of fine-tuning in `out`."""
-    return computing_of_run(
-        out,
-        options.precision,
-        prepared.loaded.model,
-        resume=options.resume,
-        world=world,
-        tokens=max(1, (prepared.batch_tokens or TOKENS) // world.size),
-    )
-
-
-def fit_config(
-    options: FinetuneOptions,
-    plan: TrainingPlan,
-    epoch: int,
-    where: torch.device,
-    computing: Computing,
-) -> FitConfig:
-    """Return the settings of the training loop for a `plan` with `epoch` steps in an epoch."""
-    frozen = options.frozen
-    rising = options.warmup_ratio
-    if rising is None and plan.paper is not None:
-        rising = plan.paper.warmup_ratio
-    if rising is None:
-        rising = WARMUP_RATIO[options.schedule]
-    return FitConfig.of(
-        options,
-        **plan.changes(options.changed()),
-        steps=1 if frozen else plan.epochs * epoch,
-        learning_rate=plan.learning_rate,
-        warmup_steps=0 if frozen else warmup(plan.epochs * epoch, options.warmup_steps, rising),
-        precision=computing.precision,
-        checkpoint_every=epoch if options.checkpoint_every is None else options.checkpoint_every,
-        budget_seconds=None,
-        compile=options.compile if where.type == "cuda" and options.compile else None,
     )
 
 
@@ -380,21 +330,16 @@ def _write_start(
     }
     if not isinstance(values["data"], str | Path):
         arguments.pop("data", None)  # examples in memory
-    usual = Overrides(optimizer=values.get("optimizer", "adamw")).plan(
-        prepared.loaded.config, len(prepared.train.examples), prepared.task
-    )
+    config, count = prepared.loaded.config, len(prepared.train.examples)
     start: dict[str, Any] = {
         "arguments": arguments,
         "constant_loss": prepared.task.constant_loss(
             prepared.train.examples, prepared.train.features
         ),
-        "hidden_size": prepared.loaded.config.hidden_size,
-        "usual_epochs": usual.epochs,
-        "usual_batch_size": usual.batch_size,
-        "usual_learning_rate": usual.learning_rate,
+        **usual_plan(config, count, prepared.task, values.get("optimizer", "adamw")),
     }
     if prepared.contrast is not None:
-        start |= facts_of(prepared.contrast, prepared)
+        start |= prepared.contrast.usual(config, len(prepared.train.features))
     write_json(folder / START, start)
 
 
@@ -451,13 +396,7 @@ def few_shot(
 
     def contrast(prepared: Prepared) -> Contrast:
         _check_counts(prepared.train.examples, prepared.task)
-        return plan_contrast(
-            prepared,
-            steps=options.steps,
-            batch_size=options.batch_size,
-            learning_rate=options.learning_rate,
-            trained_weights=options.trained_weights,
-        )
+        return plan_contrast(prepared, options)
 
     return run_finetuning(
         few_shot,

@@ -73,7 +73,8 @@ from bertine.tasks.tagged_words import WordFeatures
 from bertine.tasks.tagging import Tagging
 from bertine.tasks.whole_text import TextRegression
 from bertine.tokenization.tokenizer import Tokenizer
-from bertine.training.finetuning.setup import FEW_CLASSES, Prepared, classes_of, probe_variant
+from bertine.training.defaults import FEW_CLASSES, classes_of
+from bertine.training.finetuning.setup import Prepared, probe_variant
 
 #: The penalties to choose from.
 STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)

@@ -17,8 +17,7 @@ import torch
 from bertine.core.console import logger, plural
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
-from bertine.core.names import FewShotWeights, OptimizerName, option
-from bertine.core.scores import exact_rate
+from bertine.core.names import option
 from bertine.core.task_info import TaskInfo
 from bertine.corpora.batch import FeatureBatches
 from bertine.data.examples import KNOWN, Examples, SoftExample, count_known
@@ -32,138 +31,21 @@ from bertine.inference.train_overlap import START, overlap_line, rows_known_by
 from bertine.models.config import Config
 from bertine.models.family import family_of
 from bertine.models.heads import VECTOR_CLASSIFIER, Model
-from bertine.models.pooling import Pooling
+from bertine.models.matmul_timing import TOKENS
 from bertine.models.precision import seeded
 from bertine.objectives.losses import AuxiliaryLM, Loss
-from bertine.options.declare import like
 from bertine.options.finetuning import (
     AuxiliaryLMOptions,
-    FinetuneRecipe,
+    FinetuneOptions,
     FreshWeights,
     Layers,
     PairComparison,
-    PaperRecipe,
-    paper_recipe,
 )
-from bertine.options.training import USUAL_RATE, DropoutRate, Patience, Rate, Saving, Updates
+from bertine.options.training import DropoutRate
 from bertine.tasks.base import Features, Task
 from bertine.tasks.unknown_text import UnknownText
+from bertine.training.defaults import Contrast, TrainingPlan
 from bertine.training.step import check_freezing
-
-# Plan: the default number of epochs, batch size and learning rate.
-#
-# The papers' recipes (:mod:`bertine.options.finetuning`) were made for BERT-base and data sets of
-# thousands of examples. With a few hundred examples they do a few dozen updates, too few to learn
-# anything; and small models need higher rates. The rule here follows the number of examples and the
-# model's width. It was measured with a model of 384 hidden units on 300 examples
-# (``docs/results.md``, "Defaults"; ``benchmarks/defaults.py``); for wider ones, which were not
-# available, the rate is the published practice (Devlin et al. 2018, section A.3; Mosbach et al.
-# 2021, who fine-tune on little data for 20 epochs).
-
-#: The width whose rate was measured, and that rate. Rates fall with the square of the width: 384
-#: units have 2e-4, 768 have the paper's 5e-5, and 1,024 have 3e-5.
-_WIDTH, _RATE = 384, 2e-4
-#: The highest rate for narrower models; models of more than two layers have at most the second
-#: number divided by their number of layers. At 1e-3 models of eight layers of width 170 collapse to
-#: one class, and those of four layers do sometimes (``docs/results.md``, "Defaults").
-_HIGHEST_RATE, _HIGHEST_RATE_OF_LAYERS = 1e-3, 2e-3
-#: The number of passes for `_MANY` examples; for fewer it grows with this power of the ratio.
-_MANY, _PASSES, _POWER = 16_000, 3, 0.4
-#: The most passes, for any number of examples.
-_MOST_PASSES = 25
-#: Up to this number of classes, the number has no influence.
-FEW_CLASSES = 16
-#: Up to this many examples, batches are smaller, so that there are more updates.
-_FEW = 4_000
-
-
-@dataclass(frozen=True)
-class TrainingPlan:
-    """The length of a fine-tuning run, its batch size and its rate.
-
-    Attributes:
-        epochs: passes over the training examples.
-        batch_size: examples in an update.
-        learning_rate: its highest value.
-        save_best: whether the weights of the best epoch are saved, not those of the last; None:
-            only if the best one is better by more than chance
-            (:func:`bertine.core.scores.clearly_better`).
-        chosen: whether epochs, batch size or rate come from the rule, not from the user or the
-            paper.
-        paper: the recipe of the model's paper, if that is asked for.
-    """
-
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    save_best: bool | None
-    chosen: bool
-    paper: PaperRecipe | None = None
-
-    def changes(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the paper's settings of the optimizer, except for those that are `given`."""
-        said = {name: getattr(self.paper, name, None) for name in ("weight_decay", "layer_decay")}
-        return {name: v for name, v in said.items() if v is not None and name not in given}
-
-
-class Overrides(FinetuneRecipe, Rate, Saving, Patience):
-    """The user's values for a run's length, batches and rate; None: the rule chooses. See
-    :func:`bertine.finetune`."""
-
-    optimizer: OptimizerName = like(Updates, "optimizer")
-
-    def plan(
-        self, config: Config, num_examples: int, task: Task[Any] | None = None
-    ) -> TrainingPlan:
-        """Return the plan for a model with the sizes of `config` and `num_examples` training
-        examples of a `task`; None: a task without classes."""
-        named = "" if task is None else task.task_info().dataset or task.name
-        recipe = paper_recipe(config.paper_family, named) if self.paper else None
-        if recipe is not None:
-            usual = (recipe.epochs, recipe.batch_size, recipe.learning_rate)
-        else:
-            batch_size = 16 if num_examples <= _FEW else 32
-            usual = (epochs_for(num_examples, classes_of(task)), batch_size, rate_for(config))
-        passes, size_of_batch, rate = usual
-        usual = (passes, size_of_batch, float(f"{rate * USUAL_RATE[self.optimizer]:.2e}"))
-        said = (self.epochs, self.batch_size, self.learning_rate)
-        epochs, size, rate = (a if b is None else b for a, b in zip(usual, said, strict=True))
-        save_best = self.save_best
-        if save_best is None and (self.patience is not None or self.paper):
-            save_best = self.patience is not None
-        return TrainingPlan(
-            int(epochs),
-            int(size),
-            float(rate),
-            save_best,
-            chosen=not self.paper and None in said,
-            paper=recipe,
-        )
-
-
-def epochs_for(num_examples: int, num_classes: int = 0) -> int:
-    """Return the number of passes over `num_examples` training examples: 3 for 16,000 and more, 9
-    for 1,000, 23 for 100; more if there are many classes, because each then has few examples."""
-    passes = _PASSES * (_MANY / max(1, num_examples)) ** _POWER
-    passes = max(_PASSES, passes) * max(1.0, num_classes / FEW_CLASSES) ** _POWER
-    return min(_MOST_PASSES, round(passes))
-
-
-def classes_of(task: Task[Any] | None) -> int:
-    """Return the number of classes that a task distinguishes; 0: it has none."""
-    return len(getattr(task, "labels", ())) if task is not None and task.reads_whole_texts else 0
-
-
-def rate_for(config: Config) -> float:
-    """Return the highest learning rate for the width and depth of a model, with one significant
-    digit."""
-    rate = min(
-        _HIGHEST_RATE,
-        _HIGHEST_RATE_OF_LAYERS / config.num_hidden_layers,
-        _RATE * (_WIDTH / config.hidden_size) ** 2,
-    )
-    return float(f"{rate:.0e}")
-
 
 #: The number of features whose lengths are a sample for all others.
 _LOOKED_AT = 1000
@@ -182,35 +64,6 @@ class FeaturedExamples:
 
     examples: Examples[Any]
     features: Sequence[Features]
-
-
-#: Of the cosines in the softmax of contrastive training.
-TEMPERATURE = 0.1
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """How the encoder is trained before the head is fitted.
-
-    Attributes:
-        steps: batches.
-        batch_size: texts in a batch.
-        learning_rate: its highest value.
-        trained_weights: that are trained, of the encoder.
-        pooling: how the states of a text become its vector.
-        temperature: of the cosines in the softmax.
-    """
-
-    steps: int
-    batch_size: int
-    learning_rate: float
-    trained_weights: FewShotWeights
-    pooling: Pooling
-    temperature: float = TEMPERATURE
-
-    def settings(self) -> dict[str, Any]:
-        """Return JSON values, for the settings of a run."""
-        return {**dataclasses.asdict(self), "pooling": self.pooling.name}
 
 
 @dataclass(frozen=True)
@@ -288,9 +141,9 @@ class Prepared:
 
     @property
     def batch_tokens(self) -> int:
-        """The approximate number of tokens in a batch."""
+        """The approximate number of tokens in a batch, to measure with."""
         lengths = [len(item.input_ids) for item in self.train.features[:_LOOKED_AT]]
-        return self.plan.batch_size * sum(lengths) // max(1, len(lengths))
+        return self.plan.batch_size * sum(lengths) // max(1, len(lengths)) or TOKENS
 
 
 def load_splits(
@@ -321,9 +174,7 @@ def prepare(
     *,
     start: ModelInit,
     reading: DataConfig,
-    wishes: Overrides,
-    max_length: int | None,
-    seed: int,
+    options: FinetuneOptions,
     where: torch.device,
     judged: bool = True,
     begun: Mapping[str, Any] | None = None,
@@ -339,6 +190,7 @@ def prepare(
             that the training examples lack; examples for another task.
     """
     config = load_config(start.model, dropout=start.dropout)
+    max_length, seed = options.max_length, options.seed
     if not start.fresh_weights and (begun is None or KNOWN in begun):
         reading = dataclasses.replace(reading, known=rows_known_by(start.model))
     labelled = load_splits(task, data, seed=seed, reading=reading)
@@ -385,9 +237,9 @@ def prepare(
         weighed=weighed,
     )
     log_data_summary(loaded, train, validation, built.notes(features), look)
-    plan = wishes.plan(config, len(train), built)
+    plan = TrainingPlan.of(options, config, len(train), built)
     if judged and not start.frozen:
-        say_plan(plan, len(train))
+        plan.say(len(train))
     batches = FeatureBatches(
         features,
         lambda chosen: built.collate(chosen, loaded.tokenizer.pad_token_id),
@@ -473,18 +325,6 @@ def probe_variant(prepared: Prepared, seed: int) -> Prepared:
     loaded = load_with_heads(start, task, config, seed)
     loaded.model.to(next(prepared.loaded.model.parameters()).device)
     return dataclasses.replace(prepared, task=task, loaded=loaded, start=start)
-
-
-def say_plan(plan: TrainingPlan, num_examples: int) -> None:
-    """Print the training plan, if the rule or a paper chose any of it."""
-    if plan.paper is not None:
-        logger.info(f"as in {plan.paper.source}: {plan.paper}")
-    elif plan.chosen:
-        logger.info(
-            f"{plural(num_examples, 'example')}: {plural(plan.epochs, 'epoch')}, batches of "
-            f"{plan.batch_size}, learning rate {exact_rate(plan.learning_rate)} "
-            f"(for the settings of the model's paper: {option('paper', True)})"
-        )
 
 
 def fitting(max_length: int, model: Path | str, config: Config) -> int:

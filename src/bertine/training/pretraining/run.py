@@ -13,7 +13,7 @@ from bertine.core import cpu
 from bertine.core.console import human_count, logger
 from bertine.core.errors import BertineError
 from bertine.core.loss_names import TERMS, choosing_score, main_term
-from bertine.core.names import InputFormat, Precision, option
+from bertine.core.names import InputFormat, option
 from bertine.core.scores import score_name
 from bertine.core.task_info import TaskInfo
 from bertine.corpora.batch import Batch
@@ -37,13 +37,13 @@ from bertine.models.precision import resolve_precision, using_threads
 from bertine.objectives.losses import Loss, Objective
 from bertine.objectives.rtd import write_generator
 from bertine.options.pretraining import InstanceSettings, PretrainOptions
-from bertine.options.training import USUAL_RATE
 from bertine.tokenization.tokenizer import Tokenizer
 from bertine.training.checkpoint import Choice, load_best
 from bertine.training.computing import computing_of_run, scored_words
+from bertine.training.defaults import pretraining_config
 from bertine.training.display import Display
 from bertine.training.distributed import DistContext
-from bertine.training.fit import FitConfig, fit
+from bertine.training.fit import fit
 from bertine.training.mfu import operations, step_products
 from bertine.training.pretraining.result import (
     MaskSamples,
@@ -55,7 +55,6 @@ from bertine.training.pretraining.result import (
     write_samples,
 )
 from bertine.training.run_folder import Run
-from bertine.training.schedules import warmup
 
 # Warning: print before pre-training that a run is too short to learn more than frequencies.
 #
@@ -206,12 +205,6 @@ def evaluation(
     return evaluate
 
 
-#: The default number of evaluations of a run.
-_EVALUATIONS = 20
-#: The default highest rate with AdamW.
-_ADAMW_RATE = 1e-4
-
-
 @dataclass(frozen=True)
 class PretrainSetup:
     """The initial model of a pre-training run, and its loss.
@@ -296,15 +289,8 @@ def train_on_store(
     if workers is None:
         workers = default_workers(where, cpu.local_processes())
     first = phases[0].batch(0)
-    computing = computing_of_run(
-        out,
-        options.precision,
-        built,
-        resume=resume,
-        world=world,
-        tokens=first.input_ids.numel() // world.size,
-        words=scored_words(objective.counts(first)) // world.size,
-    )
+    tokens, words = first.input_ids.numel(), scored_words(objective.counts(first))
+    computing = computing_of_run(out, options.precision, resume, built, world, tokens, words)
     if options.tokens is not None:
         steps = steps_for_tokens(options.tokens, phases, shares)
     elif hours is not None and steps is None:
@@ -339,8 +325,7 @@ def train_on_store(
         )
         if short is not None:
             logger.warning(short)
-    config = _fit_config(options, steps, workers, where, computing.precision)
-    every = options.evaluate_every or max(1, steps // _EVALUATIONS)
+    config, every = pretraining_config(options, steps, workers, where, computing.precision)
     settings = {
         "objective": objective.name,
         **objective.settings(),
@@ -407,37 +392,6 @@ def _check_lengths(lengths: Sequence[int], positions: int) -> None:
     for name, length in zip(("max_seq_length", "long_seq_length"), lengths, strict=False):
         if length > positions:
             raise BertineError(f"{name} is {length}, but the model has positions for {positions}")
-
-
-def _fit_config(
-    options: PretrainOptions,
-    steps: int,
-    workers: int,
-    device: torch.device,
-    precision: Precision,
-) -> FitConfig:
-    """Return the settings of the training loop for `steps` steps, and warn if the rate rises for
-    most of them."""
-    rate = options.learning_rate
-    if rate is None:
-        rate = _ADAMW_RATE * USUAL_RATE[options.optimizer]
-    config = FitConfig.of(
-        options,
-        steps=steps,
-        learning_rate=rate,
-        warmup_steps=warmup(steps, options.warmup_steps, options.warmup_ratio),
-        precision=precision,
-        budget_seconds=None if options.hours is None else 3600 * options.hours,
-        workers=workers,
-        compile=options.compile if device.type == "cuda" else None,
-    )
-    if config.warmup_steps > steps / 2:
-        logger.warning(
-            f"the learning rate rises for {config.warmup_steps:,} of {steps:,} steps"
-            + (", so it never comes to its height" if config.warmup_steps >= steps else "")
-            + f"; 1% to 10% are usual, {option('warmup_steps')} says how many"
-        )
-    return config
 
 
 def _described(data: PhasedData) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from bertine.options.finetuning import FinetuneOptions
 from bertine.options.verbs import takes_options
 from bertine.training.checkpoint import remove_leftovers
 from bertine.training.computing import names_one_task, reading_of
-from bertine.training.finetuning.setup import Overrides
+from bertine.training.defaults import TrainingPlan
 from bertine.training.run_folder import refuse_changes
 from bertine.training.search.runs import Jobs, OnEnd, run_here, run_processes, run_ray
 from bertine.training.search.table import (
@@ -267,12 +267,11 @@ def search(
     if paper_grid or None not in (grid.batch_sizes, grid.learning_rates, grid.epochs):
         otherwise = PAPER_GRID
     else:
-        labelled = read_labelled(
-            task, source, seed=_SPLIT_SEED, reading=reading_of(FinetuneOptions(**options))
-        )
-        wishes = Overrides(patience=options["patience"], optimizer=options["optimizer"])
+        tuning = FinetuneOptions(**options)
+        labelled = read_labelled(task, source, seed=_SPLIT_SEED, reading=reading_of(tuning))
         built = labelled.build(labelled.max_length)
-        otherwise = grid_around(wishes.plan(load_config(model), len(labelled.train), built))
+        count = len(labelled.train)
+        otherwise = grid_around(TrainingPlan.of(tuning, load_config(model), count, built))
     wanted = SearchGrid.of(grid, otherwise)
     # If all machines see the same paths, these must not depend on the working directory.
     place: Callable[[Any], str] = os.path.abspath if ray is not None else str

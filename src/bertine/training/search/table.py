@@ -24,14 +24,14 @@ from bertine.reports import html
 from bertine.reports.html import Fact, Figure, Figures, Note, PageTable, Section
 from bertine.reports.plots import spread
 from bertine.reports.run_sections import sentence
-from bertine.training.finetuning.setup import TrainingPlan
+from bertine.training.defaults import TrainingPlan
 
 # The grid: each batch size with each learning rate, number of epochs and seed.
 #
 # The paper tries batches of 16 and 32, rates of 5e-5, 4e-5, 3e-5 and 2e-5, and 2, 3 and 4 epochs
 # (section A.3; the rate of 4e-5 is in section 4.1), and takes what is best on the dev set. By
 # default the search tries half, once and twice the rate of
-# :mod:`bertine.training.finetuning.setup`, with its batch size and number of epochs.
+# :mod:`bertine.training.defaults`, with its batch size and number of epochs.
 
 #: The paper's grid, by the names of the arguments.
 PAPER_GRID: dict[str, tuple[Any, ...]] = {

@@ -33,12 +33,11 @@ from bertine.reports.run_files import read_log
 from bertine.tokenization.sentences import iter_sentences
 from bertine.training.checkpoint import Choice, load_best
 from bertine.training.computing import computing_of_run
+from bertine.training.defaults import pairs_in_batch, similarity_config
 from bertine.training.display import Display
 from bertine.training.distributed import DistContext
-from bertine.training.finetuning.setup import rate_for
 from bertine.training.fit import FitConfig
 from bertine.training.run_folder import Run
-from bertine.training.schedules import WARMUP_RATIO, warmup
 from bertine.training.similarity.data import (
     HeldOut,
     MinedNegatives,
@@ -59,10 +58,6 @@ from bertine.training.similarity.objective import PairLoss
 
 #: The file of a run with its scores.
 SCORES = "scores.json"
-#: Up to this many rows there are several epochs.
-_FEW, _EPOCHS = 10_000, 4
-#: The most steps between evaluations.
-_STEPS = 1000
 #: One in this many pairs is held out if no validation file is given, up to the second number.
 _HELD_OUT, _MOST_HELD_OUT = 10, 2000
 #: Fewer held-out pairs than this are not used for evaluation.
@@ -70,8 +65,6 @@ _LEAST_HELD_OUT = 20
 #: The kinds of rows with more information than their texts: which belong together, or how similar
 #: they are.
 _SAY_MORE = ("pairs", "scores", "labels")
-#: The factor on the usual rate for the width of a model.
-_RATE = 0.1
 
 
 def _neighbours(rows: PairRows) -> Iterator[PairRow]:
@@ -112,13 +105,8 @@ class SimilarityRun:
         self.report: SimilarityReport | None = None
         where = resolve_device(options.device)
         self.device = where.type
-        self.computing = computing_of_run(
-            folder,
-            options.precision,
-            embedder.model,
-            resume=options.resume,
-            world=DistContext(device=where),
-        )
+        asked, world = options.precision, DistContext(device=where)
+        self.computing = computing_of_run(folder, asked, options.resume, embedder.model, world)
         self.precision = self.computing.precision
 
     @property
@@ -159,14 +147,13 @@ class SimilarityRun:
         """Train, evaluate and save."""
         options = self.options
         held = HeldOut() if judged is not None else self._hold_out(file)
-        usual = 32 if self.kind == "scores" else 64
         mined = None
         if options.mine_negatives:
             mined = self._mine(file, scratch, held.rows.tolist())
         draws = PairSampler(
             file,
             self.kind,
-            batch_size=options.batch_size or usual,
+            batch_size=pairs_in_batch(options, self.kind),
             seed=options.seed,
             held=held,
             mined=mined,
@@ -179,11 +166,13 @@ class SimilarityRun:
             )
             if draws.labels.different == 0:
                 raise BertineError(f"{data}: all texts have one label, so none is unlike another")
-        config = self._config(draws, len(file))
+        config, every = similarity_config(
+            options, self.embedder.model.config, len(file), draws.steps_per_epoch, self.precision
+        )
         self._judge_by(judged, file, held.rows.tolist())
         known = rows_known_by(self.start)
         self._note_seen(judged, held.rows.tolist(), known)
-        settings = self._settings(file, config, draws, model, data)
+        settings = self._settings(file, config, every, draws, model, data)
         began = time.monotonic()
         with Run.open(self.folder, settings, options.resume) as run:
             if run.finished:
@@ -203,7 +192,7 @@ class SimilarityRun:
                 run=run,
                 title="similarity",
                 evaluate=None if self.judge is None else self._evaluate,
-                evaluate_every=self._every(draws.steps_per_epoch),
+                evaluate_every=every,
                 choose=Choice(self.metric, highest=True) if self.judge else None,
             )
             after, steps = self._take_best(run, config.steps)
@@ -302,34 +291,6 @@ class SimilarityRun:
         )
         return mined
 
-    def _config(self, draws: PairSampler, rows: int) -> FitConfig:
-        options = self.options
-        epochs = options.epochs or (_EPOCHS if rows <= _FEW else 1)
-        steps = options.steps or epochs * draws.steps_per_epoch
-        rate = options.learning_rate
-        if rate is None:
-            rate = float(f"{rate_for(self.embedder.model.config) * _RATE:.1g}")
-        rising = options.warmup_ratio
-        if rising is None:
-            rising = WARMUP_RATIO[options.schedule]
-        every = self._every(draws.steps_per_epoch)
-        return FitConfig.of(
-            options,
-            steps=steps,
-            learning_rate=rate,
-            warmup_steps=warmup(steps, options.warmup_steps, rising),
-            precision=self.precision,
-            checkpoint_every=every
-            if options.checkpoint_every is None
-            else options.checkpoint_every,
-            budget_seconds=None,
-            workers=0,
-            compile=None,
-        )
-
-    def _every(self, epoch: int) -> int:
-        return self.options.evaluate_every or min(epoch, _STEPS)
-
     def _judge_by(self, rows: PairRows | None, file: PairFile, held: list[int]) -> None:
         """Choose the validation rows, if there are any."""
         if rows is not None:
@@ -406,7 +367,13 @@ class SimilarityRun:
         )  # fmt: skip
 
     def _settings(
-        self, file: PairFile, config: FitConfig, draws: PairSampler, model: str, data: str
+        self,
+        file: PairFile,
+        config: FitConfig,
+        every: int,
+        draws: PairSampler,
+        model: str,
+        data: str,
     ) -> dict[str, Any]:
         options = self.options
         settings = {
@@ -432,7 +399,7 @@ class SimilarityRun:
             "dropout": options.dropout,
             "held_out": len(draws.held),
             "held_out_fingerprint": sha256(draws.held.rows.tobytes()).hexdigest(),
-            "evaluate_every": self._every(draws.steps_per_epoch),
+            "evaluate_every": every,
             "save_best": self.judge is not None,
             "metric": self.metric,
             "validation_fingerprint": self.judge.fingerprint if self.judge else "",
