@@ -23,12 +23,7 @@ from bertine.families.presets import preset
 from bertine.models.heads import Model
 from bertine.reports.run_files import read_log
 from bertine.tasks.base import Features
-from bertine.training.contrastive import (
-    LabelBatches,
-    contrastive_loss,
-    count_pairs,
-    likeness,
-)
+from bertine.training.contrastive import LabelBatches, contrastive_loss, count_pairs, likeness
 from bertine.training.defaults import contrast_rate, steps_for, weights_for
 from bertine.training.finetuning.run import _Finetuning
 

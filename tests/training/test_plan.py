@@ -23,11 +23,22 @@ from bertine.families.bert import BertConfig
 from bertine.families.presets import PRESETS
 from bertine.models.config import Config
 from bertine.options.finetuning import FinetuneOptions
+from bertine.options.pretraining import PretrainOptions
+from bertine.options.vectors import SimilarityOptions
 from bertine.tasks.classification import TextClassification
 from bertine.tasks.multi_label import MultiLabel
 from bertine.tasks.tagging import Tagging
 from bertine.tasks.whole_text import TextRegression
-from bertine.training.defaults import TrainingPlan, classes_of, epochs_for, rate_for
+from bertine.training.defaults import (
+    TrainingPlan,
+    classes_of,
+    epochs_for,
+    pretraining_config,
+    rate_for,
+    similarity_config,
+)
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
 def config(hidden_size: int) -> BertConfig:
@@ -116,10 +127,30 @@ def test_a_paper_has_a_recipe_by_task_and_family(
     assert found.save_best is False
     # What a user says goes before.
     options = FinetuneOptions(paper=True, layer_decay=0.5)
-    fit = found.config(options, 100, torch.device("cpu"), "fp32")
+    fit = found.config(options, 100, CPU, "fp32")
     assert (fit.layer_decay, fit.steps) == (0.5, 100 * found.epochs)
     assert fit.warmup_steps == round(fit.steps * (0.1 if said[0] is None else said[0]))
     assert fit.weight_decay == (0.01 if said[1] is None else said[1])
+
+
+def test_only_a_gpu_compiles_and_every_training_has_its_length_and_rate() -> None:
+    usual = PretrainOptions(optimizer="lamb")
+    fit, every = pretraining_config(usual, 400, 2, GPU, "bf16")
+    assert (fit.learning_rate, fit.warmup_steps, fit.checkpoint_every, every) == (1e-3, 4, 1000, 20)
+    assert (fit.compile, fit.workers, fit.precision) == (True, 2, "bf16")
+    never = PretrainOptions(compile=False, checkpoint_every=None, hours=2.0)
+    for device, compiled in ((GPU, False), (CPU, None)):
+        fit, _ = pretraining_config(never, 400, 0, device, "fp32")
+        assert (fit.compile, fit.checkpoint_every, fit.budget_seconds) == (compiled, None, 7200)
+    for device, wanted, compiled in ((GPU, True, True), (GPU, False, None), (CPU, True, None)):
+        options = FinetuneOptions(compile=wanted, schedule="one-cycle", frozen=wanted)
+        fit = planned(config(384), 100).config(options, 7, device, "fp32")
+        assert (fit.compile, fit.checkpoint_every) == (compiled, 7)
+        assert (fit.steps, fit.warmup_steps) == ((1, 0) if wanted else (161, 48))
+    for rows, epochs in ((10_000, 4), (10_001, 1)):
+        fit, every = similarity_config(SimilarityOptions(), config(384), rows, 1_500, "fp32")
+        assert (fit.steps, fit.learning_rate, fit.compile) == (epochs * 1_500, 2e-5, None)
+        assert (every, fit.checkpoint_every) == (1_000, 1_000)
 
 
 def test_what_is_said_goes_before_the_rule() -> None:

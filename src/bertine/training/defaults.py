@@ -20,12 +20,7 @@ from bertine.core.scores import exact_rate
 from bertine.models.config import Config
 from bertine.models.heads import Model
 from bertine.models.pooling import Pooling
-from bertine.options.finetuning import (
-    FewShotOptions,
-    FinetuneOptions,
-    PaperRecipe,
-    paper_recipe,
-)
+from bertine.options.finetuning import FewShotOptions, FinetuneOptions, PaperRecipe, paper_recipe
 from bertine.options.pretraining import PretrainOptions
 from bertine.options.training import USUAL_RATE, Updates
 from bertine.options.vectors import SimilarityOptions

@@ -32,12 +32,7 @@ from bertine.training.distributed import all_ranks, join
 from bertine.training.finetuning.learner import Learner, Provenance, final_of
 from bertine.training.finetuning.linear_probe import check_frozen
 from bertine.training.finetuning.run import kept_baselines, read_outcome, train
-from bertine.training.finetuning.setup import (
-    ModelInit,
-    Prepared,
-    load_splits,
-    prepare,
-)
+from bertine.training.finetuning.setup import ModelInit, Prepared, load_splits, prepare
 from bertine.training.optimizers import check_whole
 from bertine.training.run_folder import Run
 
