@@ -232,6 +232,7 @@ def test_early_stopping_saves_the_best_epoch(model: Path, labelled: Path, tmp_pa
         ({"patience": 0}, "patience is 0, but must be at least 1"),
         ({"epochs": 0}, "epochs is 0, but must be at least 1"),
         ({"batch_size": 0}, "batch_size is 0, but must be at least 1"),
+        ({"learning_rate": -1.0}, "learning_rate is -1"),
         ({"freeze_layers": 7}, "freeze_layers is 7, but the model has 2 layers"),
         ({"class_weights": "mine"}, "class_weights is 'mine', but must be 'balanced'"),
     ],

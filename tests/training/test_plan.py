@@ -16,7 +16,6 @@ from tests import toys
 from tests.toys import log
 
 import bertine
-from bertine.core.errors import BertineError
 from bertine.core.names import OptimizerName
 from bertine.core.scores import clearly_better
 from bertine.families.bert import BertConfig
@@ -165,20 +164,6 @@ def test_what_is_said_goes_before_the_rule() -> None:
     assert (said.epochs, said.batch_size, said.learning_rate, said.chosen) == (2, 8, 1e-5, False)
     assert said.save_best is True
     assert planned(model, 1_000, patience=1, save_best=False).save_best is False
-
-
-@pytest.mark.parametrize(
-    ("wishes", "message"),
-    [
-        ({"epochs": 0}, "epochs is 0"),
-        ({"batch_size": 0}, "batch_size is 0"),
-        ({"learning_rate": -1.0}, "learning_rate is -1"),
-        ({"patience": 0}, "patience is 0"),
-    ],
-)
-def test_wishes_that_cannot_be(wishes: dict[str, int], message: str) -> None:
-    with pytest.raises(BertineError, match=message):
-        FinetuneOptions(**wishes)
 
 
 def test_chance_on_few_examples_is_told_from_a_better_epoch() -> None:

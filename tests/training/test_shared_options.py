@@ -59,21 +59,6 @@ def test_workers_may_change_on_resume(model: Path, labelled: Path, tmp_path: Pat
         finetune("text", **given, layer_decay=0.5, resume=True)
 
 
-@pytest.mark.slow
-def test_compile_does_nothing_on_a_cpu(
-    store: Path, model: Path, labelled: Path, tmp_path: Path
-) -> None:
-    """As pretrain, which compiles where it can by itself."""
-    for asked in (False, True):
-        tuned, trained = tmp_path / f"tuned-{asked}", tmp_path / f"trained-{asked}"
-        finetune("text", model=model, data=labelled, out=tuned, compile=asked, device="cpu", **TUNE)
-        pretrain(store, model=model, out=trained, compile=asked, device="cpu", **TRAIN)
-        assert settings(tuned)["compile"] is settings(trained)["compile"] is None
-    for kind in ("tuned", "trained"):
-        one, other = (toys.weights(tmp_path / f"{kind}-{asked}/model") for asked in (False, True))
-        assert all(torch.equal(one[name], other[name]) for name in one)
-
-
 @pytest.mark.parametrize("name", list(SCHEDULES))
 def test_the_schedule_of_pre_training_goes_to_the_log(
     name: str, store: Path, model: Path, tmp_path: Path
