@@ -349,15 +349,15 @@ def distill(
         )
     world = join(options.device)
     data = as_data(data)
-    store = isinstance(data, str | Path) and is_store(Path(data))
-    if kind is not None and store != (kind == "lm"):
+    store = Path(data) if isinstance(data, str | Path) and is_store(Path(data)) else None
+    if kind is not None and (store is None) == (kind == "lm"):
         raise BertineError(
             f"{data}: is a token store, which is for 'bertine distill lm'"
-            if store
+            if store is not None
             else f"{data}: is no token store; texts are for 'bertine distill task'"
         )
-    if store:
+    if store is not None:
         options.refuse_others("lm", changed, f"this is lm: {data} is a token store")
-        return distill_on_store(data, out, options, world)
+        return distill_on_store(store, out, options, world)
     options.refuse_others("task", changed, f"this is task: {data} is no token store")
     return distill_on_task(data, out, options, world)
