@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bertine.training.search.runs import run_processes
 from recipe import FINETUNE, TRAINED, TaskRun
 
 import bertine
@@ -19,7 +20,6 @@ from bertine.core.cpu import cores
 from bertine.core.files import read_json, write_json
 from bertine.datasets.readers import DataConfig, read_labelled
 from bertine.inference.baselines.measure import measure_baselines
-from bertine.training.search.runs import run_processes
 
 #: What is fine-tuned → whether from weights that are random.
 WAYS = {"pre-trained": False, "random weights": True}

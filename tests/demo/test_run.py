@@ -131,7 +131,7 @@ def test_a_demo_replaces_a_demo_and_nothing_else(
     other = tmp_path / "thesis"
     other.mkdir()
     (other / "chapter-1.txt").write_text("mine")
-    with pytest.raises(BertineError, match="not made by 'bertine demo'"):
+    with pytest.raises(BertineError, match="is not empty and holds no demo"):
         run_demo(other, fast=True)
     assert [path.name for path in other.iterdir()] == ["chapter-1.txt"]
 

@@ -16,7 +16,7 @@ from bertine.cli import COMMANDS, main
 from bertine.core.errors import BertineError
 from bertine.core.names import on_the_command_line, option, shell_option, text_option
 from bertine.options.declare import FORMER
-from bertine.training.run_folder import refuse_changes
+from bertine.training.job_folder import refuse_changes
 
 
 def test_an_option_is_named_as_the_user_writes_it() -> None:
@@ -151,6 +151,6 @@ def test_names_of_before_go_on_working(tmp_path: Path, capsys: pytest.CaptureFix
         said = " ".join(capsys.readouterr().err.split())
         assert f"{name} is called {new} now" in said
     old = {"least": 9, "seed": 1}
-    refuse_changes(tmp_path / "f", "curve was begun", old, {"min_labels": 9, "seed": 1})
+    refuse_changes(tmp_path / "f", "curve", old, {"min_labels": 9, "seed": 1})
     with pytest.raises(BertineError, match="min_labels = 9, not 8"):
-        refuse_changes(tmp_path / "f", "curve was begun", old, {"min_labels": 8, "seed": 1})
+        refuse_changes(tmp_path / "f", "curve", old, {"min_labels": 8, "seed": 1})

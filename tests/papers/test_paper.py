@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -140,10 +135,10 @@ def test_what_is_done_is_not_done_again(given: dict[str, Any], ran: PaperResult)
 @pytest.mark.slow
 def test_other_settings_are_another_table(given: dict[str, Any], ran: PaperResult) -> None:
     for change, told in (
-        ({"steps": 5}, "the table was begun with steps = 4, not 5"),
+        ({"steps": 5}, "the table was started with steps = 4, not 5"),
         (
             {"name": "bert-6", "columns": None},
-            "the table was begun with table = .bert-5., not .bert-6.",
+            "the table was started with table = .bert-5., not .bert-6.",
         ),
     ):
         with pytest.raises(BertineError, match=told):
@@ -482,44 +477,6 @@ def test_the_papers_grid_is_searched(
     assert len(scores) <= 2
     record = json.loads((tmp_path / "table/finetuned/mlm-model/SST-2/grid.json").read_text())
     assert "batch" in record["result"]["chosen"]
-
-
-def command(given: dict[str, Any], out: Path, *more: str) -> list[str]:
-    listed = {**given, "out": out}
-    name = str(listed.pop("name"))
-    options: list[str] = []
-    for key, value in listed.items():
-        values = value if isinstance(value, list) else [value]
-        options += [f"--{key.replace('_', '-')}", *map(str, values)]
-    return [sys.executable, "-m", "bertine", "paper", name, *options, *more]
-
-
-@pytest.mark.deep
-def test_a_table_that_was_killed_goes_on(
-    given: dict[str, Any], ran: PaperResult, tmp_path: Path
-) -> None:
-    out = tmp_path / "table"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        command(given, out), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    deadline = time.monotonic() + 120
-    while len(steps_of(out)) < 6 and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    before = steps_of(out)
-    assert 6 <= len(before) < ALL_STEPS
-    ended = subprocess.run(
-        command(given, out, "--resume"), env=environment, capture_output=True, text=True
-    )
-    assert ended.returncode == 0, ended.stderr
-    after = steps_of(out)
-    assert {name: after[name] for name in before} == before
-    assert json.loads((out / "paper.json").read_text())["scores"] == {
-        row: {column: list(values[:2]) for column, values in by.items()}
-        for row, by in ran.scores.items()
-    }
 
 
 @pytest.mark.deep

@@ -155,7 +155,7 @@ def test_a_check_goes_on_and_comes_to_the_same(
     assert np.array_equal(again.noise.suggested, check.noise.suggested)
     with pytest.raises(BertineError, match="holds a check already; add resume=True"):
         bertine.check_labels(data, model=model, out=out, **SETTINGS)
-    with pytest.raises(BertineError, match="the check was begun with folds = 3, not 4"):
+    with pytest.raises(BertineError, match="the check was started with folds = 3, not 4"):
         bertine.check_labels(data, model=model, out=out, **{**SETTINGS, "folds": 4}, resume=True)
     kept = {path: path.stat().st_mtime_ns for path in (out / "parts").iterdir()}
     (out / "parts/part-2.npy").unlink()

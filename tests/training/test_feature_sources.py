@@ -107,7 +107,7 @@ def test_layers_of_an_elmo_are_mixed_by_learned_weights(
     )
     assert capsys.readouterr().err.count(": found") == 3
     assert again.rows["mix"] == json.loads(json.dumps(made.rows["mix"]))
-    with pytest.raises(BertineError, match=r"begun with layer_penalty = 0\.1, not 5"):
+    with pytest.raises(BertineError, match=r"started with layer_penalty = 0\.1, not 5"):
         bertine.feature_based(elmo, data=data, out=out, **settings, layer_penalty=5.0, resume=True)
 
 

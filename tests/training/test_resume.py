@@ -21,7 +21,8 @@ from bertine.objectives.losses import MlmNsp
 from bertine.training import checkpoint as checkpoint_module
 from bertine.training.checkpoint import checkpoints
 from bertine.training.fit import FitConfig, fit
-from bertine.training.run_folder import Run, refuse_changes
+from bertine.training.job_folder import refuse_changes
+from bertine.training.run_folder import Run
 
 STEPS = 11
 
@@ -400,7 +401,7 @@ def test_the_seed_is_named_and_not_what_it_changes(model: Path, tmp_path: Path) 
     with pytest.raises(BertineError, match=r"with labels_and_columns\.max_length = 40, not 24; "):
         life(True, seed=1, split_seed=2, max_length=24)
     with pytest.raises(BertineError) as caught:
-        refuse_changes(tmp_path, "run was started", {"labels": ["x" * 9] * 999}, {"labels": []})
+        refuse_changes(tmp_path, "run", {"labels": ["x" * 9] * 999}, {"labels": []})
     assert len(str(caught.value)) < 400 + len(str(tmp_path))
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import toys
-from bertine import finetune, pretrain
+from bertine import pretrain
 from bertine.core.errors import BertineError
 from bertine.training.run_folder import Run
 
@@ -35,59 +34,6 @@ def test_resuming_with_other_settings_names_the_key(
     again = pretrain(store, steps=4, **given, log_every=1, keep_checkpoints=1, resume=True)
     assert again.final["step"] == 4
     assert toys.tree(tmp_path) == before
-
-
-def test_a_folder_of_something_else_is_left_alone(store: Path, model: Path, tmp_path: Path) -> None:
-    (tmp_path / "thesis.txt").write_text("years of work")
-    (tmp_path / "step-1").mkdir()
-    (tmp_path / ".notes.tmp-1").mkdir()
-    before = toys.tree(tmp_path)
-    for resume in (False, True):
-        with pytest.raises(BertineError, match="is not empty and holds no run"):
-            pretrain(store, model=model, out=tmp_path, steps=1, max_seq_length=32, resume=resume)
-        assert toys.tree(tmp_path) == before
-
-
-def test_killed_while_the_run_began(store: Path, model: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / ".run.json.tmp-killed").write_text("{")
-    pretrain(store, model=model, out=run, steps=1, max_seq_length=32, batch_size=2)
-    assert (run / "model" / "config.json").exists()
-
-
-@pytest.mark.slow
-def test_two_do_not_train_in_one_folder(
-    store: Path, model: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from bertine.core.files import lock_folder
-    from bertine.training import run_folder as module
-
-    monkeypatch.setattr(module, "_PATIENCE", 0.0)
-    lives: dict[str, Callable[..., Any]] = {
-        "pretrain": lambda out, **more: pretrain(
-            store, model=model, out=out, steps=1, batch_size=2, max_seq_length=32, **more
-        ),
-        "finetune": lambda out, **more: finetune(
-            "text", model=model, data=labelled, out=out, epochs=1, max_length=32, **more
-        ),
-    }
-    for name, life in lives.items():
-        run = tmp_path / name
-        run.mkdir()
-        for resume in (False, True):
-            with (
-                lock_folder(run, ""),
-                pytest.raises(BertineError, match=f"{name}: another process is training there"),
-            ):
-                life(run, resume=resume)
-            assert not (run / "model").exists()
-            assert (run / "run.json").exists() == resume
-            if not resume:
-                life(run)
-                shutil.rmtree(run / "model")
-        life(run, resume=True)
-        assert (run / "model").exists()
 
 
 def test_a_log_that_was_deleted_is_named(store: Path, model: Path, tmp_path: Path) -> None:

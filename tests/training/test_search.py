@@ -88,9 +88,9 @@ def test_a_finished_search_is_not_done_again(
     assert logs(out) == before
     assert scores(again) == scores(serial[1])
     assert again.lines()[:-2] == serial[1].lines()[:-2]  # but for where they are
-    with pytest.raises(BertineError, match="begun with max_length = 24, not 32"):
+    with pytest.raises(BertineError, match="started with max_length = 24, not 32"):
         searched(model, labelled, out, resume=True, max_length=32)
-    with pytest.raises(BertineError, match="begun with task = 'text', not 'regression'"):
+    with pytest.raises(BertineError, match="started with task = 'text', not 'regression'"):
         searched(model, labelled, out, resume=True, task="regression")
     searched(model, labelled, out, resume=True, log_every=3)
 

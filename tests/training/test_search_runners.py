@@ -6,14 +6,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 from bertine.core import workers
 from bertine.core.errors import BertineError
-from bertine.training.search import runs
 from bertine.training.search.table import SearchResult
 from searches import GRID, NAMES, QUICK, WEIGHTS, scores, searched
 
@@ -40,23 +37,6 @@ def test_processes_find_the_same(
         # What the runs print is kept apart.
         assert "training and" in (tmp_path / "out" / "logs" / f"{name}.log").read_text()
     assert "training and" not in said
-
-
-def test_each_process_takes_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[dict[str, str]] = []
-
-    def run(jobs: Any, program: Any, told: Any, processes: int, *, more: Any) -> None:
-        given.extend(more(slot) for slot in range(processes))
-
-    monkeypatch.setattr(workers, "run_processes", run)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    jobs: list[dict[str, Any]] = [{}] * 4
-    runs.run_processes(jobs, lambda *_: None, 3, None)
-    assert [entry["CUDA_VISIBLE_DEVICES"] for entry in given] == ["0", "1", "0"]
-    given.clear()
-    runs.run_processes(jobs, lambda *_: None, 3, "cpu")
-    assert given == [{}, {}, {}]
 
 
 @pytest.mark.slow  # Ray starts half a dozen processes

@@ -12,7 +12,6 @@ import pytest
 from bertine.core.errors import BertineError
 from bertine.options.experiments import SearchOptions
 from bertine.training.defaults import TrainingPlan
-from bertine.training.search.runs import share_of
 from bertine.training.search.search import needed_weights
 from bertine.training.search.table import (
     PAPER_GRID,
@@ -240,23 +239,3 @@ def test_one_value_is_a_list_of_one() -> None:
     assert grid(batch_sizes=16, learning_rates=3e-5, epochs=2, seeds=7).trials == [
         Trial(Setting(16, 3e-5, 2), 7)
     ]
-
-
-@pytest.mark.parametrize(
-    ("machines", "runs", "share"),
-    [
-        ([{"CPU": 8.0}], None, {"num_cpus": 8}),
-        ([{"CPU": 8.0}], 3, {"num_cpus": 2}),
-        ([{"CPU": 8.0}, {"CPU": 4.0}], None, {"num_cpus": 4}),  # fits on either
-        ([{"CPU": 8.0}, {"CPU": 8.0}], 1, {"num_cpus": 8}),
-        ([{"CPU": 2.0}], 5, {"num_cpus": 1}),
-        ([{"CPU": 16.0, "GPU": 4.0}], None, {"num_cpus": 4, "num_gpus": 1}),
-        ([{}, {"CPU": 6.0}], None, {"num_cpus": 6}),  # a head that works on nothing
-    ],
-)
-def test_what_a_run_gets_of_a_cluster(
-    machines: list[dict[str, float]], runs: int | None, share: dict[str, float]
-) -> None:
-    nodes = [{"Alive": True, "Resources": machine} for machine in machines]
-    dead = {"Alive": False, "Resources": {"CPU": 1.0}}
-    assert share_of([*nodes, dead], runs) == share

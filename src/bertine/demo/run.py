@@ -24,10 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from bertine.core.console import console, human_time, logger
-from bertine.core.errors import BertineError
 from bertine.core.files import atomic_dir, write_json, write_text
 from bertine.core.model_folders import bundled_folder
-from bertine.core.names import __version__, option
+from bertine.core.names import __version__
 from bertine.corpora.prepare import prepare
 from bertine.data.examples import Example, Examples
 from bertine.demo import texts
@@ -64,6 +63,7 @@ from bertine.tasks.classification import Prediction, TextClassification
 from bertine.tokenization.tokenizer import Tokenizer
 from bertine.tokenization.vocab import train_vocab
 from bertine.training.finetuning.finetune import finetune
+from bertine.training.job_folder import JobFolder
 from bertine.training.pretraining.pretrain import pretrain
 from bertine.training.pretraining.result import PretrainResult
 
@@ -219,10 +219,14 @@ def quiet() -> Iterator[None]:
 
 
 MARK = "demo.json"
-#: The files that a demo writes, and so may replace; and a file of an earlier version.
-_MADE = (
-    *("report.html", "model", "tokenizer", "store", "untrained", "trial"),
-    *("pretraining", "passages", "finetuning"),
+#: A demo replaces the files of an earlier one; "trial" was made by an earlier version.
+_JOB = JobFolder(
+    "demo",
+    MARK,
+    replaces=(
+        *("report.html", "model", "tokenizer", "store", "untrained", "trial"),
+        *("pretraining", "passages", "finetuning"),
+    ),
 )
 #: Examples of each kind that the terminal shows; the report has all.
 _SHOWN = 6
@@ -277,9 +281,12 @@ def run_demo(
     recipe = FAST if fast else FULL
     if minutes is not None:
         recipe = dataclasses.replace(recipe, budget_seconds=60 * minutes)
-    out = Path(out)
-    _clear(out)
-    write_json(out / MARK, {"bertine": __version__, "finished": False})
+    more = {"bertine": __version__, "finished": False}
+    with _JOB.open(out, {"seed": seed}, resume=True, more=more):
+        return _run(Path(out), recipe, seed)
+
+
+def _run(out: Path, recipe: DemoRecipe, seed: int) -> DemoResult:
     stages, runs = _Stages(5), DemoRuns(out, recipe, seed)
     counts, model = texts.count_texts(), bundled_folder(BUNDLED_MODEL)
     with stages.stage(
@@ -372,22 +379,6 @@ def run_demo(
     )
     logger.info("")
     return result
-
-
-def _clear(out: Path) -> None:
-    """Create `out`, and remove the files of an earlier demo."""
-    if out.exists() and not out.is_dir():
-        raise BertineError(f"{out}: is a file; choose another folder with {option('out')}")
-    if out.exists() and any(out.iterdir()) and not (out / MARK).exists():
-        raise BertineError(
-            f"{out}: is not empty and was not made by 'bertine demo'; choose another folder "
-            f"with {option('out')}"
-        )
-    for name in _MADE:
-        if (out / name).is_dir():
-            shutil.rmtree(out / name)
-        else:
-            (out / name).unlink(missing_ok=True)
 
 
 def _say_masks(bundled: Sequence[FilledSentence], new: Sequence[FilledSentence]) -> None:

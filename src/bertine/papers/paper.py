@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertine.core import workers
 from bertine.core.console import human_count, human_time, logger, plural
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
-from bertine.core.files import lock_folder, os_errors, read_json_object, write_json
+from bertine.core.files import write_json
 from bertine.core.names import option
 from bertine.options.experiments import PaperOptions, PaperScale
 from bertine.options.verbs import takes_options
@@ -26,7 +24,7 @@ from bertine.papers.model_steps import (
     sizes_of,
     snapshot_step,
 )
-from bertine.papers.steps import Step, do_on_ray, do_step, read_record
+from bertine.papers.steps import Step, read_record
 from bertine.papers.table import (
     MEASURES,
     PAGE,
@@ -40,8 +38,9 @@ from bertine.papers.table import (
     with_weights,
 )
 from bertine.reports.run_files import read_log
+from bertine.training.experiment import Experiment
+from bertine.training.job_folder import JobFolder
 from bertine.training.pretraining.pretrain import architecture_of
-from bertine.training.run_folder import refuse_changes
 
 # Plan the steps of a table, in their order.
 
@@ -82,16 +81,6 @@ class Plan:
     cells: tuple[Cell, ...]
     left_out: Mapping[str, str]
     parameters: Mapping[str, int] = field(default_factory=dict)
-
-    def levels(self) -> list[list[Step]]:
-        """Return the steps in groups, each of which needs only those before it."""
-        level: dict[str, int] = {}
-        for name, step in self.steps.items():
-            level[name] = 1 + max((level[other] for other in step.needs), default=-1)
-        groups: list[list[Step]] = [[] for _ in range(1 + max(level.values(), default=-1))]
-        for name, step in self.steps.items():
-            groups[level[name]].append(step)
-        return groups
 
 
 def plan_of(
@@ -276,6 +265,7 @@ def _training(
 
 #: Options of the scale that may change when a table is resumed: more seeds are more runs.
 _FREE = ("seeds",)
+_JOB = JobFolder("table", TABLE)
 
 
 @takes_options()
@@ -338,36 +328,10 @@ def paper(
     plan = plan_of(table, texts, labelled, options)
     scale = PaperScale.of(options).values()
     settings = {"table": name, **{key: v for key, v in scale.items() if key not in _FREE}}
-    with _opened(out, settings, options.resume):
+    with _JOB.open(out, settings, options.resume):
         for which in options.rerun or ():
             _remove(plan, table, out, which)
         return _Running(table, plan, out, options, settings).finish()
-
-
-@contextlib.contextmanager
-def _opened(out: Path, settings: dict[str, Any], resume: bool) -> Iterator[None]:
-    """Begin a table in `out`, or find its progress; lock the folder against other processes."""
-    file = out / TABLE
-    if out.exists() and not out.is_dir():
-        raise BertineError(f"{out}: is a file; choose another folder for the table")
-    if file.exists():
-        if not resume:
-            raise BertineError(
-                f"{out}: holds a table already; add {option('resume', True)} to go on with it, or "
-                "choose another folder"
-            )
-        known = read_json_object(file, lenient=True).get("settings", {})
-        refuse_changes(file, "table was begun", known, settings)
-    elif out.exists() and any(
-        not entry.name.startswith(f".{TABLE}.tmp-") for entry in out.iterdir()
-    ):
-        raise BertineError(f"{out}: is not empty and holds no table; choose another folder for it")
-    with os_errors(out, "writing it"):
-        out.mkdir(parents=True, exist_ok=True)
-    with lock_folder(out, "another process is at this table; wait for it"):
-        if not file.exists():
-            write_json(file, {"settings": settings})
-        yield
 
 
 def _remove(plan: Plan, table: PaperTable, out: Path, which: str) -> None:
@@ -416,68 +380,31 @@ class _Running:
         self._failed: dict[str, str] = {}
 
     def finish(self) -> PaperResult:
-        """Do the unfinished steps, level by level, and write the result."""
-        for step in self._plan.steps.values():
+        """Do the unfinished steps, and write the result."""
+        steps = self._plan.steps
+        for name, step in steps.items():
             record = read_record(step, self._out)
             if record is not None:
-                self._records[step.name] = record
-        total, known = len(self._plan.steps), len(self._records)
+                self._records[name] = record
         logger.info(
-            f"{self._table.name}: {plural(total, 'step')}"
-            + (f", {known} of them done before" if known else "")
+            f"{self._table.name}: {plural(len(steps), 'step')}"
+            + (f", {len(self._records)} of them done before" if self._records else "")
         )
         for name, why in self._plan.left_out.items():
             logger.warning(f"{name} is left out: {why}")
-        for level in self._plan.levels():
-            self._do([step for step in level if step.name not in self._records])
-            self._result()
+        waiting = {name: steps[name].job(self._out) for name in steps if name not in self._records}
+        where = Experiment(self._options.processes, self._options.ray, cores=1)
+        where.run(waiting, self._ended)
         return self._result()
 
-    def _do(self, steps: list[Step]) -> None:
-        """Do the steps of a level."""
-        ready = []
-        for step in steps:
-            missing = [name for name in step.needs if name not in self._records]
-            if missing:
-                self._failed[step.name] = f"needs {missing[0]}, which failed"
-            else:
-                ready.append(step)
-        # Steps that measure time run alone on the machine.
-        self._run([step for step in ready if step.verb != "time"])
-        for step in ready:
-            if step.verb == "time":
-                logger.info(f"--- {step.name}")
-                self._ended(step, do_step(step.job(self._out)))
-
-    def _run(self, ready: list[Step]) -> None:
-        """Do steps whose requirements are done, one after the other or in parallel."""
-        if not ready:
-            return
-        jobs = [step.job(self._out) for step in ready]
-
-        def on_end(number: int, message: dict[str, Any]) -> None:
-            self._ended(ready[number], message)
-
-        options = self._options
-        if options.ray is not None:
-            workers.run_ray(jobs, do_on_ray, on_end, options.ray)
-        elif options.processes > 1 and len(jobs) > 1:
-            processes = min(options.processes, len(jobs))
-            workers.run_processes(jobs, ["bertine.papers.steps"], on_end, processes)
+    def _ended(self, name: str, message: dict[str, Any]) -> None:
+        if "done" in message:
+            self._records[name] = message["done"]
+            logger.info(f"{name}: done in {human_time(message['done']['seconds'])}")
         else:
-            for number, job in enumerate(jobs):
-                logger.info(f"--- {ready[number].name}")
-                on_end(number, do_step(job))
-
-    def _ended(self, step: Step, message: dict[str, Any]) -> None:
-        done = message.get("done")
-        if done is None:
-            self._failed[step.name] = message.get("error") or message["lost"]
-            logger.warning(f"{step.name} failed: {self._failed[step.name]}")
-            return
-        self._records[step.name] = done
-        self._failed.pop(step.name, None)
-        logger.info(f"{step.name}: done in {human_time(done['seconds'])}")
+            self._failed[name] = message["error"] if "error" in message else message["lost"]
+            logger.warning(f"{name} failed: {self._failed[name]}")
+        self._result()
 
     def _result(self) -> PaperResult:
         """Return the current result, and write it."""

@@ -1,7 +1,4 @@
-"""Do one step of a table: call a verb once, and record its result.
-
-``python -m bertine.papers.steps`` starts a worker that does steps.
-"""
+"""Do one step of a table: call a verb once, and record its result."""
 
 from __future__ import annotations
 
@@ -9,17 +6,16 @@ import json
 import platform
 import shutil
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from bertine.core import workers
 from bertine.core.errors import BertineError
-from bertine.core.files import os_errors, read_json_object, write_json
+from bertine.core.files import read_json_object, write_json
 from bertine.core.foreign_files import open_tensors
 from bertine.core.names import InputFormat, __version__
 from bertine.corpora.batch import split
@@ -45,8 +41,10 @@ from bertine.tokenization.vocab import train_vocab
 from bertine.training.checkpoint import checkpoint_path
 from bertine.training.distillation.distill import distill
 from bertine.training.elmo import pretrain_elmo
+from bertine.training.experiment import Job
 from bertine.training.feature_based.feature_based import feature_based
 from bertine.training.finetuning.finetune import finetune
+from bertine.training.job_folder import refuse_changes
 from bertine.training.pretraining.pretrain import pretrain
 from bertine.training.search.search import search
 
@@ -195,13 +193,12 @@ class Step:
     inside: Mapping[str, Any] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
 
-    def record(self, out: Path) -> Path:
-        """Return the path of its record."""
-        return out / f"{self.name}.json"
-
-    def job(self, out: Path) -> str:
-        """Return the step as a line of JSON, for :func:`do_step`."""
-        return json.dumps({**asdict(self), "out": str(out)})
+    def job(self, out: Path) -> Job:
+        """Return the step as a job in the table's folder."""
+        log = out / "logs" / f"{self.name.replace('/', '-')}.log"
+        given = {"out": str(out), "step": asdict(self)}
+        # Steps that measure time run alone on the machine.
+        return Job("bertine.papers.steps:do_step", given, log, self.needs, self.verb == "time")
 
 
 def read_record(step: Step, out: Path) -> dict[str, Any] | None:
@@ -210,50 +207,24 @@ def read_record(step: Step, out: Path) -> dict[str, Any] | None:
     Raises:
         BertineError: it was done with other settings.
     """
-    file = step.record(out)
+    file = out / f"{step.name}.json"
     if not file.exists():
         return None
     record = read_json_object(file, lenient=True)
     wanted = json.loads(json.dumps(step.arguments))
-    known = record.get("arguments", {})
-    for key in sorted(wanted.keys() | known.keys()):
-        if wanted.get(key) != known.get(key):
-            raise BertineError(
-                f"{file}: was made with {key} = {known.get(key)!r}, not {wanted.get(key)!r}; give "
-                "the same, or choose another folder"
-            )
+    refuse_changes(file, "step", record.get("arguments", {}), wanted)
     return record
 
 
-def do_step(line: str) -> dict[str, Any]:
-    """Do a step, or resume it, and write its record.
-
-    Args:
-        line: what :meth:`Step.job` returned, as a line of JSON.
-
-    Returns:
-        ``done``: its result. Or ``error``: the failure, in one line.
-    """
-    job = json.loads(line)
-    out, name = Path(job["out"]), job["name"]
-    call, began = _VERBS[job["verb"]], time.monotonic()
-    try:
-        inside = {key: _below(out, path) for key, path in job["inside"].items()}
-        result = call(out / name, {**job["arguments"], **job["given"], **inside})
-    except BertineError as error:
-        return {"error": " ".join(str(error).split())}
-    except Exception as error:
-        log = _log(job)
-        with os_errors(log, "writing it"):
-            log.parent.mkdir(parents=True, exist_ok=True)
-            with open(log, "a", encoding="utf-8") as file:
-                traceback.print_exc(file=file)
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        return {"error": f"{reason} (more in {log})"}
+def do_step(out: str, step: dict[str, Any]) -> dict[str, Any]:
+    """Do a step in the table's folder `out`, or resume it; write its record, and return that."""
+    name, began = step["name"], time.monotonic()
+    inside = {key: _below(Path(out), path) for key, path in step["inside"].items()}
+    arguments = {**step["arguments"], **step["given"], **inside}
     record = {
-        "verb": job["verb"],
-        "arguments": job["arguments"],
-        "result": result,
+        "verb": step["verb"],
+        "arguments": step["arguments"],
+        "result": _VERBS[step["verb"]](Path(out) / name, arguments),
         "seconds": time.monotonic() - began,
         "environment": {
             "bertine": __version__,
@@ -262,29 +233,29 @@ def do_step(line: str) -> dict[str, Any]:
             "threads": torch.get_num_threads(),
         },
     }
-    write_json(out / f"{name}.json", record)
-    return {"done": record}
+    write_json(Path(out) / f"{name}.json", record)
+    return record
 
 
 def _below(out: Path, path: str | list[str]) -> Any:
     return str(out / path) if isinstance(path, str) else [str(out / item) for item in path]
 
 
-def _pretrain(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
-    _write_config(folder, arguments, "model")
-    resume = (folder / "run.json").exists()
-    return _of_pretraining(pretrain(out=folder, resume=resume, **arguments))
-
-
-def _distill(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
-    _write_config(folder, arguments, "student")
-    resume = (folder / "run.json").exists()
-    return _of_pretraining(distill(out=folder, resume=resume, **arguments))
+def _of_store(
+    verb: Callable[..., Any], model: str, folder: Path, arguments: dict[str, Any]
+) -> dict[str, Any]:
+    """Train a model on a token store; its configuration is the argument `model`."""
+    _write_config(folder, arguments, model)
+    result = verb(out=folder, resume=True, **arguments)
+    held_out = dict(result.held_out)
+    perplexity = held_out.get(f"{result.main}_perplexity")
+    if perplexity is not None:
+        held_out["perplexity"] = perplexity
+    return {"scores": held_out, "final": result.final}
 
 
 def _pretrain_elmo(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
-    resume = (folder / "run.json").exists()
-    result = pretrain_elmo(out=folder, resume=resume, **arguments)
+    result = pretrain_elmo(out=folder, resume=True, **arguments)
     scores = {} if result.held_out is None else result.held_out.scores()
     of_step = arguments.get("batch_size", _ELMO.batch_size) * arguments.get("window", _ELMO.window)
     return {"scores": scores, "final": {"loss": result.loss, "tokens": result.steps * of_step}}
@@ -301,18 +272,9 @@ def _write_config(folder: Path, arguments: dict[str, Any], name: str) -> None:
         arguments[name] = str(file)
 
 
-def _of_pretraining(result: Any) -> dict[str, Any]:
-    held_out = dict(result.held_out)
-    perplexity = held_out.get(f"{result.main}_perplexity")
-    if perplexity is not None:
-        held_out["perplexity"] = perplexity
-    return {"scores": held_out, "final": result.final}
-
-
 def _finetune(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
     # The table compares the runs; baselines would be the same for all.
-    resume = (folder / "run.json").exists()
-    result = finetune(out=folder, resume=resume, baselines=False, **arguments)
+    result = finetune(out=folder, resume=True, baselines=False, **arguments)
     # The files of a run are kept, except its weights: there would be as many as cells.
     for file in (folder / "model").glob("*.safetensors"):
         file.unlink()
@@ -332,11 +294,11 @@ def _feature_based(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _search(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
-    score, resume = arguments.pop("score"), (folder / "search.json").exists()
+    score = arguments.pop("score")
     # The scores show which epochs are best; the choice of saved weights has no effect.
     for name in ("save_best", "frozen", "calibrate"):
         arguments.pop(name, None)
-    result = search(out=folder, resume=resume, paper_grid=True, **arguments)
+    result = search(out=folder, resume=True, paper_grid=True, **arguments)
     if result.chosen is None:
         raise BertineError("all runs of the grid collapsed to one answer or failed")
     shutil.rmtree(folder / "model", ignore_errors=True)
@@ -412,11 +374,11 @@ _VERBS: dict[str, Callable[[Path, dict[str, Any]], dict[str, Any]]] = {
     "split": _split,
     "train_vocab": _train_vocab,
     "prepare": _prepare,
-    "pretrain": _pretrain,
+    "pretrain": partial(_of_store, pretrain, "model"),
     "pretrain_elmo": _pretrain_elmo,
     "grow": _grow,
     "snapshot": _snapshot,
-    "distill": _distill,
+    "distill": partial(_of_store, distill, "student"),
     "finetune": _finetune,
     "feature_based": _feature_based,
     "pairs": _pairs,
@@ -424,35 +386,3 @@ _VERBS: dict[str, Callable[[Path, dict[str, Any]], dict[str, Any]]] = {
     "time": _time,
     "search": _search,
 }
-
-
-def do_quietly(line: str) -> dict[str, Any]:
-    """Do a step as :func:`do_step` does; its output goes to a file in ``logs``."""
-    with workers.stderr_to(_log(json.loads(line))):
-        return do_step(line)
-
-
-def do_on_ray(line: str) -> dict[str, Any]:
-    """Do a step on some machine of a Ray cluster, with as many threads as its task has cores."""
-    import ray
-
-    share = ray.get_runtime_context().get_assigned_resources().get("CPU", 1)
-    torch.set_num_threads(max(1, int(share)))
-    return do_quietly(line)
-
-
-def _log(job: dict[str, Any]) -> Path:
-    """Return the file for the output of a step, and for the traceback of an error that is not the
-    user's."""
-    return Path(job["out"]) / "logs" / f"{job['name'].replace('/', '-')}.log"
-
-
-def _worker() -> workers.Work:
-    def work(line: str, reply: workers.Say) -> None:
-        reply(**do_quietly(line))
-
-    return work
-
-
-if __name__ == "__main__":
-    workers.serve(_worker)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +19,6 @@ from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.files import (
     atomic_file,
-    lock_folder,
-    os_errors,
-    read_json_object,
     write_json,
     write_text,
 )
@@ -48,8 +43,9 @@ from bertine.reports.html import Fact, Heat, Note, PageTable, Section
 from bertine.reports.run_sections import sentence
 from bertine.tasks.answer import short
 from bertine.tasks.unknown_text import UnknownText
-from bertine.training.run_folder import refuse_changes
-from bertine.training.search.runs import run_here, run_processes
+from bertine.training.experiment import Experiment, Job
+from bertine.training.job_folder import JobFolder
+from bertine.training.search.search import DO_RUN
 
 # Confident learning: find probably wrong labels from the predictions of models that have not seen
 # the examples (Northcutt, Jiang and Chuang 2021, arXiv 1911.00068).
@@ -400,6 +396,7 @@ _OF_FINETUNE = (
 )
 #: The fields that may change when a check is resumed.
 _FREE = ("processes", "resume")
+_JOB = JobFolder("check", CHECK, scraps=("logs/*", "parts/*/data/*"))
 
 
 @takes_options()
@@ -458,7 +455,7 @@ def check_labels(
         "weights_fingerprint": loaded.model.fingerprint(),
         **{name: value for name, value in options.changed().items() if name not in _FREE},
     }
-    with check.opened(settings):
+    with _JOB.open(check.out, settings, options.resume):
         check.train(model)
         return check.finish(settings)
 
@@ -520,48 +517,6 @@ class _Check:
         self.folds = _folds([str(item.label) for item in self.examples.items], options)
         self._columns = ("text", "second_text")[: len(every.text_columns)]
 
-    @contextlib.contextmanager
-    def opened(self, settings: dict[str, Any]) -> Iterator[None]:
-        """Begin a check in its folder, or find its progress if it is resumed; lock the folder
-        against other processes. A check that failed before the first part was judged leaves nothing
-        behind."""
-        file = self.out / CHECK
-        if self.out.exists() and not self.out.is_dir():
-            raise BertineError(f"{self.out}: is a file; choose another folder for the check")
-        new = not self.out.exists()
-        with os_errors(self.out, "writing it"):
-            self.out.mkdir(parents=True, exist_ok=True)
-        with lock_folder(self.out, "another process is at this check; wait for it"):
-            if file.exists():
-                self._go_on(file, settings)
-            elif any(not entry.name.startswith(f".{CHECK}.tmp-") for entry in self.out.iterdir()):
-                raise BertineError(
-                    f"{self.out}: is not empty and holds no check; choose another folder"
-                )
-            else:
-                write_json(file, {"settings": settings})
-            try:
-                yield
-            except BertineError:
-                if not any(self._answers(fold).exists() for fold in range(self._options.folds)):
-                    file.unlink(missing_ok=True)
-                    for name in ("parts", "logs"):
-                        shutil.rmtree(self.out / name, ignore_errors=True)
-                    if new:
-                        self.out.rmdir()
-                raise
-
-    def _go_on(self, file: Path, settings: dict[str, Any]) -> None:
-        if not self._options.resume:
-            raise BertineError(
-                f"{self.out}: holds a check already; add {option('resume', True)} to go on with "
-                "it, or choose another folder"
-            )
-        known = read_json_object(file, lenient=True).get("settings")
-        if not isinstance(known, dict):
-            raise BertineError(f"{file}: is damaged; choose another folder for the check")
-        refuse_changes(file, "check was begun", known, json.loads(json.dumps(settings)))
-
     def train(self, model: Path | str) -> None:
         """For each part that is not judged yet, train a model on the other parts and judge this
         one."""
@@ -571,29 +526,23 @@ class _Check:
             f"{plural(len(self.examples), 'example')} with {plural(len(self.labels), 'label')}, "
             f"in {self._options.folds} parts" + (f", {done} judged before" if done else "")
         )
-        jobs = [self._job(fold, model) for fold in waiting]
-        if not jobs:
-            return
+        names = {f"part {fold + 1} of {self._options.folds}": fold for fold in waiting}
 
-        def on_end(number: int, message: dict[str, Any]) -> None:
-            part = f"part {waiting[number] + 1} of {self._options.folds}"
+        def on_end(name: str, message: dict[str, Any]) -> None:
             if "done" not in message:
                 reason = message.get("error")
                 if reason is None:
-                    reason = f"{message['lost']} (more in {jobs[number]['log']})"
-                raise BertineError(f"{part}: {reason}")
-            if message["done"].get("collapsed"):
+                    reason = f"{message['lost']} (more in {self._log(names[name])})"
+                raise BertineError(f"{name}: {reason}")
+            if message["done"]["collapsed"]:
                 logger.warning(
-                    f"{part}: its model gives the same label to every text, so it says nothing"
+                    f"{name}: its model gives the same label to every text, so it says nothing"
                 )
-            self._judge(waiting[number])
-            logger.info(f"{part}: judged")
+            self._judge(names[name])
+            logger.info(f"{name}: judged")
 
-        do = run_here
-        if self._options.processes > 1 and len(jobs) > 1:
-            device, count = self._options.device, self._options.processes
-            do = partial(run_processes, processes=count, device=device)
-        do(jobs, on_end)
+        experiment = Experiment(self._options.processes, device=self._options.device)
+        experiment.run({name: self._job(fold, model) for name, fold in names.items()}, on_end)
 
     def finish(self, settings: dict[str, Any]) -> LabelCheck:
         """Compare the probabilities with the labels, and write the results."""
@@ -631,9 +580,11 @@ class _Check:
     def _answers(self, fold: int) -> Path:
         return self.out / "parts" / f"part-{fold + 1}.npy"
 
-    def _job(self, fold: int, model: Path | str) -> dict[str, Any]:
-        """Write the examples of a run, and return the run in the form that
-        :func:`~bertine.training.search.runs.run_one` takes."""
+    def _log(self, fold: int) -> Path:
+        return self.out / "logs" / f"part-{fold + 1}.log"
+
+    def _job(self, fold: int, model: Path | str) -> Job:
+        """Write the examples of a run, and return the run."""
         data = self._folder(fold) / "data"
         for name, inside in (("train", self.folds != fold), ("dev", self.folds == fold)):
             rows = [
@@ -647,21 +598,18 @@ class _Check:
         known = self._options.changed()
         arguments = {name: known[name] for name in _OF_FINETUNE if name in known}
         path = locate(model)
-        return {
-            "arguments": {
-                "task": "text",
-                "model": os.path.abspath(path) if Path(path).exists() else str(model),
-                "data": str(data),
-                "out": str(self._run(fold)),
-                "text_columns": list(self._columns),
-                "label_column": "label",
-                "save_best": False,
-                "calibrate": False,
-                **arguments,
-            },
-            "split_seed": 0,
-            "log": str(self.out / "logs" / f"part-{fold + 1}.log"),
+        arguments |= {
+            "task": "text",
+            "model": os.path.abspath(path) if Path(path).exists() else str(model),
+            "data": str(data),
+            "out": str(self._run(fold)),
+            "text_columns": list(self._columns),
+            "label_column": "label",
+            "save_best": False,
+            "calibrate": False,
         }
+        given = {"arguments": arguments, "split_seed": 0}
+        return Job(DO_RUN, given, self._log(fold))
 
     def _judge(self, fold: int) -> None:
         """Predict a part with the model that was trained without it, and keep only the

@@ -10,7 +10,6 @@ RUN/
 from __future__ import annotations
 
 import contextlib
-import json
 import platform
 import shutil
 from collections.abc import Iterator
@@ -21,37 +20,29 @@ from typing import Any
 import torch
 
 from bertine.core.console import logger
-from bertine.core.errors import BertineError
-from bertine.core.files import lock_folder, os_errors, write_json
 from bertine.core.names import __version__, option
 from bertine.core.task_info import TaskInfo
-from bertine.core.text import briefly
 from bertine.hub.model_directory import TASK
 from bertine.models.precision import using_threads
-from bertine.options.declare import free_in, own_of_processes, with_current_names
+from bertine.options.declare import free_in, own_of_processes
 from bertine.options.finetuning import FinetuneOptions
 from bertine.options.pretraining import PretrainOptions
 from bertine.options.vectors import SimilarityOptions
 from bertine.reports.run_files import read_begun
-from bertine.training.checkpoint import checkpoints, remove_leftovers, remove_torn
+from bertine.training.checkpoint import checkpoints, remove_torn
 from bertine.training.distributed import DistContext
+from bertine.training.job_folder import JobFolder, remove_if_empty
 
 #: The file that marks a folder as that of a run.
 _SETTINGS = "run.json"
 
-#: Seconds to wait for a process that is ending in the same folder.
-_PATIENCE = 5.0
-
-#: The most characters of a setting in a message of one line; a thousand labels would not be
-#: readable.
-_SHOWN = 120
-
 _TRAINING = (FinetuneOptions, PretrainOptions, SimilarityOptions)
 #: Settings that may differ when a run is resumed: they do not change what is computed.
-#: (``split_seed`` may not if the examples differ: see `_free`.)
+#: The exception is ``split_seed`` if the examples differ: see `refuse_changes`.
 _FREE = free_in("run", _TRAINING) | {
     *("held_out_tokens", "data_path", "model_path", "teacher_path", "bf16_speedup", "threads")
 }
+_JOB = JobFolder("run", _SETTINGS, _FREE)
 
 #: Settings that may differ from process to process. The others decide what is computed, or when the
 #: processes synchronize: if one evaluated more often than the others, they would wait for it.
@@ -129,30 +120,22 @@ class Run:
                 environment |= {"processes": world.size, "sharded": shard}
 
             def enter() -> tuple[str | None, bool]:
-                cls.check(folder, resume)
-                hold.enter_context(_held(folder))
-                return cls._begin(folder, settings, resume, environment)
+                started = {"environment": environment}
+                known = hold.enter_context(_JOB.open(folder, settings, resume, started))
+                return cls._begin(folder, bool(known), environment)
 
             checkpoint, finished = world.alone(enter)
             yield cls(folder, None if checkpoint is None else Path(checkpoint), finished)
 
     @classmethod
     def _begin(
-        cls, folder: Path, settings: dict[str, Any], resume: bool, environment: dict[str, Any]
+        cls, folder: Path, known: bool, environment: dict[str, Any]
     ) -> tuple[str | None, bool]:
-        """Return the checkpoint to resume from and whether the run is finished; start it if
-        necessary."""
-        known = cls.check(folder, resume)  # another process may have begun one until now
+        """Return the checkpoint to resume from and whether the run is finished."""
         file = folder / _SETTINGS
-        settings = json.loads(json.dumps(settings))  # tuples are lists, as in the file
         if known:
-            begun, begun_in = read_begun(file)
-            refuse_changes(file, "run was started", begun, settings, _free(begun, settings))
-            _compare_environment(file, begun_in, environment)
-            remove_leftovers(folder)
+            _compare_environment(file, read_begun(file)[1], environment)
             remove_torn(folder / "checkpoints")
-        else:
-            write_json(file, {"settings": settings, "environment": environment})
         steps = checkpoints(folder / "checkpoints")
         finished = (folder / "model").exists()
         if known and not steps and not finished:
@@ -161,35 +144,7 @@ class Run:
             )
         return (str(steps[-1]) if steps else None, finished)
 
-    @staticmethod
-    def check(folder: Path | str, resume: bool) -> bool:
-        """Return whether `folder` holds a run; refuse what :meth:`open` would refuse. Nothing is
-        written.
-
-        Raises:
-            BertineError: `folder` is a file, or holds something else; or a run that is not to be
-                resumed.
-        """
-        folder = Path(folder)
-        file = folder / _SETTINGS
-        if folder.exists() and not folder.is_dir():
-            raise BertineError(f"{folder}: is a file; choose another folder for the run")
-        known = file.exists()
-        if known and not resume:
-            raise BertineError(
-                f"{folder}: holds a run already; add {option('resume', True)} to go on with it, "
-                f"or choose "
-                "another folder"
-            )
-        if (
-            not known
-            and folder.exists()
-            and any(not path.name.startswith(f".{file.name}.tmp-") for path in folder.iterdir())
-        ):
-            raise BertineError(
-                f"{folder}: is not empty and holds no run; choose another folder for the run"
-            )
-        return known
+    check = staticmethod(_JOB.check)
 
     @staticmethod
     def begun(folder: Path | str) -> dict[str, Any] | None:
@@ -225,79 +180,7 @@ class Run:
             (self.folder / name).unlink(missing_ok=True)
         for name in ("checkpoints", "tensorboard"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
-        _remove_if_empty(self.folder)
-
-
-@contextlib.contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Create the folder if necessary, and keep other processes out of it."""
-    new = not folder.exists()
-    with os_errors(folder, "writing it"):
-        folder.mkdir(parents=True, exist_ok=True)
-    busy = "another process is training there; wait until it ends, or end it"
-    try:
-        # The workers that made batches for a killed process end a moment after it.
-        with lock_folder(folder, busy, patience=_PATIENCE):
-            yield
-    finally:
-        if new:
-            _remove_if_empty(folder)
-
-
-def _remove_if_empty(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # holds something
-        folder.rmdir()
-
-
-def _free(old: dict[str, Any], new: dict[str, Any]) -> frozenset[str]:
-    """Return the settings that may differ; if the examples differ, the seed of the held-out split
-    is not one of them."""
-    others = old.get("examples_fingerprint") != new.get("examples_fingerprint")
-    return _FREE - {"split_seed"} if others else _FREE
-
-
-def refuse_changes(
-    file: Path,
-    what: str,
-    old: dict[str, Any],
-    new: dict[str, Any],
-    free: frozenset[str] = frozenset(),
-) -> None:
-    """Refuse to continue with other settings, except for those that are `free`.
-
-    Args:
-        file: the file with the `old` settings.
-        what: what was begun with them, e.g. "run was started".
-
-    Raises:
-        BertineError: one differs.
-    """
-    old = with_current_names(old)
-    # Fingerprints last: the cause of a different fingerprint, such as the seed, is more
-    # informative.
-    keys = sorted(old.keys() | new.keys(), key=lambda key: (key.endswith("_fingerprint"), key))
-    for key in keys:
-        if key not in free and old.get(key) != new.get(key):
-            name, before, now = _innermost(key, old.get(key), new.get(key))
-            differs = f"{name} = {briefly(before, _SHOWN)}, not {briefly(now, _SHOWN)}"
-            if key.endswith("_fingerprint"):  # its digits mean nothing to a reader
-                thing = key.removesuffix("_fingerprint").replace("_", " ")
-                differs = f"{'other' if thing.endswith('s') else 'another'} {thing}"
-            raise BertineError(
-                f"{file}: the {what} with {differs}; resume it with the same, or choose another "
-                "folder"
-            )
-
-
-def _innermost(name: str, old: Any, new: Any) -> tuple[str, Any, Any]:
-    """Return the innermost setting that differs, if both settings are mappings."""
-    while isinstance(old, dict) and isinstance(new, dict):
-        keys = dict.fromkeys([*old, *new])
-        key = next((key for key in keys if old.get(key) != new.get(key)), None)
-        if key is None:  # absent here, and no such key there
-            break
-        name, old, new = f"{name}.{key}", old.get(key), new.get(key)
-    return name, old, new
+        remove_if_empty(self.folder)
 
 
 def _compare_environment(file: Path, old: dict[str, Any], new: dict[str, Any]) -> None:

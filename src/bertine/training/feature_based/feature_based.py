@@ -66,7 +66,7 @@ from bertine.training.feature_based.problems import (
 )
 from bertine.training.finetuning.finetune import finetune
 from bertine.training.finetuning.setup import fitting
-from bertine.training.run_folder import refuse_changes
+from bertine.training.job_folder import JobFolder
 from bertine.word_vectors.vectors import WordVectors
 
 #: The subfolder with the answers of each row.
@@ -81,6 +81,26 @@ _ELMO_PENALTY = 0.1
 #: Tags for texts: a text is treated as one sentence to get the states of its words; the tags are
 #: not used.
 _NO_TAGS = ("O", "B", "I")
+
+
+def _by_name(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings by the names of the user's options; empty if they are something else."""
+    try:
+        epochs, rate = settings["finetune"]
+        return {
+            **settings["task"],
+            **settings["recipe"],
+            "finetune_epochs": epochs,
+            "finetune_learning_rate": rate,
+            "precision": settings["precision"],
+            "weights_fingerprint": settings["weights"],
+            **{f"{name}_sentences_fingerprint": v for name, v in settings["sentences"].items()},
+        }
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return {}
+
+
+_JOB = JobFolder("table", TABLE, own=frozenset({ANSWERS, FINE_TUNING, "states"}), by_name=_by_name)
 
 
 @takes_options()
@@ -153,86 +173,87 @@ def feature_based(
         "weights": source.fingerprint(),
         "sentences": {name: part.fingerprint() for name, part in sets.items()},
     }
-    results = _begun(folder, settings, resume)
-    own = (WORD_VECTORS, BAG_OF_VECTORS)
-    vectors = [] if static is None else list(static.fingerprint())
-    for name in own if static is not None else ():
-        row = results.get(name)
-        if row is not None and row.get("vectors") != vectors:
-            raise BertineError(
-                f"{folder / TABLE}: its row {name} was made with other vectors than "
-                f"{static_path}; choose another folder"
-            )
-    report = FeatureBasedReport({}, problem.metric, folder)
-    report.notes += overlap_notes(sets["train"].items, sets["validation"].items, known)
-    if kind == "encoder" and source.num_layers < 4:
-        report.notes.append(
-            f"the encoder has {source.num_layers} layers: the last four are all of them"
-        )
-    prepared: dict[str, dict[str, ExampleStates]] = {}
-
-    def states_of(source: WordSource) -> dict[str, ExampleStates]:
-        """Compute the states of all examples, once for each source."""
-        if source.kind not in prepared:
-            width = problem.width if isinstance(problem, TextProblem) else 1
-            prepared[source.kind] = {
-                name: ExampleStates(
-                    part,
-                    source.states(problem.sentences(part, source), folder / "states"),
-                    targets[name],
-                    width,
+    with _JOB.open(folder, settings, resume) as known_table:
+        results: dict[str, dict[str, Any]] = known_table.get("rows", {})
+        own = (WORD_VECTORS, BAG_OF_VECTORS)
+        vectors = [] if static is None else list(static.fingerprint())
+        for name in own if static is not None else ():
+            row = results.get(name)
+            if row is not None and row.get("vectors") != vectors:
+                raise BertineError(
+                    f"{folder / TABLE}: its row {name} was made with other vectors than "
+                    f"{static_path}; choose another folder"
                 )
-                for name, part in sets.items()
-            }
-        return prepared[source.kind]
+        report = FeatureBasedReport({}, problem.metric, folder)
+        report.notes += overlap_notes(sets["train"].items, sets["validation"].items, known)
+        if kind == "encoder" and source.num_layers < 4:
+            report.notes.append(
+                f"the encoder has {source.num_layers} layers: the last four are all of them"
+            )
+        prepared: dict[str, dict[str, ExampleStates]] = {}
 
-    if any(name not in results for name in wanted if name not in (FINE_TUNING, *own)):
-        states_of(source)
-    for part in sets.values():
-        for note in part.notes:
-            logger.warning(note)
-    for name in wanted:
-        if name in results:
-            logger.info(f"{name}: done before")
-            report.rows[name] = results[name]
-            continue
-        logger.info(f"{name} ({wanted.index(name) + 1} of {len(wanted)})")
-        answers: dict[str, list[Any]] = {}
-        if name == FINE_TUNING:
-            assert not isinstance(test_file, InMemoryTable)
-            results[name] = _finetuned(
-                model,
-                folder / FINE_TUNING,
-                test_file,
-                options.task,
-                resume=resume,
-                arguments={
-                    "data": data,
-                    **{name: getattr(options, name) for name in _OF_FINETUNE},
-                    "precision": precision,
-                    "max_length": max_length,
-                    "epochs": options.finetune_epochs,
-                    "learning_rate": options.finetune_learning_rate,
-                    "save_best": False,  # as in the paper
-                },
-            )
-        elif name in own:
-            assert static is not None
-            if name == BAG_OF_VECTORS:
-                assert isinstance(problem, TextProblem)
-                made, answers = bag_of_vectors_row(static, problem, sets)
+        def states_of(source: WordSource) -> dict[str, ExampleStates]:
+            """Compute the states of all examples, once for each source."""
+            if source.kind not in prepared:
+                width = problem.width if isinstance(problem, TextProblem) else 1
+                prepared[source.kind] = {
+                    name: ExampleStates(
+                        part,
+                        source.states(problem.sentences(part, source), folder / "states"),
+                        targets[name],
+                        width,
+                    )
+                    for name, part in sets.items()
+                }
+            return prepared[source.kind]
+
+        if any(name not in results for name in wanted if name not in (FINE_TUNING, *own)):
+            states_of(source)
+        for part in sets.values():
+            for note in part.notes:
+                logger.warning(note)
+        for name in wanted:
+            if name in results:
+                logger.info(f"{name}: done before")
+                report.rows[name] = results[name]
+                continue
+            logger.info(f"{name} ({wanted.index(name) + 1} of {len(wanted)})")
+            answers: dict[str, list[Any]] = {}
+            if name == FINE_TUNING:
+                assert not isinstance(test_file, InMemoryTable)
+                results[name] = _finetuned(
+                    model,
+                    folder / FINE_TUNING,
+                    test_file,
+                    options.task,
+                    resume=resume,
+                    arguments={
+                        "data": data,
+                        **{name: getattr(options, name) for name in _OF_FINETUNE},
+                        "precision": precision,
+                        "max_length": max_length,
+                        "epochs": options.finetune_epochs,
+                        "learning_rate": options.finetune_learning_rate,
+                        "save_best": False,  # as in the paper
+                    },
+                )
+            elif name in own:
+                assert static is not None
+                if name == BAG_OF_VECTORS:
+                    assert isinstance(problem, TextProblem)
+                    made, answers = bag_of_vectors_row(static, problem, sets)
+                else:
+                    parts = states_of(StaticSource(static))
+                    made, answers = train_row(name, [0], parts, problem, recipe, how)
+                results[name] = made | {"vectors": vectors}
             else:
-                parts = states_of(StaticSource(static))
-                made, answers = train_row(name, [0], parts, problem, recipe, how)
-            results[name] = made | {"vectors": vectors}
-        else:
-            layers = row_of(name).layers(source.num_layers)
-            results[name], answers = train_row(
-                name, layers, states_of(source), problem, recipe, how
-            )
-        _write_answers(folder / ANSWERS, name, answers, sets, problem)
-        report.rows[name] = results[name]
-        write_json(folder / TABLE, {"settings": settings, **report.to_dict(), "rows": results})
+                layers = row_of(name).layers(source.num_layers)
+                results[name], answers = train_row(
+                    name, layers, states_of(source), problem, recipe, how
+                )
+            _write_answers(folder / ANSWERS, name, answers, sets, problem)
+            report.rows[name] = results[name]
+            write_json(folder / TABLE, {"settings": settings, **report.to_dict(), "rows": results})
     return report
 
 
@@ -348,48 +369,6 @@ def _without_training(task: Task[Any]) -> dict[str, Any]:
     return info
 
 
-def _begun(folder: Path, settings: dict[str, Any], resume: bool) -> dict[str, dict[str, Any]]:
-    """Return the rows in `folder` that may be kept; none if there is no table."""
-    file = folder / TABLE
-    if folder.exists() and not folder.is_dir():
-        raise BertineError(f"{folder}: is a file; choose another folder for the results")
-    if not file.exists():
-        return {}
-    if not resume:
-        raise BertineError(
-            f"{file}: is there already; go on with it by {option('resume', True)}, or choose "
-            f"another"
-        )
-    known = read_json_object(file, lenient=True)
-    if not isinstance(known.get("rows"), dict):
-        raise BertineError(
-            f"{file}: is not a table of feature-based; remove it, or choose another folder"
-        )
-    before = known.get("settings")
-    new = json.loads(json.dumps(settings))  # tuples are lists, as in the file
-    refuse_changes(file, "table was begun", _by_name(before), _by_name(new))
-    rows: dict[str, dict[str, Any]] = known["rows"]
-    return rows
-
-
-def _by_name(settings: Any) -> dict[str, Any]:
-    """Return settings by the names of the user's options; empty if the file holds something
-    else."""
-    try:
-        epochs, rate = settings["finetune"]
-        return {
-            **settings["task"],
-            **settings["recipe"],
-            "finetune_epochs": epochs,
-            "finetune_learning_rate": rate,
-            "precision": settings["precision"],
-            "weights_fingerprint": settings["weights"],
-            **{f"{name}_sentences_fingerprint": v for name, v in settings["sentences"].items()},
-        }
-    except (AttributeError, LookupError, TypeError, ValueError):
-        return {}
-
-
 def _finetuned(
     model: Path | str,
     out: Path,
@@ -400,7 +379,6 @@ def _finetuned(
     arguments: dict[str, Any],
 ) -> dict[str, Any]:
     """Return the row of fine-tuning."""
-    resume = resume and (out / "run.json").exists()
     result = finetune(task, model=model, out=out, resume=resume, baselines=False, **arguments)
     row: dict[str, Any] = {"validation": result.metrics, "seconds": result.elapsed}
     if test_file is not None:

@@ -5,13 +5,11 @@ The verb is ``learning_curve``.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from bertine.core.console import human_time, logger, plural, quietly
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
-from bertine.core.files import lock_folder, os_errors, read_json_object, write_json
+from bertine.core.files import write_json
 from bertine.core.names import CurveWay, option
 from bertine.core.rng import generator
 from bertine.core.text import briefly
@@ -44,10 +42,9 @@ from bertine.options.verbs import takes_options
 from bertine.tasks.labels import TableOptions
 from bertine.tasks.metrics import official_score
 from bertine.training.finetuning.finetune import few_shot, finetune
-from bertine.training.finetuning.learner import Learner
 from bertine.training.finetuning.setup import fitting
+from bertine.training.job_folder import JobFolder
 from bertine.training.learning_curve.result import CURVE, PAGE, Cell, LearningCurve, curve_page
-from bertine.training.run_folder import refuse_changes
 
 # Draws: the numbers of labels of the points of a curve, and the examples of each draw.
 
@@ -121,43 +118,22 @@ def draw_examples(
 WAYS: tuple[CurveWay, ...] = ("tf-idf", "frozen", "few-shot", "finetune")
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A method after training on a draw.
-
-    Attributes:
-        answer: answers examples with the task's predictions.
-        seconds: the duration of training.
-    """
-
-    answer: Answers
-    seconds: float
-
-
 class Trainer:
     """The trainer of all ways of a curve.
 
     Args:
         model: the model directory to start from.
         labelled: all training examples, and the task that they describe.
-        task: its name.
-        max_length: of an input, in pieces; None: the default.
-        device, precision: to compute on and in.
+        options: of the curve.
     """
 
     def __init__(
-        self,
-        model: Path | str,
-        labelled: DatasetSplits,
-        task: Any,
-        *,
-        max_length: int | None,
-        device: str | None,
-        precision: Any,
+        self, model: Path | str, labelled: DatasetSplits, options: LearningCurveOptions
     ) -> None:
-        self._model, self._labelled, self._name = model, labelled, task
-        self._given = {"max_length": max_length, "device": device, "precision": precision}
-        wanted = labelled.max_length if max_length is None else max_length
+        self._model, self._labelled, self._name = model, labelled, options.task
+        names = ("max_length", "device", "precision")
+        self._given = {name: getattr(options, name) for name in names}
+        wanted = labelled.max_length if options.max_length is None else options.max_length
         self.max_length = fitting(wanted, model, load_config(model))
         self.task: Any = labelled.build(self.max_length)
 
@@ -169,9 +145,15 @@ class Trainer:
             loaded.model, loaded.tokenizer, self.max_length, pooling_of(self._model)
         )
 
-    def train(self, way: CurveWay, train: Examples[Any], out: Path, seed: int) -> Trained:
+    def train(
+        self, way: CurveWay, train: Examples[Any], out: Path, seed: int
+    ) -> tuple[Answers, float]:
         """Train a method on a draw; `out` is the folder of a run, for the ways that have one.
-        Labels are weighted by their frequency in the draw, not in the file."""
+        Labels are weighted by their frequency in the draw, not in the file.
+
+        Returns:
+            A function that answers examples; the seconds of training.
+        """
         task = self.task.weighed_by(train)
         if way == "tf-idf":
             return _timed(lambda: ngrams(task, train, weighted=True))
@@ -197,25 +179,21 @@ class Trainer:
             learner = few_shot(task=self._name, **arguments)
         else:
             learner = finetune(self._name, **arguments, baselines=False, frozen=False)
-        return Trained(_answers_of(learner), learner.elapsed)
+        predictor = learner.predictor  # loaded now
+        return lambda examples: predictor.run(examples)[0], learner.elapsed
 
 
-def _answers_of(learner: Learner) -> Answers:
-    """Return a function that answers examples with the model of a run, which is loaded now."""
-    predictor = learner.predictor
-    return lambda examples: predictor.run(examples)[0]
-
-
-def _timed(fit: Callable[[], Answers]) -> Trained:
+def _timed(fit: Callable[[], Answers]) -> tuple[Answers, float]:
     """Fit a linear model in one thread, which is the fastest, and measure the time."""
     began = time.perf_counter()
     with threadpool_limits(1, user_api="blas"):
         answer = fit()
-    return Trained(answer, time.perf_counter() - began)
+    return answer, time.perf_counter() - began
 
 
 #: Options that may change when a curve is resumed: existing cells are kept, and more are trained.
 _FREE = frozenset({"resume", "methods", "repeats", "max_labels", "device"})
+_JOB = JobFolder("learning curve", CURVE)
 
 
 @takes_options()
@@ -251,15 +229,7 @@ def learning_curve(
     reading = _reading(options)
     known = rows_known_by(model)
     labelled = _split(data, reading, options, known)
-    trainer = Trainer(
-        model,
-        labelled,
-        options.task,
-        max_length=options.max_length,
-        device=options.device,
-        precision=options.precision,
-    )
-    curve = _Curve(trainer, labelled, Path(out).absolute(), options)
+    curve = _Curve(Trainer(model, labelled, options), labelled, Path(out).absolute(), options)
     curve.result.notes = overlap_notes(labelled.train.items, labelled.validation.items, known)
     settings = {
         "examples_fingerprint": labelled.train.fingerprint(),
@@ -267,9 +237,10 @@ def learning_curve(
         "weights_fingerprint": load_model(model, heads={}).model.fingerprint(),
         **{name: value for name, value in options.changed().items() if name not in _FREE},
     }
-    with curve.opened(settings):
-        curve.train()
-        return curve.finish()
+    with _JOB.open(curve.out, settings, options.resume) as table:
+        curve.train(settings, table)
+        curve_page(curve.result).write(curve.out / PAGE)
+        return curve.result
 
 
 def _reading(options: LearningCurveOptions) -> DataConfig:
@@ -329,7 +300,6 @@ class _Curve:
         names = task.task_info().metrics or (task.primary_metric,)
         source = self.train_examples.source
         self.result = LearningCurve([], tuple(names), len(self.test), source, out)
-        self._settings: dict[str, Any] = {}
 
     def _wanted(self, task: Any) -> list[CurveWay]:
         """Return the requested ways, the cheapest first; without few-shot if a label has too few
@@ -354,51 +324,6 @@ class _Curve:
             raise BertineError("no way is left to learn by")
         return ways
 
-    @contextlib.contextmanager
-    def opened(self, settings: dict[str, Any]) -> Iterator[None]:
-        """Begin a curve in its folder, or find its progress; lock the folder against other
-        processes. A curve without a trained cell leaves nothing behind."""
-        file, out = self.out / CURVE, self.out
-        self._settings = json.loads(json.dumps(settings))
-        if out.exists() and not out.is_dir():
-            raise BertineError(f"{out}: is a file; choose another folder for the curve")
-        new = not out.exists()
-        begun = (out / CURVE).exists()
-        with os_errors(out, "writing it"):
-            out.mkdir(parents=True, exist_ok=True)
-        with lock_folder(out, "another process is at this curve; wait for it"):
-            if file.exists():
-                self._go_on(file)
-            elif any(not entry.name.startswith(f".{CURVE}.tmp-") for entry in out.iterdir()):
-                raise BertineError(
-                    f"{out}: is not empty and holds no learning curve; choose another folder"
-                )
-            try:
-                yield
-            finally:
-                shutil.rmtree(self._run, ignore_errors=True)
-                if not self.result.cells and not begun:
-                    file.unlink(missing_ok=True)
-                    with contextlib.suppress(OSError):
-                        if new:
-                            out.rmdir()
-
-    def _go_on(self, file: Path) -> None:
-        if not self._options.resume:
-            raise BertineError(
-                f"{self.out}: holds a learning curve already; add {option('resume', True)} to go "
-                "on with it, or choose another folder"
-            )
-        known = read_json_object(file, lenient=True)
-        try:
-            settings = dict(known["settings"])
-            self.result.cells = [Cell.from_dict(values) for values in known["cells"]]
-        except (KeyError, TypeError, ValueError) as error:
-            raise BertineError(
-                f"{file}: is damaged ({error!r}); choose another folder for the curve"
-            ) from error
-        refuse_changes(file, "curve was begun", settings, self._settings)
-
     @property
     def _run(self) -> Path:
         return self.out / "run"
@@ -413,9 +338,16 @@ class _Curve:
             for way in self._ways
         ]
 
-    def train(self) -> None:
-        """Train and evaluate the missing cells."""
-        known = {(cell.size, cell.draw, cell.way) for cell in self.result.cells}
+    def train(self, settings: dict[str, Any], table: dict[str, Any]) -> None:
+        """Train and evaluate the cells that are missing in the `table` of an earlier process."""
+        file, result = self.out / CURVE, self.result
+        try:
+            result.cells = [Cell.from_dict(values) for values in table.get("cells", ())]
+        except (KeyError, TypeError, ValueError) as error:
+            raise BertineError(
+                f"{file}: is damaged ({error!r}); choose another folder for the curve"
+            ) from error
+        known = {(cell.size, cell.draw, cell.way) for cell in result.cells}
         plan = self._plan()
         waiting = [cell for cell in plan if cell not in known]
         logger.info(
@@ -423,15 +355,15 @@ class _Curve:
             f"{plural(len(self.test), 'test example')}; {plural(len(plan), 'model')} to train"
             + (f", {len(plan) - len(waiting)} there already" if len(waiting) < len(plan) else "")
         )
-        self._write()  # so that a curve that is killed in its first cell can be resumed
         for number, (size, draw, way) in enumerate(waiting, start=1):
             cell = self._cell(size, draw, way)
-            self.result.cells.append(cell)
-            self._write()
+            result.cells.append(cell)
+            write_json(file, {"settings": settings, **result.to_dict()})
             logger.info(
                 f"{number} of {len(waiting)}: {way} with {cell.num_labels:,} labels: "
                 f"{cell.score:.1%} ({human_time(cell.train_seconds)})"
             )
+        write_json(file, {"settings": settings, **result.to_dict()})
 
     def _cell(self, size: int | None, draw: int, way: CurveWay) -> Cell:
         chosen = draw_examples(
@@ -440,22 +372,16 @@ class _Curve:
         train: Examples[Any] = self.train_examples
         train = replace(train, items=[train.items[at] for at in chosen])
         shutil.rmtree(self._run, ignore_errors=True)
-        with quietly():
-            trained = self._trainer.train(way, train, self._run, self._options.seed + draw)
-            began = time.perf_counter()
-            answers: Sequence[Any] = trained.answer(self.test)
-            seconds = time.perf_counter() - began
-        shutil.rmtree(self._run, ignore_errors=True)
+        try:
+            with quietly():
+                answer, trained = self._trainer.train(
+                    way, train, self._run, self._options.seed + draw
+                )
+                began = time.perf_counter()
+                answers: Sequence[Any] = answer(self.test)
+                seconds = time.perf_counter() - began
+        finally:
+            shutil.rmtree(self._run, ignore_errors=True)
         metrics = self._trainer.task.judge(answers, self.test).metrics
         score = official_score(metrics, self.result.metric_names)
-        return Cell(way, size, draw, len(train), score, metrics, trained.seconds, seconds)
-
-    def _write(self) -> None:
-        write_json(self.out / CURVE, {"settings": self._settings, **self.result.to_dict()})
-
-    def finish(self) -> LearningCurve:
-        """Write the page, and return all existing cells, including those of ways that were
-        requested before."""
-        self._write()
-        curve_page(self.result).write(self.out / PAGE)
-        return self.result
+        return Cell(way, size, draw, len(train), score, metrics, trained, seconds)

@@ -6,36 +6,36 @@ and numbers of epochs, random restarts if runs are unstable, the choice by the d
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator
-from functools import partial
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from bertine.core.console import human_time, logger, plural, progress
+from bertine.core.console import human_time, logger, plural
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
-from bertine.core.files import atomic_dir, lock_folder, os_errors, read_json_object, write_json
+from bertine.core.files import atomic_dir, os_errors, write_json
 from bertine.core.model_folders import locate
 from bertine.core.names import TaskName, option
 from bertine.core.task_info import TaskInfo
 from bertine.data.in_memory import TableLike, as_data
 from bertine.data.writer import write_given
-from bertine.datasets.readers import DatasetSplits, read_labelled
+from bertine.datasets.readers import DataConfig, DatasetSplits, has_validation, read_labelled
 from bertine.hub.model_directory import load_config
 from bertine.options.declare import free_in, names_of
 from bertine.options.experiments import SearchOptions
 from bertine.options.finetuning import FinetuneOptions
 from bertine.options.verbs import takes_options
-from bertine.training.checkpoint import remove_leftovers
+from bertine.reports.run_files import read_begun
 from bertine.training.computing import names_one_task, reading_of
 from bertine.training.defaults import TrainingPlan
-from bertine.training.run_folder import refuse_changes
-from bertine.training.search.runs import Jobs, OnEnd, run_here, run_processes, run_ray
+from bertine.training.experiment import Experiment, Job
+from bertine.training.finetuning.finetune import finetune
+from bertine.training.finetuning.learner import final_of, seen_of
+from bertine.training.job_folder import JobFolder
 from bertine.training.search.table import (
     PAGE,
     PAPER_GRID,
@@ -59,144 +59,8 @@ from bertine.training.search.table import (
 #   logs/                            the output of runs in other processes
 #   model/                           the model directory of the best run
 
-_WEIGHTS = "model.safetensors"
-
-
-@dataclasses.dataclass(frozen=True)
-class SearchFolder:
-    """The folder of a search, opened by :meth:`open`.
-
-    Attributes:
-        path: the folder.
-        settings: of the search, except its grid.
-        known: the runs that were done before.
-        metric_names: the metrics by which they were judged.
-    """
-
-    path: Path
-    settings: dict[str, Any]
-    known: dict[str, SearchRun]
-    metric_names: tuple[str, ...] = ()
-
-    @classmethod
-    @contextlib.contextmanager
-    def open(cls, path: Path, settings: dict[str, Any], resume: bool) -> Iterator[SearchFolder]:
-        """Begin a search in `path`, or resume it; lock the folder against other processes.
-
-        A folder that is still empty at the end is removed, if it was created here.
-
-        Raises:
-            BertineError: something else is in the folder; or a search, and `resume` is False, or it
-                was begun with other settings; or another process is using the folder.
-        """
-        cls._check(path, resume)
-        new = not path.exists()
-        with os_errors(path, "writing it"):
-            path.mkdir(parents=True, exist_ok=True)
-        with lock_folder(path, "is being searched by another process; wait for it"):
-            remove_leftovers(path)
-            settings = json.loads(json.dumps(settings))  # tuples are lists, as in the file
-            runs, names = cls._read(path / TABLE, settings)
-            try:
-                yield cls(path, settings, runs, names)
-            finally:
-                cls._clear(path, new)
-
-    @classmethod
-    def _clear(cls, path: Path, new: bool) -> None:
-        """Remove the files of a search without a finished run."""
-        if any((entry / "run.json").exists() for entry in path.iterdir()):
-            return
-        if (path / TABLE).exists() and read_json_object(path / TABLE, lenient=True).get("runs"):
-            return
-        (path / TABLE).unlink(missing_ok=True)
-        shutil.rmtree(path / "logs", ignore_errors=True)
-        if new:
-            with contextlib.suppress(OSError):  # holds something else
-                path.rmdir()
-
-    @staticmethod
-    def _check(path: Path, resume: bool) -> None:
-        if path.exists() and not path.is_dir():
-            raise BertineError(f"{path}: is a file; choose another folder for the search")
-        if (path / "run.json").exists():
-            raise BertineError(f"{path}: holds a run; choose another folder for the search")
-        if (path / TABLE).exists():
-            if not resume:
-                raise BertineError(
-                    f"{path}: holds a search already; add {option('resume', True)} to go on with "
-                    "it, or choose another folder"
-                )
-        elif path.exists() and any(
-            not entry.name.startswith(f".{TABLE}.tmp-") for entry in path.iterdir()
-        ):
-            raise BertineError(
-                f"{path}: is not empty and holds no search; choose another folder for it"
-            )
-
-    @staticmethod
-    def _read(file: Path, settings: dict[str, Any]) -> tuple[dict[str, SearchRun], tuple[str, ...]]:
-        """Read the finished runs, by name, and the metrics by which they were judged."""
-        if not file.exists():
-            return {}, ()
-        table = read_json_object(file, lenient=True)
-        try:
-            old, names = dict(table["settings"]), tuple(map(str, table["metric_names"]))
-            runs = [SearchRun.from_dict(run) for run in table["runs"]]
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise BertineError(f"{file}: damaged, or no table of a search ({error!r})") from error
-        refuse_changes(file, "search was begun", old, settings)
-        return {run.name: run for run in runs if run.failed is None}, names
-
-    def run(self, trial: Trial) -> Path:
-        """Return the folder of a run."""
-        return self.path / trial.name
-
-    def log(self, trial: Trial) -> Path:
-        """Return the log file of a run in another process; it also gets the traceback of an
-        error."""
-        return self.path / "logs" / f"{trial.name}.log"
-
-    def write(self, result: SearchResult) -> None:
-        """Write the current results."""
-        write_json(self.path / TABLE, {"settings": self.settings, **result.to_dict()})
-
-    def has_weights(self, trial: Trial) -> bool:
-        """Return whether the weights of a run exist."""
-        return (self.run(trial) / "model" / _WEIGHTS).exists()
-
-    def keep_weights(self, runs: Collection[SearchRun], needed: Collection[str]) -> None:
-        """Remove the weights of the runs whose names are not `needed`; the rest of their folders,
-        scores and logs, is kept."""
-        for run in runs:
-            if run.name not in needed:
-                with os_errors(self.run(run.trial), "removing its weights"):
-                    (self.run(run.trial) / "model" / _WEIGHTS).unlink(missing_ok=True)
-
-    def take_model(self, result: SearchResult) -> None:
-        """Make ``model/`` the model directory of the best run, and add to its ``bertine.json`` how
-        it was chosen. The weights are stored once: the two names are hard links to one file."""
-        best, chosen = result.best, result.chosen
-        if best is None or chosen is None:
-            return
-        source = self.run(best.trial) / "model"
-        with atomic_dir(self.path / "model") as folder:
-            for file in sorted(source.iterdir()):
-                try:
-                    os.link(file, folder / file.name)
-                except OSError:  # no hard links on this file system
-                    shutil.copyfile(file, folder / file.name)
-            info = TaskInfo.read(source / "bertine.json")
-            choice = {
-                "run": best.name,
-                "chosen_among_runs": len(result.runs),
-                "chosen_among_settings": len(result.rows),
-                "chosen_on": "the mean score on the validation examples; judge the model on others",
-                "mean_of_setting": chosen.mean,
-                "standard_deviation_of_setting": chosen.deviation,
-            }
-            info = dataclasses.replace(info, training={**info.training, "search": choice})
-            write_json(folder / "bertine.json", info.to_dict())
+#: The work of a run, for an experiment.
+DO_RUN = "bertine.training.search.search:do_run"
 
 
 def needed_weights(runs: Collection[SearchRun], planned: Collection[Trial]) -> set[str]:
@@ -216,6 +80,7 @@ def needed_weights(runs: Collection[SearchRun], planned: Collection[Trial]) -> s
 _OWN = names_of(FinetuneOptions, not_in="search")
 #: Options that may differ when a search is resumed: they do not change what is computed.
 _FREE = free_in("search", [FinetuneOptions])
+_JOB = JobFolder("search", TABLE, scraps=("logs/*", "data/*"))
 #: The default seed of the held-out split: the same in all runs.
 _SPLIT_SEED = 0
 
@@ -280,17 +145,45 @@ def search(
         changed["save_best"] = False  # the paper uses the weights of the last epoch
     settings = {"task": task, "split_seed": _SPLIT_SEED}
     settings |= {key: value for key, value in sorted(changed.items()) if key not in _FREE}
-    with SearchFolder.open(Path(out), settings, grid.resume) as folder:
+    with _JOB.open(out, settings, grid.resume) as table:
+        doing = _Search(Path(out), settings, wanted, place, grid.keep_models, table)
         if not isinstance(source, str | Path):
             # Each run reads them again, possibly in another process.
-            source = write_given(source, folder.path / "data")
+            source = write_given(source, doing.folder / "data")
         arguments = {"task": task, "model": place(locate(model)), "data": place(source), **changed}
-        do: Callable[[Jobs, OnEnd], None] = run_here
-        if ray is not None:
-            do = partial(run_ray, address=ray, processes=processes)
-        elif processes not in (None, 1):
-            do = partial(run_processes, processes=processes, device=options["device"])
-        return _Search(folder, wanted, arguments, place, grid.keep_models).finish(do)
+        return doing.finish(
+            json.loads(json.dumps(arguments)), Experiment(processes, ray, options["device"])
+        )
+
+
+def do_run(arguments: dict[str, Any], split_seed: int) -> dict[str, Any]:
+    """Do a run, or resume it, and return the results that the search keeps.
+
+    Args:
+        arguments: of :func:`~bertine.finetune`, as JSON.
+        split_seed: the seed of the held-out split if the data has no validation examples and the
+            arguments give no seed.
+    """
+    folder = Path(arguments["out"])
+    reading = DataConfig(glue_task=arguments.get("glue_task"))
+    if "split_seed" not in arguments and not has_validation(
+        arguments["task"], arguments["data"], reading
+    ):
+        arguments = {**arguments, "split_seed": split_seed}
+    # The table compares the runs; baselines would be the same for all.
+    result = finetune(**arguments, baselines=False, resume=True)
+    settings = read_begun(folder / "run.json")[0]
+    judged_on = "" if result.origin is None else result.origin.fingerprint
+    return {
+        "score": result.score,
+        "metrics": result.metrics,
+        "metric_names": list(result.metric_names),
+        "collapsed": bool(final_of(folder).get("collapsed", False)),
+        "elapsed": result.elapsed,
+        "examples": f"{settings['examples_fingerprint']} {judged_on}",
+        "weights": settings["weights_fingerprint"],
+        "seen": seen_of(folder),
+    }
 
 
 class _Search:
@@ -298,28 +191,36 @@ class _Search:
 
     Args:
         folder: its folder.
+        settings: of the search, except its grid.
         grid: the settings to try.
-        arguments: of all runs, as JSON.
         place: converts a path to the form that a run gets.
         keep_models: whether the weights of all runs are kept.
+        table: what an earlier process has recorded.
     """
 
     def __init__(
         self,
-        folder: SearchFolder,
+        folder: Path,
+        settings: dict[str, Any],
         grid: SearchGrid,
-        arguments: dict[str, Any],
         place: Callable[[Any], str],
         keep_models: bool,
+        table: dict[str, Any],
     ) -> None:
-        self._folder, self._arguments = folder, json.loads(json.dumps(arguments))
+        self.folder, self._settings = folder, settings
         self._place, self._keep_models = place, keep_models
-        self._runs = dict(folder.known)
+        try:
+            known = [SearchRun.from_dict(run) for run in table.get("runs", ())]
+            self._metric_names = tuple(map(str, table.get("metric_names", ())))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise BertineError(
+                f"{folder / TABLE}: damaged, or no table of a search ({error!r})"
+            ) from error
+        self._runs = {run.name: run for run in known if run.failed is None}
         wanted = grid.trials
         # Runs that were done before with other values of the grid stay in the table.
         others = [run.trial for run in self._runs.values() if run.trial not in wanted]
         self._planned = [*wanted, *others]
-        self._metric_names = folder.metric_names
         logger.info(f"search: {grid}")
         before = sum(trial.name in self._runs for trial in wanted)
         logger.info(
@@ -328,79 +229,60 @@ class _Search:
             + (f"; {plural(len(others), 'run')} with other values before" if others else "")
         )
 
-    def job(self, trial: Trial) -> dict[str, Any]:
-        """Return a run in the form that :func:`~bertine.training.search.runs.run_one` takes."""
-        setting = trial.setting
-        return {
-            "arguments": {
-                **self._arguments,
-                "out": self._place(self._folder.run(trial)),
-                "batch_size": setting.batch_size,
-                "learning_rate": setting.learning_rate,
-                "epochs": setting.epochs,
-                "seed": trial.seed,
-            },
-            "split_seed": _SPLIT_SEED,
-            "log": self._place(self._folder.log(trial)),
-        }
+    def finish(self, arguments: dict[str, Any], experiment: Experiment) -> SearchResult:
+        """Do the unfinished runs, and choose; `arguments` are those of all runs, as JSON."""
+        glue_task = arguments.get("glue_task")
+        self._task = arguments["task"] + ("" if glue_task is None else f"/{glue_task}")
+        planned = {trial.name: trial for trial in self._planned}
 
-    def finish(self, do: Callable[[Jobs, OnEnd], None]) -> SearchResult:
-        """Do the unfinished runs, and choose.
+        def job(name: str) -> Job:
+            given = {**arguments, "out": self._place(self.folder / name)}
+            given |= {**dataclasses.asdict(planned[name].setting), "seed": planned[name].seed}
+            log = self._place(self.folder / "logs" / f"{name}.log")
+            return Job(DO_RUN, {"arguments": given, "split_seed": _SPLIT_SEED}, log)
 
-        Args:
-            do: does jobs, and calls with the number and the last message of each.
-        """
+        def on_end(name: str, message: dict[str, Any]) -> None:
+            run = self._ended(planned[name], message)
+            if run.failed is not None:
+                logger.warning(_line(run))
+            elif not experiment.here:
+                logger.info(_line(run))
+
         tried: set[str] = set()
-        self._folder.write(self._result())
-        while trials := [trial for trial in self._missing() if trial.name not in tried]:
-            tried |= {trial.name for trial in trials}
-            for trial in trials:
-                if trial.name in self._runs:
-                    logger.info(f"{trial.name}: its weights are gone, so it is done again")
-                    shutil.rmtree(self._folder.run(trial), ignore_errors=True)
-            self._do(do, trials)
+        while names := [name for name in self._missing() if name not in tried]:
+            tried.update(names)
+            for name in self._runs.keys() & set(names):
+                logger.info(f"{name}: its weights are gone, so it is done again")
+                shutil.rmtree(self.folder / name, ignore_errors=True)
+            experiment.run({name: job(name) for name in names}, on_end)
         result = self._result()
-        self._folder.take_model(result)
+        _take_model(result)
         self._let_go()
         if self._keep_models:
             done = [run for run in result.runs if run.failed is None]
-            gone = sum(not self._folder.has_weights(run.trial) for run in done)
+            gone = sum(not self._weights(run.name).exists() for run in done)
             if gone:
                 result.notes.append(
                     f"{plural(gone, 'run')} of {len(done)} had no weights to keep: they were done "
                     f"before, without {option('keep_models', True)}"
                 )
-        self._folder.write(result)
-        search_page(result).write(self._folder.path / PAGE)
+        self._write(result)
+        search_page(result).write(self.folder / PAGE)
         return result
 
-    def _do(self, do: Callable[[Jobs, OnEnd], None], trials: list[Trial]) -> None:
-        """Do `trials`. Runs in other processes print nothing, so the number of finished runs is
-        shown."""
-        with progress(show=do is not run_here) as bar:
-            task = bar.add_task("runs", total=len(trials))
+    def _write(self, result: SearchResult) -> None:
+        write_json(self.folder / TABLE, {"settings": self._settings, **result.to_dict()})
 
-            def on_end(number: int, message: dict[str, Any]) -> None:
-                run = self._ended(trials[number], message)
-                bar.advance(task)
-                if do is not run_here:
-                    logger.info(_line(run))
-                elif run.failed is not None:
-                    logger.warning(_line(run))
+    def _weights(self, name: str) -> Path:
+        return self.folder / name / "model" / "model.safetensors"
 
-            do([self.job(trial) for trial in trials], on_end)
-
-    def _missing(self) -> list[Trial]:
+    def _missing(self) -> list[str]:
         """List the runs to do: the unfinished ones; if there are none, one whose weights are needed
         and missing."""
-        missing = [trial for trial in self._planned if trial.name not in self._runs]
-        if missing:
-            return missing
+        names = [trial.name for trial in self._planned]
         needed = needed_weights(self._in_order(), self._planned)
-        return [
-            trial
-            for trial in self._planned
-            if trial.name in needed and not self._folder.has_weights(trial)
+        return [name for name in names if name not in self._runs] or [
+            name for name in names if name in needed and not self._weights(name).exists()
         ]
 
     def _ended(self, trial: Trial, message: dict[str, Any]) -> SearchRun:
@@ -409,7 +291,7 @@ class _Search:
         Raises:
             BertineError: it could not even begin, so that no other can.
         """
-        if message.get("mistake"):
+        if message.get("mistake") and not (self.folder / trial.name / "run.json").exists():
             raise BertineError(message["error"])
         if "done" in message:
             run = SearchRun.done(trial, message["done"])
@@ -419,15 +301,17 @@ class _Search:
             reason = message["error"] if "error" in message else message["lost"]
             run = SearchRun(trial, failed=reason)
         self._runs[trial.name] = run
-        self._folder.write(self._result())
+        self._write(self._result())
         self._let_go()
         return run
 
     def _let_go(self) -> None:
-        """Remove the weights of runs that can no longer be chosen."""
+        """Remove the weights of runs that can no longer be chosen; the rest of their folders,
+        scores and logs, is kept."""
         if not self._keep_models:
-            runs = self._in_order()
-            self._folder.keep_weights(runs, needed_weights(runs, self._planned))
+            for name in self._runs.keys() - needed_weights(self._in_order(), self._planned):
+                with os_errors(self.folder / name, "removing its weights"):
+                    self._weights(name).unlink(missing_ok=True)
 
     def _check_same(self, run: SearchRun) -> None:
         """Refuse to compare runs on other examples, or from another model."""
@@ -438,7 +322,7 @@ class _Search:
             if other.examples != run.examples or (same_seed and other.weights != run.weights):
                 what = "examples" if other.examples != run.examples else "model"
                 raise BertineError(
-                    f"{self._folder.path}: the {what} of {run.name} and {other.name} are not the "
+                    f"{self.folder}: the {what} of {run.name} and {other.name} are not the "
                     "same, so their scores cannot be compared; choose another folder"
                 )
 
@@ -446,9 +330,33 @@ class _Search:
         return [self._runs[trial.name] for trial in self._planned if trial.name in self._runs]
 
     def _result(self) -> SearchResult:
-        task = self._arguments.get("glue_task")
-        name = self._arguments["task"] if task is None else f"{self._arguments['task']}/{task}"
-        return SearchResult(self._folder.path, name, self._metric_names, self._in_order())
+        return SearchResult(self.folder, self._task, self._metric_names, self._in_order())
+
+
+def _take_model(result: SearchResult) -> None:
+    """Make ``model/`` the model directory of the best run, and add to its ``bertine.json`` how it
+    was chosen. The weights are stored once: the two names are hard links to one file."""
+    best, chosen = result.best, result.chosen
+    if best is None or chosen is None:
+        return
+    source = result.out / best.name / "model"
+    with atomic_dir(result.out / "model") as folder:
+        for file in sorted(source.iterdir()):
+            try:
+                os.link(file, folder / file.name)
+            except OSError:  # no hard links on this file system
+                shutil.copyfile(file, folder / file.name)
+        info = TaskInfo.read(source / "bertine.json")
+        choice = {
+            "run": best.name,
+            "chosen_among_runs": len(result.runs),
+            "chosen_among_settings": len(result.rows),
+            "chosen_on": "the mean score on the validation examples; judge the model on others",
+            "mean_of_setting": chosen.mean,
+            "standard_deviation_of_setting": chosen.deviation,
+        }
+        info = dataclasses.replace(info, training={**info.training, "search": choice})
+        write_json(folder / "bertine.json", info.to_dict())
 
 
 def _line(run: SearchRun) -> str:

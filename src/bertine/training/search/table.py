@@ -223,7 +223,7 @@ class SearchRun:
     @classmethod
     def done(cls, trial: Trial, outcome: dict[str, Any]) -> SearchRun:
         """Create the record of a finished run from the result of
-        :func:`~bertine.training.search.runs.run_one`."""
+        :func:`~bertine.training.search.search.do_run`."""
         score = outcome["score"]
         if not math.isfinite(score):
             return cls(trial, failed=f"its score is not a number ({score})")
