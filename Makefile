@@ -43,7 +43,7 @@ test: setup ## Run the fast tests
 test-all: setup ## Run all tests but those for use by hand
 	$(PYTEST) -m "not deep" $(ARGS)
 
-test-deep: setup ## Run what takes long: tables of papers, 100 kills, 20,000 fuzzed inputs and 5,000 odd ones
+test-deep: setup ## Run what takes long: tables of papers, 240 kills, 20,000 fuzzed inputs and 5,000 odd ones
 	$(PYTEST) -m deep $(ARGS)
 	PYTHONPATH=src:tests $(BIN)/python -m mistakes.fuzz --cases 20000 --seed 0
 

@@ -26,6 +26,7 @@ import toys
 #: Keys of JSON files whose values are times, or follow from times.
 _NOT_COMPARED = {
     *("elapsed", "seconds", "train_seconds", "answer_seconds", "answers_per_second", "sentences"),
+    *("used", "crc32_of_this", *toys.CLOCK),
 }
 
 

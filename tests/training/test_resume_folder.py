@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import toys
-from bertine import pretrain
+from bertine import finetune, pretrain
 from bertine.core.errors import BertineError
+from bertine.training import fit
 from bertine.training.run_folder import Run
 
 
@@ -82,3 +83,16 @@ def test_another_machine_is_warned_of(
     capsys.readouterr()
     pretrain(store, steps=1, **given, resume=True)
     assert "started with torch 1.0" in capsys.readouterr().err
+
+
+def test_a_failure_before_the_first_step_leaves_nothing(
+    model: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> None:
+        raise BertineError("step 1: the gradient is not finite")
+
+    monkeypatch.setattr(fit._Fitting, "train", fails)
+    for _ in range(2):  # so that it can be started again
+        with pytest.raises(BertineError, match="step 1"):
+            finetune("text", model=model, data=labelled, out=tmp_path / "run", max_length=24)
+        assert not (tmp_path / "run").exists()

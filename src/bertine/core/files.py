@@ -276,6 +276,8 @@ def lock_folder(path: str | Path, otherwise: str, *, patience: float = 0.0) -> I
             if time.monotonic() >= deadline:
                 raise BertineError(f"{path}: {otherwise}")
             time.sleep(0.05)
+        if not _is_same(handle, Path(path)):  # removed by the other process at its end
+            raise BertineError(f"{path}: {otherwise}")
         yield
     finally:
         os.close(handle)

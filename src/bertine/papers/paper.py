@@ -363,21 +363,17 @@ def _remove(plan: Plan, table: PaperTable, out: Path, which: str) -> None:
         shutil.rmtree(out / name, ignore_errors=True)
 
 
+@dataclass
 class _Running:
     """A table in progress."""
 
-    def __init__(
-        self,
-        table: PaperTable,
-        plan: Plan,
-        out: Path,
-        options: PaperOptions,
-        settings: dict[str, Any],
-    ) -> None:
-        self._table, self._plan, self._out, self._options = table, plan, out, options
-        self._settings = settings
-        self._records: dict[str, dict[str, Any]] = {}
-        self._failed: dict[str, str] = {}
+    _table: PaperTable
+    _plan: Plan
+    _out: Path
+    _options: PaperOptions
+    _settings: dict[str, Any]
+    _records: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _failed: dict[str, str] = field(default_factory=dict)
 
     def finish(self) -> PaperResult:
         """Do the unfinished steps, and write the result."""

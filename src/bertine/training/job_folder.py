@@ -113,8 +113,8 @@ class JobFolder:
         busy = f"another process is working on this {self.kind}; wait until it ends, or end it"
         with os_errors(folder, "writing it"):
             folder.mkdir(parents=True, exist_ok=True)
-        try:
-            with lock_folder(folder, busy, patience=_PATIENCE):
+        with lock_folder(folder, busy, patience=_PATIENCE):
+            try:
                 content: dict[str, Any] = {}
                 known = self.check(folder, resume)  # one may have been begun until now
                 if known and not self.replaces:
@@ -129,9 +129,10 @@ class JobFolder:
                 except BaseException:
                     self._undo(folder, begun)
                     raise
-        finally:
-            if new:
-                remove_if_empty(folder)
+            finally:
+                if new:
+                    with contextlib.suppress(OSError):  # holds something
+                        folder.rmdir()
 
     def _read(self, file: Path, settings: dict[str, Any]) -> dict[str, Any]:
         """Read the file of a job that was begun with the same settings."""
@@ -164,12 +165,6 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def remove_if_empty(folder: Path) -> None:
-    """Remove a folder that holds nothing."""
-    with contextlib.suppress(OSError):  # holds something
-        folder.rmdir()
 
 
 def refuse_changes(

@@ -28,10 +28,10 @@ from bertine.options.declare import free_in, own_of_processes
 from bertine.options.finetuning import FinetuneOptions
 from bertine.options.pretraining import PretrainOptions
 from bertine.options.vectors import SimilarityOptions
-from bertine.reports.run_files import read_begun
+from bertine.reports.run_files import DATA, START, read_begun
 from bertine.training.checkpoint import checkpoints, remove_torn
 from bertine.training.distributed import DistContext
-from bertine.training.job_folder import JobFolder, remove_if_empty
+from bertine.training.job_folder import JobFolder
 
 #: The file that marks a folder as that of a run.
 _SETTINGS = "run.json"
@@ -42,7 +42,7 @@ _TRAINING = (FinetuneOptions, PretrainOptions, SimilarityOptions)
 _FREE = free_in("run", _TRAINING) | {
     *("held_out_tokens", "data_path", "model_path", "teacher_path", "bf16_speedup", "threads")
 }
-_JOB = JobFolder("run", _SETTINGS, _FREE)
+_JOB = JobFolder("run", _SETTINGS, _FREE, scraps=(START, DATA, "tensorboard/*"))
 
 #: Settings that may differ from process to process. The others decide what is computed, or when the
 #: processes synchronize: if one evaluated more often than the others, they would wait for it.
@@ -174,13 +174,10 @@ class Run:
         shutil.rmtree(self.checkpoints, ignore_errors=True)
 
     def discard(self) -> None:
-        """Remove the files of a run that failed before its first step was done, so that it can be
-        started again after the mistake is corrected."""
-        for name in (_SETTINGS, "log.jsonl"):
-            (self.folder / name).unlink(missing_ok=True)
-        for name in ("checkpoints", "tensorboard"):
-            shutil.rmtree(self.folder / name, ignore_errors=True)
-        remove_if_empty(self.folder)
+        """Remove what a run has made that failed before its first step was done; :meth:`open` then
+        removes the rest, so that it can be started again after the mistake is corrected."""
+        (self.folder / "log.jsonl").unlink(missing_ok=True)
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
 
 
 def _compare_environment(file: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
