@@ -12,6 +12,7 @@ import pytest
 
 import processes
 import toys
+from bertine.core import files
 from bertine.core.errors import BertineError
 from bertine.core.files import lock_folder, write_json
 from bertine.training import job_folder
@@ -178,3 +179,12 @@ def test_all_kinds_of_jobs_are_opened_so(tmp_path: Path) -> None:
         ):
             kind.open(tmp_path, {}, True).__enter__()
         assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_was_removed_meanwhile_is_not_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that is waited for undoes its start; a third one may be in a new folder."""
+    monkeypatch.setattr(files, "_lock", lambda _: (tmp_path / "out").rmdir() or True)
+    with pytest.raises(BertineError, match="out: another process is working"):
+        JOB.open(tmp_path / "out", SETTINGS, False).__enter__()

@@ -145,7 +145,6 @@ def test_kills_at_random_moments(
 ) -> None:
     given, draw = kinds[verb], random.Random(f"{verb} {kills}")
     read: Callable[[Path], Any] = result_of_demo if verb == "run_demo" else results
-    finish(verb, given, tmp_path / "first")  # imports what the next ones do, too
     seconds = finish(verb, given, tmp_path / "whole")
     whole, turn, done = read(tmp_path / "whole"), 0, 0
     while done < kills:
