@@ -253,7 +253,7 @@ def test_a_baseline_wins_by_more_than_chance(
     assert (best is not None) == wins
     if best is not None:
         assert best.name == "tf-idf"
-    assert BaselineScore.read(baselines[1].to_dict()) == baselines[1]
+    assert BaselineScore.from_dict(baselines[1].to_dict()) == baselines[1]
 
 
 def test_the_winner_is_named_and_only_then() -> None:
@@ -277,7 +277,7 @@ def test_the_winner_is_named_and_only_then() -> None:
 
 def test_a_baseline_is_read_back_as_it_was_written() -> None:
     each = _scored("majority", 0.25)
-    assert BaselineScore.read(each.to_dict()) == each
+    assert BaselineScore.from_dict(each.to_dict()) == each
 
 
 def test_choices_by_their_place_their_length_and_their_words() -> None:

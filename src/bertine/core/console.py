@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
@@ -34,6 +34,7 @@ from rich.text import Text
 
 from bertine.core import cpu
 from bertine.core.errors import BertineError
+from bertine.core.strict_json import Jsonable
 from bertine.core.text import printable, shortened, visible
 
 # Progress in a notebook: one bar that is redrawn in place.
@@ -390,10 +391,20 @@ def human_time(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
-# Results in Python: show a result at a prompt, in ``print()`` and in a notebook.
+# Results: plain data that prints itself, and becomes JSON and a page.
 #
-# ``lines()`` of a result gives the output of its command. :class:`Shown` turns it into text and
-# HTML, so that no result has to format itself. Tables are recognized by :class:`TableLine`.
+# A result is a dataclass whose fields users read in Python, with :class:`Report` as its base. Its
+# class says only what is its own:
+#
+# - ``lines()`` returns what its command prints; tables in it come from :func:`aligned`. The base
+#   makes text at a prompt of it, and HTML in a notebook.
+# - ``json_keys`` names what is written, if that is not every field; the base makes ``to_dict()``
+#   and ``from_dict()`` of it.
+# - A function in the same file makes its page. :class:`bertine.reports.html.Page` ends each page
+#   with the version and the command.
+#
+# What holds more than plain data, such as a model, is only :class:`Shown`; parts of results that
+# print nothing are only `Jsonable`.
 
 Item = TypeVar("Item")
 
@@ -407,7 +418,7 @@ _TEXT = "white-space: pre-wrap"
 
 
 class Shown:
-    """Base class of results, which shows a result as its lines.
+    """Base of what is shown as its lines.
 
     A dataclass with this base needs ``repr=False``: otherwise it gets a ``repr`` of its own.
     """
@@ -431,6 +442,30 @@ class Shown:
     def _repr_html_(self) -> str:
         """Return HTML of the lines for notebooks, with real tables."""
         return html_of(_lines_of(self))
+
+
+class Report(Shown, Jsonable):
+    """Base of results that are plain data."""
+
+    __slots__ = ()
+
+
+class ReportOf(Report, Generic[Item]):
+    """Base of results that are a sequence: of the items in one of their fields."""
+
+    __slots__ = ()
+    #: The name of that field.
+    holds: ClassVar[str] = "items"
+
+    def __len__(self) -> int:
+        return len(getattr(self, self.holds))
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(getattr(self, self.holds))
+
+    def __getitem__(self, index: int) -> Item:
+        item: Item = getattr(self, self.holds)[index]
+        return item
 
 
 class ShownList(Shown, list[Item]):

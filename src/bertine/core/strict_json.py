@@ -1,4 +1,4 @@
-"""Parse JSON that may be damaged or hostile, and check the types of its values.
+"""Parse JSON that may be damaged or hostile, check the types of its values, and write results.
 
 All JSON files that are read whole are parsed here. Python's parser accepts more than JSON (NaN,
 lone surrogates, duplicate keys), and a file can make it recurse too deeply. The result of
@@ -11,8 +11,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from operator import attrgetter
+from pathlib import PurePath
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
 
 from bertine.core.errors import BertineError
 from bertine.core.text import briefly
@@ -188,3 +192,86 @@ def check_shape(value: Any, shape: Shape, source: object, place: str = "") -> No
             if name not in value:
                 raise BertineError(f"{source}: {place + '.' if place else ''}{name} is missing")
             check_shape(value[name], inner, source, f"{place}.{name}" if place else name)
+
+
+# Results as JSON: they are plain data, so that what is written follows from their fields.
+
+
+class Jsonable:
+    """Base of dataclasses that become JSON, and can be read again.
+
+    Without a declaration every field is written, under its name. Otherwise `json_keys` lists what
+    is written, in this order, each as
+
+    - ``"name"``: an attribute under its name: a field, a property, or what a method returns,
+    - ``"name?"``: the same, left out if it is None or empty,
+    - ``"key=name"``: an attribute under another key; ``"key=name.part"``: one of an attribute's,
+    - ``"**name"``: the items of an attribute that is a dictionary.
+
+    Floats are rounded to `json_digits` decimals, if that is a number.
+    """
+
+    __slots__ = ()
+    json_keys: ClassVar[tuple[str, ...]] = ()
+    json_digits: ClassVar[int | None] = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the contents as JSON values."""
+        values: dict[str, Any] = {}
+        for entry in self.json_keys or _field_names(self):
+            key, _, name = entry.rstrip("?").partition("=")
+            value = attrgetter((name or key).lstrip("*"))(self)
+            value = json_value(value() if callable(value) else value, self.json_digits)
+            if not entry.endswith("?") or value not in (None, [], {}):
+                values |= value if key.startswith("**") else {key: value}
+        return values
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Read the fields that :meth:`to_dict` wrote; other keys are left out.
+
+        Raises:
+            KeyError, TypeError, ValueError: the values are something else.
+        """
+        kinds = get_type_hints(cls)
+        known = [name for name in _field_names(cls) if name in values]
+        return cls(**{name: _typed(kinds[name], values[name]) for name in known})
+
+
+def json_value(value: Any, digits: int | None = None) -> Any:
+    """Convert a result, or a part of one, to JSON values: dataclasses by field, tuples as lists,
+    paths as texts.
+
+    Args:
+        value: the value.
+        digits: the number of decimals of floats; None: all.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float):
+        return value if digits is None else round(float(value), digits)
+    for method in ("to_dict", "to_json"):
+        if hasattr(value, method):
+            return getattr(value, method)()
+    if is_dataclass(value):
+        value = {name: getattr(value, name) for name in _field_names(value)}
+    if isinstance(value, Mapping):
+        return {name: json_value(inner, digits) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(inner, digits) for inner in value]
+    return str(value) if isinstance(value, PurePath) else value
+
+
+def _field_names(kind: Any) -> list[str]:
+    return [entry.name for entry in fields(kind) if not entry.name.startswith("_")]
+
+
+def _typed(kind: Any, value: Any) -> Any:
+    """Convert a JSON value to the type of a field."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        (other,) = (one for one in inner if one is not NoneType)
+        return None if value is None else _typed(other, value)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return {str(name): _typed(inner[1], item) for name, item in dict(value).items()}
+    return kind(value) if kind in (str, int, float, bool) else value

@@ -19,6 +19,7 @@ from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import TagScheme
 from bertine.core.rng import generator
+from bertine.core.strict_json import Jsonable
 from bertine.data.examples import Examples, staying
 
 # Spellings of entity tags.
@@ -367,8 +368,10 @@ def to_iob2(
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(Jsonable):
     """Counts of entities (or words): those that are `correct`, `predicted` and `true`."""
+
+    json_keys = ("precision", "recall", "f1", "correct", "predicted", "true")
 
     correct: int = 0
     predicted: int = 0

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bertine.core.console import Shown, plural, visible_list
+from bertine.core.console import Report, plural, visible_list
 from bertine.core.names import option
 from bertine.core.text import visible
 from bertine.data.examples import Examples, text_key
@@ -38,7 +38,7 @@ _UNEVEN = 10
 
 
 @dataclass(frozen=True, repr=False)
-class DataReport(Shown):
+class DataReport(Report):
     """The result of checking labelled examples.
 
     Attributes:
@@ -56,10 +56,6 @@ class DataReport(Shown):
     train: dict[str, Any]
     validation: dict[str, Any]
     findings: list[str] = field(default_factory=list)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the contents of ``data.json`` in a run's folder as JSON values."""
-        return {"train": self.train, "validation": self.validation, "findings": self.findings}
 
     def lines(self) -> list[str]:
         """Return the number of examples, their labels, and the findings."""

@@ -8,16 +8,15 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bertine.core.console import Shown, plural
+from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import WordSplitting, option
 from bertine.data.entities import Sentences, split_words
@@ -42,7 +41,7 @@ from bertine.inference.word_states import (
 )
 from bertine.models.precision import autocast, resolve_device, resolve_precision
 from bertine.options.inference import EvaluateOptions
-from bertine.tasks.answer import WorstExample
+from bertine.tasks.report import TaskReport
 from bertine.tokenization.documents import Corpus
 from bertine.tokenization.sentences import iter_sentences
 
@@ -320,7 +319,7 @@ _TAKEN = {"text_columns", "quotes", "strict", "device", "precision"}
 
 
 @dataclass(repr=False)
-class BothWaysReport(Shown):
+class BothWaysReport(TaskReport):
     """The scores of :func:`evaluate_text`: a :class:`~bertine.tasks.report.EvaluationReport`.
 
     Attributes:
@@ -333,19 +332,14 @@ class BothWaysReport(Shown):
 
     scored: Perplexity
     vocabulary: int
-    source: str
-    notes: list[str] = field(default_factory=list)
-    worst: list[WorstExample] = field(default_factory=list)
+
+    json_keys = ("source", "**metrics", "words=scored.words", "unknown=scored.unknown", "notes")
+    collapsed = False  # not checked here
 
     @property
     def metrics(self) -> dict[str, float]:
         """The losses of a word in nats and the perplexities, of both directions and of each."""
         return self.scored.scores()
-
-    @property
-    def collapsed(self) -> bool:
-        """Always False: this is not checked here."""
-        return False
 
     def lines(self) -> list[str]:
         """Return the scores as lines of text."""
@@ -358,16 +352,6 @@ class BothWaysReport(Shown):
             f"backwards {scores['backward_perplexity']:.2f}",
             *self.notes,
         ]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the scores as JSON values."""
-        return {
-            "source": self.source,
-            **self.metrics,
-            "words": self.scored.words,
-            "unknown": self.scored.unknown,
-            "notes": self.notes,
-        }
 
 
 def evaluate_text(model: Path | str, data: Path | str, options: EvaluateOptions) -> BothWaysReport:
@@ -403,7 +387,7 @@ def evaluate_text(model: Path | str, data: Path | str, options: EvaluateOptions)
         language if isinstance(language, str) else "en",
     )
     scored = perplexity(loaded.model.to(where), loaded.softmax.to(where), loaded.words, text, dtype)
-    return BothWaysReport(scored, len(loaded.words), str(data), text.notes)
+    return BothWaysReport(scored, len(loaded.words), source=str(data), notes=text.notes)
 
 
 # Word states: all layers of an ELMo for every word, computed once and kept on disk like those of an

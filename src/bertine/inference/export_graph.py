@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tokenizers
 
-from bertine.core.console import Shown, aligned, logger, plural, progress, visible_list
+from bertine.core.console import Report, aligned, logger, plural, progress, visible_list
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_dir, check_replaceable, write_json, write_text
 from bertine.core.names import ExportFormat, __version__, option
@@ -97,7 +97,7 @@ class ScoreDifference:
 
 
 @dataclass(frozen=True, repr=False)
-class GraphScores(Shown):
+class GraphScores(Report):
     """The scores of a model, and of the graphs made from it, on the same labelled examples.
 
     Attributes:
@@ -118,6 +118,10 @@ class GraphScores(Shown):
     intervals: dict[str, tuple[float, float]]
     differences: dict[str, dict[str, ScoreDifference]]
     notes: list[str] = field(default_factory=list)
+
+    json_keys = (
+        *("data", "num_examples", "metrics", "accuracy_intervals=intervals", "differences"),
+    )
 
     def lines(self) -> list[str]:
         """Return a table of the scores, the intervals, and the distance of each file from the model
@@ -144,19 +148,10 @@ class GraphScores(Shown):
             lines.append(f"{file} against the model: {', '.join(texts)}")
         return lines + self.notes
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the scores as JSON values; the file of the examples only by name, without its
-        folders."""
-        return {
-            "data": Path(self.source).name,
-            "num_examples": self.num_examples,
-            "metrics": self.metrics,
-            "accuracy_intervals": {file: list(pair) for file, pair in self.intervals.items()},
-            "differences": {
-                file: {name: asdict(difference) for name, difference in differences.items()}
-                for file, differences in self.differences.items()
-            },
-        }
+    @property
+    def data(self) -> str:
+        """The name of the file of the examples, without its folders."""
+        return Path(self.source).name
 
 
 class GraphScorer:
@@ -327,7 +322,7 @@ ONNX, INT8, TORCH = "model.onnx", "model.int8.onnx", "model.pt2"
 
 
 @dataclass(repr=False)
-class ExportReport(Shown):
+class ExportReport(Report):
     """The result of an export.
 
     Attributes:

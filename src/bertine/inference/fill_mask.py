@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from bertine.core.console import Shown, aligned, logger, plural
+from bertine.core.console import ReportOf, aligned, logger, plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.scores import ranking
@@ -38,20 +37,13 @@ class FilledMask:
 
 
 @dataclass(frozen=True, repr=False)
-class FilledMasks(Shown):
+class FilledMasks(ReportOf[FilledMask]):
     """The masks of a text, in their order; a sequence of :class:`FilledMask`."""
 
     text: str
     masks: tuple[FilledMask, ...]
 
-    def __len__(self) -> int:
-        return len(self.masks)
-
-    def __iter__(self) -> Iterator[FilledMask]:
-        return iter(self.masks)
-
-    def __getitem__(self, index: int) -> FilledMask:
-        return self.masks[index]
+    holds = "masks"
 
     def lines(self) -> list[str]:
         """Return one line for each candidate; with several masks, a heading for each."""

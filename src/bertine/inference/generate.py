@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from pathlib import Path
 
-from bertine.core.console import Shown, logger, plural, quietly
+from bertine.core.console import ReportOf, logger, plural, quietly
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.corpora.formats import FORMATS
@@ -352,7 +352,7 @@ _Write = Callable[[TableRow, Generated], None]
 
 
 @dataclass(repr=False)
-class GeneratedTexts(Shown):
+class GeneratedTexts(ReportOf[Generated]):
     """The texts of :func:`generate`, a sequence of
     :class:`~bertine.inference.generate.Generated`.
 
@@ -370,15 +370,6 @@ class GeneratedTexts(Shown):
     empty: int = 0
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __iter__(self) -> Iterator[Generated]:
-        return iter(self.items)
-
-    def __getitem__(self, index: int) -> Generated:
-        return self.items[index]
 
     def lines(self) -> list[str]:
         """Return the texts, one a line, after the prompts that they continue; for an output file,

@@ -12,11 +12,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from bertine.core.console import Shown, logger, progress
+from bertine.core.console import logger, progress
 from bertine.core.errors import BertineError
 from bertine.core.loss_names import TERMS, rarer_answers, terms_among
 from bertine.core.names import option
@@ -36,7 +35,7 @@ from bertine.objectives import check_format, objective_of
 from bertine.objectives.losses import Loss, Objective, Term
 from bertine.objectives.rtd import read_generator
 from bertine.options.pretraining import InstanceSettings, ObjectiveOptions
-from bertine.tasks.answer import WorstExample
+from bertine.tasks.report import TaskReport
 from bertine.tokenization.tokenizer import Tokenizer
 
 #: Real tokens of an evaluation. 200,000 have some 30,000 masks: the standard error of the MLM loss
@@ -217,7 +216,7 @@ def evaluate_pretraining(
 
 
 @dataclass(repr=False)
-class HeldOutReport(Shown):
+class HeldOutReport(TaskReport):
     """The scores of :func:`evaluate_store`: a :class:`~bertine.tasks.report.EvaluationReport`.
 
     Attributes:
@@ -229,17 +228,13 @@ class HeldOutReport(Shown):
     """
 
     metrics: dict[str, float]
-    source: str
     unigram_entropy: float
     instances: str
-    notes: list[str] = field(default_factory=list)
-    worst: list[WorstExample] = field(default_factory=list)
 
-    @property
-    def collapsed(self) -> bool:
-        """Always False: the loss of a model that has learned only frequencies is close to the
-        unigram entropy, which the report shows."""
-        return False
+    json_keys = ("source", "unigram_entropy", "instances", "**metrics")
+    # The loss of a model that has learned only frequencies is close to the unigram entropy, which
+    # the report shows.
+    collapsed = False
 
     def lines(self) -> list[str]:
         """Return the scores as lines of text."""
@@ -266,15 +261,6 @@ class HeldOutReport(Shown):
                 line += f"guessing gives an accuracy of {guessed:.2%})"
             lines.append(line)
         return [*lines, *self.notes]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the scores as JSON values."""
-        return {
-            "source": self.source,
-            "unigram_entropy": self.unigram_entropy,
-            "instances": self.instances,
-            **self.metrics,
-        }
 
 
 def evaluate_store(
@@ -329,7 +315,7 @@ def evaluate_store(
     words = ", whole words" if making.whole_word_mask else ""
     words += f", runs of up to {making.ngrams}" if making.ngrams > 1 else ""
     instances = f"{making.input_format} of at most {making.max_seq_length} tokens{words}"
-    return HeldOutReport(metrics, str(store), opened.unigram_entropy, instances)
+    return HeldOutReport(metrics, opened.unigram_entropy, instances, source=str(store))
 
 
 def _with_generator(model: Path, loaded: LoadedModel) -> Objective | None:

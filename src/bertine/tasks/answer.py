@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from bertine.core.console import Shown, ShownList, aligned, plural
+from bertine.core import strict_json
+from bertine.core.console import Report, Shown, ShownList, aligned, plural
 from bertine.core.scores import ranking
 from bertine.core.text import printable, visible
 from bertine.data.parquet import is_parquet
@@ -179,15 +181,8 @@ class Answers(ShownList[Any]):
         return [*lines, f"and {plural(rest, 'more answer')}"] if rest else lines
 
 
-def json_value(value: Any) -> Any:
-    """Return a value of an answer in its JSON form, numbers rounded to six decimals."""
-    if isinstance(value, float):
-        return round(float(value), 6)
-    if isinstance(value, dict):
-        return {name: json_value(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [json_value(inner) for inner in value]
-    return value.to_json() if hasattr(value, "to_json") else value
+#: Returns a value of an answer in its JSON form, numbers rounded to six decimals.
+json_value = partial(strict_json.json_value, digits=6)
 
 
 def short(text: str, limit: int = 60) -> str:
@@ -229,7 +224,7 @@ class Mark:
 
 
 @dataclass(frozen=True, repr=False)
-class WorstExample(Shown):
+class WorstExample(Report):
     """An example that a model predicts badly, for users.
 
     Attributes:
@@ -283,11 +278,7 @@ class WorstExample(Shown):
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON values for a program: texts, label and answer cut at 400 characters,
         around the marks if there are any."""
-        short = self._cut()
-        values = asdict(short) | {
-            "texts": list(short.texts),
-            "marks": list(map(asdict, short.marks)),
-        }
+        values = Report.to_dict(self._cut())
         return {name: value for name, value in values.items() if value not in (None, [])}
 
     def _cut(self) -> WorstExample:

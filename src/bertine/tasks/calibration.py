@@ -18,6 +18,7 @@ from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.rng import generator
 from bertine.core.scores import ranking, wilson_interval
+from bertine.core.strict_json import Jsonable
 from bertine.core.text import briefly
 from bertine.data.tables import Table, TableRow
 from bertine.tasks.labels import known_labels
@@ -52,7 +53,7 @@ _SHARES = tuple(round(0.05 * number, 2) for number in range(1, 21))
 
 
 @dataclass(frozen=True)
-class Reliability:
+class Reliability(Jsonable):
     """The share of right answers, by their probability.
 
     Attributes:
@@ -72,6 +73,9 @@ class Reliability:
     bins: list[tuple[float, float, int]]
     coverage: list[tuple[float, float, float]]
     about: str = "answers"
+
+    json_keys = ("about", "error", "error_by_chance", "bins", "coverage", "in_words=line")
+    json_digits = _DIGITS
 
     @classmethod
     def of(
@@ -104,17 +108,6 @@ class Reliability:
             ],
             about,
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return {
-            "about": self.about,
-            "error": round(self.error, _DIGITS),
-            "error_by_chance": round(self.error_by_chance, _DIGITS),
-            "bins": [[round(value, _DIGITS) for value in values] for values in self.bins],
-            "coverage": [[round(value, _DIGITS) for value in values] for values in self.coverage],
-            "in_words": self.line(),
-        }
 
     @property
     def beyond_chance(self) -> bool:
@@ -172,7 +165,7 @@ class Decisions:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Calibration(Jsonable):
     """A fitted temperature, and its effect.
 
     Attributes:
@@ -192,10 +185,7 @@ class Calibration:
     helps: bool
     about: str = "answers"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
-        names = ("about", "temperature", "error_before", "error_after", "num_examples")
-        return {name: getattr(self, name) for name in names}
+    json_keys = ("about", "temperature", "error_before", "error_after", "num_examples")
 
     def line(self) -> str:
         """Describe the calibration and its effect."""

@@ -91,7 +91,10 @@ class MultiLabelReport(TaskReport):
     collapsed: bool
     reliability: Reliability
 
-    facts = ("num_examples", "metrics", "labels", "per_label", "collapsed", "reliability")
+    json_keys = (
+        *("source", "num_examples", "metrics", "labels", "per_label", "collapsed"),
+        *("reliability", "notes"),
+    )
 
     @classmethod
     def of(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
-from bertine.core.console import Shown, aligned, plural
+from bertine.core.console import Report, aligned, plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.scores import better_baseline, score_text, wilson_interval
+from bertine.core.strict_json import Jsonable
 from bertine.core.text import visible
 from bertine.tasks.answer import WorstExample, worst_lines
 from bertine.tasks.calibration import Reliability
@@ -25,7 +26,7 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True)
-class BaselineScore:
+class BaselineScore(Jsonable):
     """The scores of one baseline.
 
     Attributes:
@@ -40,25 +41,9 @@ class BaselineScore:
     name: str
     metrics: dict[str, float]
     seconds: float
-    num_train: int
+    num_train: int = 0
     num_judged: int = 0
     may_win: bool = True
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values, which :meth:`read` accepts."""
-        return asdict(self)
-
-    @classmethod
-    def read(cls, values: Mapping[str, Any]) -> BaselineScore:
-        """Return the score from the result of :meth:`to_dict`."""
-        return cls(
-            str(values["name"]),
-            {str(name): float(value) for name, value in values["metrics"].items()},
-            float(values["seconds"]),
-            int(values.get("num_train", 0)),
-            int(values.get("num_judged", 0)),
-            bool(values.get("may_win", True)),
-        )
 
 
 def winner(
@@ -168,11 +153,8 @@ class EvaluationReport(Protocol):
 
 
 @dataclass(repr=False, kw_only=True)
-class TaskReport(Shown):
+class TaskReport(Report):
     """Base of the tasks' reports; the attributes are those of :class:`EvaluationReport`."""
-
-    #: The attributes in :meth:`to_dict` between `source` and `notes`.
-    facts: ClassVar[tuple[str, ...]]
 
     source: str = ""
     notes: list[str] = field(default_factory=list)
@@ -187,19 +169,6 @@ class TaskReport(Shown):
         ]
         origin = f" of {self.source}" if self.source else ""
         return f"{size}{origin}: {', '.join(scores)}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON values for a program."""
-        return {name: _json(getattr(self, name)) for name in ("source", *self.facts, "notes")}
-
-
-def _json(value: Any) -> Any:
-    """Return a value with lists instead of tuples."""
-    if isinstance(value, Reliability):
-        return value.to_dict()
-    if isinstance(value, dict):
-        return {name: _json(inner) for name, inner in value.items()}
-    return [_json(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def require_some(predictions: Sequence[Any], what: str = "examples") -> None:
@@ -250,10 +219,9 @@ class ClassificationReport(TaskReport):
     training_majority: str | None = None
     reliability: Reliability | None = None
 
-    facts = (
-        *("num_examples", "metrics", "accuracy_interval", "majority_label", "majority_share"),
-        *("collapsed", "labels", "per_label"),
-        "reliability",
+    json_keys = (
+        *("source", "num_examples", "metrics", "accuracy_interval", "majority_label"),
+        *("majority_share", "collapsed", "labels", "per_label", "reliability", "notes"),
     )
 
     @cached_property

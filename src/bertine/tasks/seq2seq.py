@@ -122,7 +122,9 @@ class WrittenTextReport(TaskReport):
     collapsed: bool
     examples: list[tuple[str, str]] = field(default_factory=list)
 
-    facts = ("num_examples", "metrics", "mean_words", "collapsed", "examples")
+    json_keys = (
+        *("source", "num_examples", "metrics", "mean_words", "collapsed", "examples", "notes"),
+    )
 
     def lines(self) -> list[str]:
         """Return the scores, a few texts, and the warning of a collapse."""

@@ -446,10 +446,9 @@ class SpanReport(TaskReport):
     in_chinese: bool = False
     reliability: Reliability | None = None
 
-    facts = (
-        *("num_examples", "num_answerable", "metrics", "null_threshold", "tuned"),
-        *("best_threshold", "majority_share", "collapsed", "in_chinese"),
-        "reliability",
+    json_keys = (
+        *("source", "num_examples", "num_answerable", "metrics", "null_threshold", "tuned"),
+        *("best_threshold", "majority_share", "collapsed", "in_chinese", "reliability", "notes"),
     )
 
     @property

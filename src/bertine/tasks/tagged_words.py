@@ -493,7 +493,10 @@ class TaggingReport(TaskReport):
     num_words: int
     reliability: Reliability | None = None
 
-    facts = ("num_examples", "num_words", "metrics", "collapsed", "types", "reliability")
+    json_keys = (
+        *("source", "num_examples", "num_words", "metrics", "collapsed", "types"),
+        *("reliability", "notes"),
+    )
 
     @classmethod
     def of(
@@ -558,12 +561,3 @@ class TaggingReport(TaskReport):
                 rows.append([visible(name) or "(no type)", *map(str, numbers)])
         more = len(self.types) - len(chosen)
         return [*aligned(rows, head=True), *([f"and {more} more"] if more else [])]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON values for a program."""
-        names = ("precision", "recall", "f1", "correct", "predicted", "true")
-        types = {
-            kind: {name: getattr(counts, name) for name in names}
-            for kind, counts in self.types.items()
-        }
-        return super().to_dict() | {"types": types}

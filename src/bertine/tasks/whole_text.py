@@ -286,7 +286,9 @@ class RegressionReport(TaskReport):
     collapsed: bool
     points: list[tuple[float, float]] = field(default_factory=list)
 
-    facts = ("num_examples", "metrics", "mean", "variance", "collapsed", "points")
+    json_keys = (
+        *("source", "num_examples", "metrics", "mean", "variance", "collapsed", "points", "notes"),
+    )
 
     def lines(self) -> list[str]:
         """Return the scores with those of always predicting the mean, and the warning of a

@@ -9,7 +9,6 @@ the log are the whole state.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import math
@@ -36,6 +35,7 @@ from bertine.core.errors import BertineError
 from bertine.core.files import atomic_dir, check_regular, read_json
 from bertine.core.names import option
 from bertine.core.process import raise_terminated
+from bertine.core.strict_json import Jsonable
 from bertine.training.distributed import DistContext, gathered, put
 
 _FORMAT = 2
@@ -286,7 +286,7 @@ def _read_into(
 
 
 @dataclass(frozen=True)
-class Best:
+class Best(Jsonable):
     """An evaluation that was better than all before it.
 
     Attributes:
@@ -298,9 +298,6 @@ class Best:
     step: int
     metric: str
     value: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertine.core.console import Shown, human_time
+from bertine.core.console import Report, human_time
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.files import write_json, write_text
 from bertine.core.names import TaskName, __version__, option
 from bertine.core.scores import exact_rate, rate_text
+from bertine.core.strict_json import Jsonable
 from bertine.corpora.batch import check_batch
 from bertine.data.in_memory import TableLike, as_data
 from bertine.datasets.readers import DatasetSplits
@@ -58,6 +59,7 @@ from bertine.training.computing import measured_computing, names_one_task, readi
 from bertine.training.defaults import fit_config
 from bertine.training.display import Display
 from bertine.training.distributed import DistContext
+from bertine.training.finetuning.finetune import as_json
 from bertine.training.finetuning.setup import ModelInit, Prepared, prepare
 from bertine.training.fit import FitConfig
 from bertine.training.optimizers import optimizer_for
@@ -83,7 +85,7 @@ _RISEN = 4.0
 
 
 @dataclass
-class RateCurve:
+class RateCurve(Jsonable):
     """The losses of a range test, smoothed step by step.
 
     The smoothed loss is the exponential moving average with bias correction. It lags behind, so it
@@ -109,6 +111,10 @@ class RateCurve:
     diverged: bool = False
     _sums: tuple[float, float] = (0.0, 0.0)
 
+    json_keys = (
+        *("warmup_steps=warmup", "rates", "losses", "smoothed_at=at", "smoothed", "diverged"),
+    )
+
     def add(self, rate: float, loss: float) -> bool:
         """Add a step; return whether the test continues."""
         if not math.isfinite(loss):
@@ -131,20 +137,9 @@ class RateCurve:
         """Return the rates (ascending) and smoothed losses without the warm-up, fp64 [n] each."""
         return np.array(self.at[self.warmup :]), np.array(self.smoothed[self.warmup :])
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the curve as JSON values."""
-        return {
-            "warmup_steps": self.warmup,
-            "rates": self.rates,
-            "losses": self.losses,
-            "smoothed_at": self.at,
-            "smoothed": self.smoothed,
-            "diverged": self.diverged,
-        }
-
 
 @dataclass(frozen=True)
-class Landmarks:
+class Landmarks(Jsonable):
     """The characteristic rates of a curve.
 
     Attributes:
@@ -160,6 +155,8 @@ class Landmarks:
     lowest: float
     rises: float
     ends: bool = False
+
+    json_keys = ("steepest", "lowest", "rises")
 
 
 def landmarks_of(curve: RateCurve) -> Landmarks | None:
@@ -233,12 +230,10 @@ def _slope(x: np.ndarray, y: np.ndarray, middle: float) -> float:
 
 #: The files in the folder of a test.
 CURVE, PLOT, PAGE = "lr-find.json", "lr-find.svg", "lr-find.html"
-#: The names of the landmarks of a curve.
-LANDMARKS = ("steepest", "lowest", "rises")
 
 
 @dataclass(frozen=True, repr=False)
-class LrFindReport(Shown):
+class LrFindReport(Report):
     """The result of a range test.
 
     Attributes:
@@ -263,6 +258,8 @@ class LrFindReport(Shown):
     passes: float
     seconds: float
     seen: int = 0
+
+    json_keys = ("advice", "reason", "landmarks", "next=command", "notes", "passes", "curve")
 
     @property
     def learning_rate(self) -> float:
@@ -315,7 +312,7 @@ class LrFindReport(Shown):
         """Describe the curve in words."""
         if self.landmarks is None:
             return "The loss did not fall clearly at any rate."
-        steepest, lowest, rises = (rate_text(getattr(self.landmarks, name)) for name in LANDMARKS)
+        steepest, lowest, rises = map(rate_text, self.landmarks.to_dict().values())
         after = (
             "and does not rise before the test ends"
             if self.landmarks.ends
@@ -339,18 +336,6 @@ class LrFindReport(Shown):
         """List the same, with the arguments in Python instead of the command."""
         advice = ", ".join(f"{name}={value!r}" for name, value in self.advice.items())
         return [*self.lines()[:-1], f"next: bertine.finetune(…, {advice})"]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
-        return {
-            "advice": self.advice,
-            "reason": self.reason,
-            "landmarks": self.landmarks and {n: getattr(self.landmarks, n) for n in LANDMARKS},
-            "next": self.command,
-            "notes": self.notes,
-            "passes": self.passes,
-            "curve": self.curve.to_dict(),
-        }
 
 
 def next_command(
@@ -392,7 +377,7 @@ def write_files(report: LrFindReport, settings: Mapping[str, Any]) -> None:
     Raises:
         BertineError: they cannot be written.
     """
-    shown = {name: _json(value) for name, value in settings.items() if value is not None}
+    shown = {name: as_json(value) for name, value in settings.items() if value is not None}
     plot = rate_plot(report.curve, report.landmarks, report.learning_rate)
     write_json(report.out / CURVE, {**report.to_dict(), "settings": shown})
     write_text(report.out / PLOT, plot.decode("utf-8") + "\n")
@@ -469,13 +454,6 @@ def _limits(losses: list[float], smoothed: np.ndarray) -> tuple[float, float]:
     high = max(float(smoothed[0]), float(np.quantile(early, 0.98)))
     room = max(high - low, 1e-6)
     return low - 0.08 * room, high + 0.25 * room
-
-
-def _json(value: Any) -> Any:
-    """Convert a setting to a JSON value."""
-    if isinstance(value, list | tuple):
-        return [*map(_json, value)]
-    return value if isinstance(value, str | int | float) else str(value)
 
 
 #: Options of fine-tuning that do not apply: the test ends within an epoch, evaluates nothing,

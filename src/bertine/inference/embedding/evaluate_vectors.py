@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, ClassVar
+from typing import BinaryIO
 
 import numpy as np
 
@@ -51,16 +51,12 @@ class SimilarityReport(TaskReport):
             ``recall@1``, ``@10`` and ``@100``.
     """
 
-    facts: ClassVar[tuple[str, ...]] = ("num_examples", "num_texts", "metrics")
+    json_keys = ("source", "num_examples", "num_texts", "metrics", "notes")
+    collapsed = False  # a search never has the same result for all queries
 
     num_examples: int = 0
     num_texts: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def collapsed(self) -> bool:
-        """Always False: a search never has the same result for all queries."""
-        return False
 
     def lines(self) -> list[str]:
         """Return the report as lines of text."""

@@ -13,7 +13,7 @@ import hashlib
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from bertine.core.console import Shown, human_time, plural, progress
+from bertine.core.console import ReportOf, Shown, human_time, plural, progress
 from bertine.core.cpu import cores
 from bertine.core.errors import BertineError, require_packages
 from bertine.core.files import (
@@ -82,7 +82,7 @@ class Neighbour:
 
 
 @dataclass(repr=False)
-class Neighbours(Shown):
+class Neighbours(ReportOf[Neighbour]):
     """The nearest rows, best first; the earlier of equals (:func:`~bertine.core.scores.ranking`).
 
     Attributes:
@@ -99,14 +99,7 @@ class Neighbours(Shown):
     notes: list[str] = field(default_factory=list)
     columns: Mapping[str, Any] = field(default_factory=dict)
 
-    def __len__(self) -> int:
-        return len(self.found)
-
-    def __iter__(self) -> Iterator[Neighbour]:
-        return iter(self.found)
-
-    def __getitem__(self, at: int) -> Neighbour:
-        return self.found[at]
+    holds = "found"
 
     def records(self, number: int = 1) -> list[dict[str, Any]]:
         """Return the nearest rows of query number `number` in a form for ``pandas.DataFrame``:

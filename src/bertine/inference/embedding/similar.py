@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bertine.core.console import Shown, plural
+from bertine.core.console import ReportOf, plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.data.in_memory import InMemoryTable, Source, TableLike, as_source
@@ -59,7 +59,7 @@ QUERY_COLUMN = "query"
 
 
 @dataclass(repr=False)
-class BatchSearch(Shown):
+class BatchSearch(ReportOf[Neighbours]):
     """The nearest rows of several queries.
 
     Attributes:
@@ -73,15 +73,6 @@ class BatchSearch(Shown):
     queries: int = 0
     notes: list[str] = field(default_factory=list)
     output: Path | str | None = None
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __iter__(self) -> Iterator[Neighbours]:
-        return iter(self.items)
-
-    def __getitem__(self, at: int) -> Neighbours:
-        return self.items[at]
 
     def records(self) -> list[dict[str, Any]]:
         """Return the rows of an output file in a form for ``pandas.DataFrame``: those of

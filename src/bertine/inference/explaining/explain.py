@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bertine.core.console import Shown, html_of, plural
+from bertine.core.console import ReportOf, html_of, plural
 from bertine.core.errors import BertineError
 from bertine.core.files import write_json
 from bertine.core.names import ExplanationMethod, option
@@ -49,7 +49,7 @@ _Row = tuple[Any, Callable[..., dict[str, Any]]]
 
 
 @dataclass(repr=False)
-class Explanations(Shown):
+class Explanations(ReportOf[Explanation]):
     """The explanations of :func:`explain`, a sequence.
 
     Attributes:
@@ -64,15 +64,6 @@ class Explanations(Shown):
     written: int = 0
     empty: int = 0
     notes: list[str] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __iter__(self) -> Iterator[Explanation]:
-        return iter(self.items)
-
-    def __getitem__(self, index: int) -> Explanation:
-        return self.items[index]
 
     def lines(self) -> list[str]:
         """Return each text and its explanation as lines of text."""

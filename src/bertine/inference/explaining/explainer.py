@@ -14,6 +14,7 @@ from bertine.core.console import aligned, plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.scores import ranking
+from bertine.core.strict_json import Jsonable
 from bertine.core.text import visible
 from bertine.corpora.batch import Batch
 from bertine.inference.compute import Computing, Engine, run_batch, run_features
@@ -43,7 +44,7 @@ from bertine.tokenization.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
-class NearExample:
+class NearExample(Jsonable):
     """A labelled example that is near to a text.
 
     Attributes:
@@ -60,15 +61,7 @@ class NearExample:
     file: str
     line: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the example as JSON values."""
-        return {
-            "label": self.label,
-            "similarity": round(self.similarity, 6),
-            "texts": list(self.texts),
-            "file": self.file,
-            "line": self.line,
-        }
+    json_digits = 6
 
     def cells(self) -> tuple[str, str, str]:
         """Return similarity, label and texts for a terminal."""
@@ -88,7 +81,7 @@ _FOR, _AGAINST = "36, 97, 138", "176, 74, 32"
 
 
 @dataclass(frozen=True, slots=True)
-class WordContribution:
+class WordContribution(Jsonable):
     """A word of the text and what it contributes to the answer.
 
     Attributes:
@@ -104,19 +97,11 @@ class WordContribution:
     end: int
     contribution: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the contribution as JSON values."""
-        return {
-            "word": self.word,
-            "part": self.part,
-            "start": self.start,
-            "end": self.end,
-            "contribution": round(self.contribution, 6),
-        }
+    json_digits = 6
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(Jsonable):
     """The contributions of a text's words to an answer, for people and programs.
 
     Attributes:
@@ -146,6 +131,12 @@ class Explanation:
     error: float | None
     pieces_cut: int
     nearest: tuple[NearExample, ...] = ()
+
+    json_keys = (
+        *("answer", "probability", "method", "unit", "score", "baseline", "error", "words"),
+        *("pieces_cut", "nearest?"),
+    )
+    json_digits = 6
 
     def strongest(self, count: int | None = None) -> list[WordContribution]:
         """Return the `count` words with the largest contributions, for or against, the strongest
@@ -194,25 +185,6 @@ class Explanation:
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the explanation as JSON values."""
-
-        def rounded(value: float | None) -> float | None:
-            return None if value is None else round(value, 6)
-
-        return {
-            "answer": self.answer,
-            "probability": rounded(self.probability),
-            "method": self.method,
-            "unit": self.unit,
-            "score": rounded(self.score),
-            "baseline": rounded(self.baseline),
-            "error": rounded(self.error),
-            "words": [word.to_dict() for word in self.words],
-            "pieces_cut": self.pieces_cut,
-            **({"nearest": [item.to_dict() for item in self.nearest]} if self.nearest else {}),
-        }
 
     def _repr_html_(self) -> str:
         """Return the text with coloured words as HTML for notebooks: blue words speak for the

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from bertine.core.console import Shown, aligned, logger, plural, progress
+from bertine.core.console import aligned, logger, plural, progress
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors, read_json
 from bertine.core.names import MaskedPieces, option
@@ -34,7 +34,7 @@ from bertine.models.heads import Model
 from bertine.models.precision import rates_for, resolve_device, resolve_precision
 from bertine.options.inference import BlimpOptions
 from bertine.options.verbs import takes_options
-from bertine.tasks.answer import WorstExample
+from bertine.tasks.report import TaskReport
 
 # Reading: JSON lines in the format of BLiMP (Warstadt et al. 2020).
 
@@ -185,7 +185,7 @@ _WAYS: tuple[tuple[Callable[[Model], bool], _Way], ...] = (
 
 
 @dataclass(repr=False)
-class MinimalPairsReport(Shown):
+class MinimalPairsReport(TaskReport):
     """The scores of :func:`evaluate_pairs`: a :class:`~bertine.tasks.report.EvaluationReport`.
 
     Attributes:
@@ -206,21 +206,16 @@ class MinimalPairsReport(Shown):
     """
 
     metrics: dict[str, float]
-    source: str
     pairs: int
     ties: int
     method: str
     phenomena: dict[str, tuple[int, float]]
     paradigms: dict[str, tuple[int, float]]
     shows_paradigms: bool = False
-    notes: list[str] = field(default_factory=list)
-    worst: list[WorstExample] = field(default_factory=list)
     right: np.ndarray = field(default_factory=lambda: np.zeros(0, bool), compare=False)
 
-    @property
-    def collapsed(self) -> bool:
-        """Always False: this is not checked here; chance is one half."""
-        return False
+    json_keys = ("source", "pairs", "ties", "method", "**metrics", "**_groups", "notes")
+    collapsed = False  # not checked here; chance is one half
 
     def lines(self) -> list[str]:
         """Return the scores as lines of text: the whole, and each phenomenon, best first."""
@@ -252,19 +247,11 @@ class MinimalPairsReport(Shown):
             lines += _table("paradigm", self.paradigms)
         return [*lines, *self.notes]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the scores as JSON values."""
+    @property
+    def _groups(self) -> dict[str, Any]:
         return {
-            "source": self.source,
-            "pairs": self.pairs,
-            "ties": self.ties,
-            "method": self.method,
-            **self.metrics,
-            **{
-                name: {key: {"pairs": n, "accuracy": share} for key, (n, share) in shares.items()}
-                for name, shares in (("phenomena", self.phenomena), ("paradigms", self.paradigms))
-            },
-            "notes": self.notes,
+            name: {key: {"pairs": n, "accuracy": share} for key, (n, share) in shares.items()}
+            for name, shares in (("phenomena", self.phenomena), ("paradigms", self.paradigms))
         }
 
 
@@ -387,12 +374,12 @@ def judge_pairs(
             metrics[name] = mean_share(own)
     return MinimalPairsReport(
         metrics,
-        pairs.source,
         len(pairs),
         int((differences == 0).sum()),
         log_probability.title,
         phenomena,
         paradigms,
+        source=pairs.source,
         notes=[*pairs.notes, *log_probability.notes()],
         right=right,
     )

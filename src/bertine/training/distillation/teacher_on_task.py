@@ -6,7 +6,7 @@ import dataclasses
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +17,7 @@ from bertine.core.console import logger, plural
 from bertine.core.errors import BertineError
 from bertine.core.names import AnswerPrecision, Precision, TeacherTask, option
 from bertine.core.scores import score_name, score_text
+from bertine.core.strict_json import Jsonable
 from bertine.corpora.batch import Batch, FeatureBatches
 from bertine.data.examples import Examples, as_columns, find_splits, resolve_text_columns
 from bertine.data.in_memory import Data
@@ -343,7 +344,7 @@ _TEXTS = 512
 
 
 @dataclass(frozen=True)
-class TeacherComparison:
+class TeacherComparison(Jsonable):
     """The comparison of a student with its teacher, for the student's report.
 
     Attributes:
@@ -374,10 +375,6 @@ class TeacherComparison:
     timed: int = 0
     labelled: int = 0
     unlabelled: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return asdict(self)
 
     @classmethod
     def read(cls, values: Any) -> TeacherComparison:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bertine.core.console import Shown, logger, plural
+from bertine.core.console import Report, logger, plural
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.files import write_json
@@ -43,7 +43,7 @@ TABLE = "glue.json"
 
 
 @dataclass(repr=False)
-class GlueReport(Shown):
+class GlueReport(Report):
     """The scores of the tasks of GLUE on their dev sets.
 
     Attributes:
@@ -59,6 +59,8 @@ class GlueReport(Shown):
     source: str = ""
     collapsed: bool = False
     worst: list[WorstExample] = field(default_factory=list)
+
+    json_keys = ("source", "tasks", "scores=metrics", "notes", "collapsed")
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -85,15 +87,6 @@ class GlueReport(Shown):
             "times 100; where a task has two metrics, their mean"
         )
         return rows + self.notes
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "source": self.source,
-            "tasks": self.tasks,
-            "scores": self.metrics,
-            "notes": self.notes,
-            "collapsed": self.collapsed,
-        }
 
 
 def finetune_all(finetune: Callable[..., Learner], arguments: dict[str, Any]) -> Learner:

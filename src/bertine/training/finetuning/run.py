@@ -225,7 +225,7 @@ def kept_baselines(folder: Path) -> tuple[BaselineScore, ...]:
         return ()
     try:
         values = read_json_object(file, lenient=True).get(BASELINES, [])
-        return tuple(BaselineScore.read(value) for value in values)
+        return tuple(BaselineScore.from_dict(value) for value in values)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BertineError(f"{file}: damaged ({error!r}); remove it or train again") from error
 

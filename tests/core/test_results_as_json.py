@@ -1,0 +1,126 @@
+"""Results as JSON: what is written follows from the fields of a class."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bertine
+from bertine.core.console import Report, ReportOf
+from bertine.core.strict_json import Jsonable, json_value
+
+
+@dataclass(frozen=True)
+class Part(Jsonable):
+    name: str
+    share: float
+    texts: tuple[str, ...] = ()
+
+    json_keys = ("name", "part=share", "texts?")
+    json_digits = 2
+
+
+@dataclass(repr=False)
+class Whole(ReportOf[Part]):
+    parts: list[Part]
+    metrics: Mapping[str, float]
+    out: Path = Path("run")
+    best: Part | None = None
+    _hidden: int = 0
+
+    holds = "parts"
+
+    def lines(self) -> list[str]:
+        return [f"{len(self)} parts", *(part.name for part in self)]
+
+    def count(self) -> int:
+        return len(self)
+
+
+class Flat(Whole):
+    json_keys = ("count", "**metrics", "first=best.name")
+
+
+@dataclass
+class Read(Jsonable):
+    name: str
+    size: int | None
+    score: float
+    shares: dict[str, float] = field(default_factory=dict)
+    sure: bool = True
+
+
+WHOLE = Whole([Part("a", 0.12345, ("x",)), Part("b", 1.0)], {"f1": 0.5}, best=Part("c", 0.0))
+
+
+def test_without_a_declaration_every_field_is_written() -> None:
+    assert json.loads(json.dumps(WHOLE.to_dict())) == {
+        "parts": [{"name": "a", "part": 0.12, "texts": ["x"]}, {"name": "b", "part": 1.0}],
+        "metrics": {"f1": 0.5},
+        "out": "run",
+        "best": {"name": "c", "part": 0.0},
+    }
+
+
+def test_a_declaration_names_orders_and_flattens() -> None:
+    flat = Flat(WHOLE.parts, WHOLE.metrics, best=WHOLE.best)
+    assert list(flat.to_dict().items()) == [("count", 2), ("f1", 0.5), ("first", "c")]
+
+
+def test_a_report_is_a_sequence_and_prints_itself() -> None:
+    assert [part.name for part in WHOLE] == ["a", "b"]
+    assert (len(WHOLE), WHOLE[1]) == (2, Part("b", 1.0))
+    assert str(WHOLE) == "2 parts\na\nb"
+
+
+def test_what_is_written_is_read_again() -> None:
+    one = Read("a", None, 1.0, {"f1": 0.5}, sure=False)
+    assert Read.from_dict(json.loads(json.dumps(one.to_dict()))) == one
+    assert Read.from_dict({"name": "a", "size": 3, "score": 2, "new key": 1}) == Read("a", 3, 2.0)
+    assert type(Read.from_dict({"name": "a", "size": 3, "score": 2}).score) is float
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"name": "a", "size": 3},
+        {"name": "a", "size": 3, "score": "much"},
+        {"name": "a", "size": [], "score": 0.5},
+        {"name": "a", "size": 1, "score": 0.5, "shares": 3},
+    ],
+)
+def test_other_values_are_refused(values: dict[str, object]) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        Read.from_dict(values)
+
+
+def test_values_of_numpy_are_numbers() -> None:
+    assert json_value({"a": (np.float64(1 / 3), 2)}, 3) == {"a": [0.333, 2]}
+
+
+def jsonables() -> Iterator[type[Jsonable]]:
+    """The classes of Bertine that become JSON, with all its verbs imported."""
+    for name in bertine.__all__:
+        getattr(bertine, name)
+    classes: list[type[Jsonable]] = [Jsonable]
+    while classes:
+        for kind in classes.pop().__subclasses__():
+            classes.append(kind)
+            if kind.__module__.startswith("bertine.") and kind not in (Report, ReportOf):
+                yield kind
+
+
+def test_declarations_name_attributes() -> None:
+    wrong = [
+        f"{kind.__name__}: {entry}"
+        for kind in jsonables()
+        for entry in kind.json_keys
+        if (name := entry.rpartition("=")[2].strip("*?").partition(".")[0])
+        not in {*dir(kind), *(own.name for own in fields(kind))}  # type: ignore[arg-type]
+    ]
+    assert wrong == []
