@@ -116,11 +116,11 @@ def jsonables() -> Iterator[type[Jsonable]]:
 
 
 def test_declarations_name_attributes() -> None:
-    wrong = [
-        f"{kind.__name__}: {entry}"
-        for kind in jsonables()
-        for entry in kind.json_keys
-        if (name := entry.rpartition("=")[2].strip("*?").partition(".")[0])
-        not in {*dir(kind), *(own.name for own in fields(kind))}  # type: ignore[arg-type]
-    ]
+    wrong = []
+    for kind in jsonables():
+        known = {*dir(kind), *(own.name for own in fields(kind))}  # type: ignore[arg-type]
+        for entry in kind.json_keys:
+            name = entry.rpartition("=")[2].strip("*?").partition(".")[0]
+            if name not in known:
+                wrong.append(f"{kind.__name__}: {entry}")
     assert wrong == []

@@ -21,7 +21,7 @@ from typing import Any
 
 from bertine.core import workers
 from bertine.core.console import (
-    Shown,
+    Report,
     human_bytes,
     human_count,
     human_time,
@@ -62,7 +62,7 @@ _MANY_UNKNOWN = 0.02
 
 
 @dataclass(frozen=True, repr=False)
-class PrepareReport(Shown):
+class PrepareReport(Report):
     """The result of :func:`bertine.prepare`.
 
     Attributes:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bertine.core.console import Shown, visible_list
+from bertine.core.console import Report, visible_list
 from bertine.core.errors import BertineError
 from bertine.core.files import check_replaceable, os_errors, read_json_object, write_json
 from bertine.core.names import ActivationName, option
@@ -34,7 +34,7 @@ from bertine.word_vectors.vectors import WordVectors
 
 
 @dataclass(frozen=True, repr=False)
-class Conversion(Shown):
+class Conversion(Report):
     """The result of converting a model directory.
 
     Attributes:
@@ -65,7 +65,7 @@ class Conversion(Shown):
 
 
 @dataclass(frozen=True, repr=False)
-class VectorConversion(Shown):
+class VectorConversion(Report):
     """The result of converting word vectors.
 
     Attributes:

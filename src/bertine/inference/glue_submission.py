@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bertine.core.console import Shown, logger, plural
+from bertine.core.console import Report, logger, plural
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_file
 from bertine.core.names import AnswerPrecision
@@ -22,7 +22,7 @@ from bertine.tasks.unknown_text import UnknownText
 
 
 @dataclass(repr=False)
-class GlueSubmission(Shown):
+class GlueSubmission(Report):
     """The files that :func:`glue_submission` wrote.
 
     Attributes:

@@ -16,7 +16,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, cast
 
-from bertine.core.console import Shown, aligned, plural
+from bertine.core.console import Report, aligned, plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option, text_option
 from bertine.data.column_files import (
@@ -278,7 +278,7 @@ _CHARACTERS = 7
 
 
 @dataclass(repr=False)
-class TagReport(Shown):
+class TagReport(Report):
     """The report of tagging a file.
 
     Attributes:

@@ -21,7 +21,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from bertine.core.files import atomic_file
-from bertine.core.names import WORDPIECE_MASK
+from bertine.core.names import WORDPIECE_MASK, __version__
 from bertine.tokenization.base import bare, goes_on
 
 # Commands and options in a page: lines break before an option, and not within it.
@@ -333,14 +333,21 @@ class Page:
         lead: a paragraph: the result in words.
         headline: the few numbers that matter most, in large letters.
         sections: the sections, in their order.
-        footer: the origin of the page, such as version, seed, command.
+        command: the command that made it, which the last line names with the version.
+        footer: the end of that line.
     """
 
     title: str
     lead: str = ""
     headline: Sequence[Fact] = ()
     sections: Sequence[Section] = ()
-    footer: str = ""
+    command: str = ""
+    footer: str = "."
+
+    @property
+    def origin(self) -> str:
+        """The last line."""
+        return f"Made by bertine {__version__} with 'bertine {self.command}'{self.footer}"
 
     def html(self) -> str:
         """Return the page as text."""

@@ -9,11 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bertine.core.console import Shown, human_bytes, plural, visible_list
+from bertine.core.console import Report, human_bytes, plural, visible_list
 from bertine.core.errors import BertineError
 from bertine.core.loss_names import TERMS
 from bertine.core.model_folders import locate, refuse_word_vectors
-from bertine.core.names import __version__
 from bertine.corpora.batch import Batch
 from bertine.corpora.collators import CausalLMCollator, MakeCorruption, TokenMasking
 from bertine.corpora.formats import PAIR_FORMATS, Format
@@ -306,7 +305,7 @@ def _page(
             Fact("unigram entropy", f"{store.unigram_entropy:.3f}", "nats a token"),
         ],
         sections=sections,
-        footer=f"Made by bertine {__version__} with 'bertine inspect'.",
+        command="inspect",
     )
 
 
@@ -525,7 +524,7 @@ def describe_model(path: str | Path) -> list[str]:
 
 
 @dataclass(frozen=True, repr=False)
-class Inspection(Shown):
+class Inspection(Report):
     """The description of the contents of `path`."""
 
     path: Path

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertine.core.console import Shown, human_count, human_time, plural
+from bertine.core.console import Report, human_count, human_time, plural
 from bertine.core.errors import BertineError
 from bertine.core.loss_names import TERMS, guessing, main_term, word_term
-from bertine.core.names import __version__
 from bertine.core.scores import score_name, score_text
 from bertine.options.verbs import check_types
 from bertine.reports import html, run_scores, run_sections
@@ -32,7 +31,7 @@ REPORT = "report.html"
 
 
 @dataclass(frozen=True, repr=False)
-class RunReport(Shown):
+class RunReport(Report):
     """The page of a run, and its diagnosis.
 
     Attributes:
@@ -119,8 +118,8 @@ def run_page(files: RunFolder, findings: Sequence[Finding]) -> html.Page:
         lead=_lead(files),
         headline=_headline(files),
         sections=[section for section in sections if section is not None],
-        footer=f"Made by bertine {__version__} with 'bertine report'."
-        + (f" The run began with {versions}." if versions else ""),
+        command="report",
+        footer=f". The run began with {versions}." if versions else ".",
     )
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bertine.core.console import Shown, human_time, logger, plural
+from bertine.core.console import Report, human_time, logger, plural
 from bertine.core.errors import BertineError, require_packages
 from bertine.options.inference import ServeOptions
 from bertine.options.verbs import takes_options
@@ -36,7 +36,7 @@ _LOADING = 30.0
 
 
 @dataclass(repr=False)
-class ServeReport(Shown):
+class ServeReport(Report):
     """The counts of a server until it ended.
 
     Attributes:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertine.core.console import Shown, human_time, plural, progress
+from bertine.core.console import Report, human_time, plural, progress
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_dir, check_replaceable
 from bertine.core.names import TokenizerKind, option
@@ -39,7 +39,7 @@ _NAMES: dict[TokenizerKind, str] = {
 
 
 @dataclass(frozen=True, repr=False)
-class VocabReport(Shown):
+class VocabReport(Report):
     """The result of training a vocabulary. A *word* here has a letter or digit; marks do not count.
 
     Attributes:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from bertine.core import rng
-from bertine.core.console import Shown, human_count, human_time, logger
+from bertine.core.console import Report, human_count, human_time, logger
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.process import check_memory, keep_freed_memory
@@ -235,7 +235,7 @@ _WORTH_SAMPLING = 4
 
 
 @dataclass(repr=False)
-class ElmoResult(Shown):
+class ElmoResult(Report):
     """The result of pre-training an ELMo.
 
     Attributes:

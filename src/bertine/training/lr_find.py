@@ -30,7 +30,7 @@ from bertine.core.console import Report, human_time
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.files import write_json, write_text
-from bertine.core.names import TaskName, __version__, option
+from bertine.core.names import TaskName, option
 from bertine.core.scores import exact_rate, rate_text
 from bertine.core.strict_json import Jsonable
 from bertine.corpora.batch import check_batch
@@ -415,7 +415,7 @@ def rate_page(report: LrFindReport, plot: bytes, settings: Mapping[str, Any]) ->
             Section("How to read the curve", [Note(text) for text in _HOW], folded=True),
             Section("Settings", [setting_facts(settings)], folded=True),
         ],
-        footer=f"Made by bertine {__version__} with 'bertine lr-find'.",
+        command="lr-find",
     )
 
 

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from bertine.core.console import Shown, human_count, human_time, logger, plural, progress
+from bertine.core.console import Report, human_count, human_time, logger, plural, progress
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_file, os_errors
 from bertine.core.foreign_files import open_tensors
@@ -482,7 +482,7 @@ _LOWEST = 1e-4
 
 
 @dataclass(frozen=True, repr=False)
-class Word2VecReport(Shown):
+class Word2VecReport(Report):
     """The result of training word2vec's vectors.
 
     Attributes:

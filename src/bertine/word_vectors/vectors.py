@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from bertine.core.console import Shown, plural
+from bertine.core.console import Report, Shown, plural
 from bertine.core.errors import BertineError
 from bertine.core.files import (
     atomic_dir,
@@ -68,7 +68,7 @@ class WordNeighbour:
 
 
 @dataclass(frozen=True, repr=False)
-class NearestWords(Shown):
+class NearestWords(Report):
     """The words nearest to some words.
 
     Attributes:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from bertine.core.console import ReportOf, Shown, human_time, plural, progress
+from bertine.core.console import Report, ReportOf, human_time, plural, progress
 from bertine.core.cpu import cores
 from bertine.core.errors import BertineError, require_packages
 from bertine.core.files import (
@@ -688,7 +688,7 @@ def _faiss() -> Any:
 
 
 @dataclass(frozen=True, repr=False)
-class IndexReport(Shown):
+class IndexReport(Report):
     """The report of making an index.
 
     Attributes:

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bertine.core.console import Shown, human_count, human_time, logger
+from bertine.core.console import Report, human_count, human_time, logger
 from bertine.core.errors import BertineError
 from bertine.core.files import write_text
 from bertine.core.loss_names import TERMS, main_term, rarer_answers, terms_among
@@ -384,7 +384,7 @@ _PAGE_FROM = 20
 
 
 @dataclass(frozen=True, repr=False)
-class PretrainResult(Shown):
+class PretrainResult(Report):
     """The result of a pre-training run.
 
     Attributes:

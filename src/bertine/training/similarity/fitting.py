@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bertine.core.console import Shown, human_time, logger, plural, quietly
+from bertine.core.console import Report, human_time, logger, plural, quietly
 from bertine.core.errors import BertineError
 from bertine.core.names import PairKind
 from bertine.corpora.batch import Batch
@@ -35,7 +35,7 @@ from bertine.training.similarity.objective import Pair, PairLoss, PairObjective,
 
 
 @dataclass(repr=False)
-class SimilarityResult(Shown):
+class SimilarityResult(Report):
     """The result of training a model for sentence vectors.
 
     Attributes:
