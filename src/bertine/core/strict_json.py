@@ -13,7 +13,6 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from operator import attrgetter
 from pathlib import PurePath
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
@@ -205,7 +204,8 @@ class Jsonable:
 
     - ``"name"``: an attribute under its name: a field, a property, or what a method returns,
     - ``"name?"``: the same, left out if it is None or empty,
-    - ``"key=name"``: an attribute under another key; ``"key=name.part"``: one of an attribute's,
+    - ``"key=name"``: an attribute under another key; ``"key=name.part"``: one of an attribute, or
+      None if that is None,
     - ``"**name"``: the items of an attribute that is a dictionary.
 
     Floats are rounded to `json_digits` decimals, if that is a number.
@@ -220,7 +220,9 @@ class Jsonable:
         values: dict[str, Any] = {}
         for entry in self.json_keys or _field_names(self):
             key, _, name = entry.rstrip("?").partition("=")
-            value = attrgetter((name or key).lstrip("*"))(self)
+            value: Any = self
+            for part in (name or key).lstrip("*").split("."):
+                value = None if value is None else getattr(value, part)
             value = json_value(value() if callable(value) else value, self.json_digits)
             if not entry.endswith("?") or value not in (None, [], {}):
                 values |= value if key.startswith("**") else {key: value}
@@ -250,7 +252,7 @@ def json_value(value: Any, digits: int | None = None) -> Any:
         return value
     if isinstance(value, float):
         return value if digits is None else round(float(value), digits)
-    for method in ("to_dict", "to_json"):
+    for method in ("to_dict", "to_json", "tolist"):
         if hasattr(value, method):
             return getattr(value, method)()
     if is_dataclass(value):

@@ -6,10 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from bertine.core.console import Shown, human_count, human_time
-from bertine.core.names import WORDPIECE_MASK, __version__
+from bertine.core.console import Report, human_count, human_time
+from bertine.core.names import WORDPIECE_MASK
 from bertine.core.rng import generator
 from bertine.corpora.prepare import PrepareReport
 from bertine.demo import texts
@@ -159,7 +158,7 @@ def spoken_time(seconds: float) -> str:
 
 
 @dataclass(frozen=True, repr=False)
-class DemoResult(Shown):
+class DemoResult(Report):
     """The result of a demo.
 
     Attributes:
@@ -194,6 +193,11 @@ class DemoResult(Shown):
     tokens: int
     reading_seconds: float
     seconds: dict[str, float]
+
+    json_keys = (
+        *("subjects", "chance", "bundled", "pretrained", "untrained", "tf_idf", "helped"),
+        *("unigram_entropy", "mlm_loss", "mlm_accuracy", "tokens", "reading_seconds", "seconds"),
+    )
 
     @property
     def report(self) -> Path:
@@ -301,19 +305,6 @@ class DemoResult(Shown):
         """Describe how much the demo's model has read."""
         return f"{human_count(self.tokens)} tokens in {human_time(self.reading_seconds)}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
-        scores = ("bundled", "pretrained", "untrained", "tf_idf")
-        figures = ("unigram_entropy", "mlm_loss", "mlm_accuracy", "tokens", "reading_seconds")
-        return {
-            "subjects": list(self.subjects),
-            "chance": self.chance,
-            **{name: getattr(self, name).to_dict() for name in scores},
-            "helped": self.helped,
-            **{name: getattr(self, name) for name in figures},
-            "seconds": self.seconds,
-        }
-
 
 def demo_page(
     result: DemoResult,
@@ -363,9 +354,9 @@ def demo_page(
             _text(counts, vocabulary, store),
             _time(result),
         ],
-        footer=f"Made by bertine {__version__} with 'bertine demo', seed {result.seed}, "
-        f"in {human_time(result.total_seconds)}. The passages are from Wikipedia (CC BY-SA 4.0; "
-        "the package names the articles).",
+        command="demo",
+        footer=f", seed {result.seed}, in {human_time(result.total_seconds)}. The passages are "
+        "from Wikipedia (CC BY-SA 4.0; the package names the articles).",
     )
 
 

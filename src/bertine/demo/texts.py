@@ -23,6 +23,7 @@ import zstandard
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_file
 from bertine.core.scores import mean_interval
+from bertine.core.strict_json import Jsonable
 
 # Recipe: every size and rate of ``bertine demo``.
 
@@ -238,7 +239,7 @@ def count_texts() -> TextCounts:
 
 
 @dataclass(frozen=True)
-class DemoScores:
+class DemoScores(Jsonable):
     """The results of one kind of model on the test passages, from several trainings on different
     labelled passages.
 
@@ -251,6 +252,16 @@ class DemoScores:
     name: str
     articles: Sequence[str]
     right: Sequence[Sequence[bool]]
+
+    json_keys = (
+        *("accuracy", "interval_95=interval", "accuracy_of_each=accuracies"),
+        "test_passages=num_passages",
+    )
+
+    @property
+    def num_passages(self) -> int:
+        """The number of test passages."""
+        return len(self.articles)
 
     @property
     def accuracies(self) -> list[float]:
@@ -297,12 +308,3 @@ class DemoScores:
         mine, others = self.by_article, other.by_article
         low, high = mean_interval([mine[article] - others[article] for article in mine])
         return self.accuracy - other.accuracy, low, high
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the scores as JSON values."""
-        return {
-            "accuracy": self.accuracy,
-            "interval_95": list(self.interval),
-            "accuracy_of_each": self.accuracies,
-            "test_passages": len(self.articles),
-        }

@@ -19,10 +19,9 @@ import yaml
 import zstandard
 from scipy.stats import kendalltau
 
-from bertine.core.console import Shown, aligned, human_count, human_time
+from bertine.core.console import Report, aligned, human_count, human_time
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_dir, os_errors
-from bertine.core.names import __version__
 from bertine.reports import html
 from bertine.reports.html import Fact, Figure, Figures, Note, PageTable, Section
 from bertine.reports.plots import curves, spread
@@ -437,7 +436,7 @@ AVERAGE = "average"
 
 
 @dataclass(repr=False)
-class PaperResult(Shown):
+class PaperResult(Report):
     """The result of running a table.
 
     Attributes:
@@ -463,6 +462,11 @@ class PaperResult(Shown):
     failed: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     curves: Mapping[str, tuple[list[int], list[float]]] = field(default_factory=dict)
+
+    json_keys = (
+        *("table=table.name", "paper=table.paper", "scale", "columns", "scores"),
+        *("published=_published", "parameters", "orders", "seconds", "left_out", "failed"),
+    )
 
     @property
     def ok(self) -> bool:
@@ -553,21 +557,8 @@ class PaperResult(Shown):
             lines.append(f"all steps together took {human_time(self.seconds)}")
         return [*lines, f"page: {self.out / PAGE}"]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
-        return {
-            "table": self.table.name,
-            "paper": self.table.paper,
-            "scale": self.scale,
-            "columns": list(self.columns),
-            "scores": {row: {c: list(v) for c, v in by.items()} for row, by in self.scores.items()},
-            "published": {row.name: dict(row.published) for row in self.table.rows},
-            "parameters": dict(self.parameters),
-            "orders": {name: vars(order) for name, order in self.orders().items()},
-            "seconds": self.seconds,
-            "left_out": dict(self.left_out),
-            "failed": dict(self.failed),
-        }
+    def _published(self) -> dict[str, Any]:
+        return {row.name: row.published for row in self.table.rows}
 
 
 def order_line(order: Order) -> str:
@@ -637,7 +628,7 @@ def paper_page(result: PaperResult) -> html.Page:
         lead=f"{table.paper}, {table.url}",
         headline=headline,
         sections=sections,
-        footer=f"Made by bertine {__version__} with 'bertine paper {table.name}'.",
+        command=f"paper {table.name}",
     )
 
 
@@ -699,7 +690,7 @@ def _curves(result: PaperResult) -> Figure:
 
 
 @dataclass(repr=False)
-class PaperTables(Shown):
+class PaperTables(Report):
     """The available tables.
 
     Attributes:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bertine.core.console import Shown, aligned, logger, plural
+from bertine.core.console import Report, aligned, logger, plural
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.files import (
@@ -24,9 +24,10 @@ from bertine.core.files import (
 )
 from bertine.core.foreign_files import open_array
 from bertine.core.model_folders import locate
-from bertine.core.names import __version__, option
+from bertine.core.names import option
 from bertine.core.rng import generator
 from bertine.core.scores import ranking
+from bertine.core.strict_json import Jsonable
 from bertine.core.text import visible
 from bertine.data.examples import Example, Examples, count_known, find_splits, read_examples
 from bertine.data.in_memory import InMemoryTable, Source, TableLike, as_data
@@ -144,7 +145,7 @@ _SHOWN, _CONFUSIONS = 10, 5
 
 
 @dataclass(frozen=True)
-class SuspectLabel:
+class SuspectLabel(Jsonable):
     """An example whose label is probably wrong.
 
     Attributes:
@@ -163,20 +164,18 @@ class SuspectLabel:
     probability: float
     suggested_probability: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return {
-            "line": self.line,
-            "texts": [short(text, _TEXT) for text in self.texts],
-            "label": self.label,
-            "suggested_label": self.suggested,
-            "probability": round(self.probability, 6),
-            "suggested_probability": round(self.suggested_probability, 6),
-        }
+    json_keys = (
+        *("line", "texts=_short_texts", "label", "suggested_label=suggested", "probability"),
+        "suggested_probability",
+    )
+    json_digits = 6
+
+    def _short_texts(self) -> list[str]:
+        return [short(text, _TEXT) for text in self.texts]
 
 
 @dataclass(repr=False)
-class LabelCheck(Shown):
+class LabelCheck(Report):
     """The result of a label check.
 
     Attributes:
@@ -198,6 +197,11 @@ class LabelCheck(Shown):
     every: Examples[Example]
     notes: list[str] = field(default_factory=list)
     suspects: list[SuspectLabel] = field(init=False)
+
+    json_keys = (
+        *("source=every.source", "**_sizes", "labels", "accuracy", "estimated_share=noise.share"),
+        *("notes", "confident_joint=_joint?", "suspects"),
+    )
 
     def __post_init__(self) -> None:
         self.suspects = [self._suspect(number) for number in self.noise.suspects.tolist()]
@@ -301,23 +305,12 @@ class LabelCheck(Shown):
                         row[suggested] = self.labels[int(self.noise.suggested[number])]
                 writer.write(row)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return {
-            "source": self.every.source,
-            "num_not_checked": len(self.every) - len(self.examples),
-            "num_examples": len(self.examples),
-            "labels": list(self.labels),
-            "accuracy": self.accuracy,
-            "estimated_share": self.noise.share,
-            "notes": self.notes,
-            **(
-                {"confident_joint": self.noise.counts.tolist()}
-                if len(self.labels) <= _LABELS
-                else {}
-            ),
-            "suspects": [suspect.to_dict() for suspect in self.suspects],
-        }
+    def _sizes(self) -> dict[str, int]:
+        checked = len(self.examples)
+        return {"num_not_checked": len(self.every) - checked, "num_examples": checked}
+
+    def _joint(self) -> np.ndarray | None:
+        return self.noise.counts if len(self.labels) <= _LABELS else None
 
 
 # The page of a label check: the list of suspects, and which labels are confused.
@@ -385,7 +378,7 @@ def check_page(result: LabelCheck) -> html.Page:
         lead=f"{result.every.source}. By confident learning (Northcutt et al. 2021).",
         headline=headline,
         sections=sections,
-        footer=f"Made by bertine {__version__} with 'bertine check-labels'.",
+        command="check-labels",
     )
 
 

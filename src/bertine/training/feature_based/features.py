@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 
 import torch
 
-from bertine.core.console import Shown, human_time, logger
+from bertine.core.console import Report, human_time, logger
 from bertine.core.errors import BertineError
 from bertine.data.entities import Sentences, split_words
 from bertine.data.examples import Examples, find_splits
@@ -101,7 +101,7 @@ def _last(count: int, wanted: int) -> list[int]:
 
 
 @dataclass(repr=False)
-class FeatureBasedReport(Shown):
+class FeatureBasedReport(Report):
     """The table of results.
 
     Attributes:
@@ -118,6 +118,8 @@ class FeatureBasedReport(Shown):
     folder: Path
     notes: list[str] = field(default_factory=list)
 
+    json_keys = ("metric", "rows", "notes")
+
     def lines(self) -> list[str]:
         """Return a line for each row: the main metric, times 100, on the validation and test
         sentences."""
@@ -132,9 +134,6 @@ class FeatureBasedReport(Shown):
                 line += f"  {100 * row['test'][self.metric]:>{5 + len(self.metric)}.2f}"
             lines.append(f"{line}  {human_time(row['seconds'])}")
         return [*lines, *self.notes, f"results: {self.folder / TABLE}"]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"metric": self.metric, "rows": self.rows, "notes": self.notes}
 
 
 def chosen_rows(

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from bertine.core.console import Shown, aligned, human_time
-from bertine.core.names import __version__
+from bertine.core.console import Report, aligned, human_time
 from bertine.core.scores import score_name, share_interval
+from bertine.core.strict_json import Jsonable
 from bertine.reports import html
 from bertine.reports.html import Fact, Figure, Figures, Note, PageTable, Section
 from bertine.reports.plots import Line, learning_plot, seconds_plot
@@ -39,7 +38,7 @@ _STEEPEST = 1.0
 
 
 @dataclass(frozen=True)
-class Extrapolation:
+class Extrapolation(Jsonable):
     """The gain of the score by twice as many labels.
 
     Attributes:
@@ -53,13 +52,12 @@ class Extrapolation:
     high: float
     count: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return {
-            "gain_by_doubling": self.gain,
-            "interval": [self.low, self.high],
-            "num_labels_now": self.count,
-        }
+    json_keys = ("gain_by_doubling=gain", "interval", "num_labels_now=count")
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Its 95% interval."""
+        return self.low, self.high
 
 
 def extrapolate(points: Sequence[Sequence[tuple[int, float]]]) -> Extrapolation | None:
@@ -106,7 +104,7 @@ CURVE, PAGE = "learning-curve.json", "learning-curve.html"
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(Jsonable):
     """One way, trained on one draw.
 
     Attributes:
@@ -128,29 +126,6 @@ class Cell:
     metrics: Mapping[str, float]
     train_seconds: float
     answer_seconds: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return {**asdict(self), "metrics": dict(self.metrics)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Cell:
-        """Create a cell from the values that :meth:`to_dict` returned.
-
-        Raises:
-            KeyError, TypeError, ValueError: the values are no cell.
-        """
-        size = values["size"]
-        return cls(
-            str(values["way"]),
-            None if size is None else int(size),
-            int(values["draw"]),
-            int(values["num_labels"]),
-            float(values["score"]),
-            {str(name): float(value) for name, value in dict(values["metrics"]).items()},
-            float(values["train_seconds"]),
-            float(values["answer_seconds"]),
-        )
 
 
 @dataclass(frozen=True)
@@ -207,7 +182,7 @@ def point_of(cells: Sequence[Cell], num_tested: int, spread: tuple[float, int]) 
 
 
 @dataclass(repr=False)
-class LearningCurve(Shown):
+class LearningCurve(Report):
     """The result of a learning curve.
 
     Attributes:
@@ -226,6 +201,11 @@ class LearningCurve(Shown):
     out: Path
     notes: list[str] = field(default_factory=list)
 
+    json_keys = (
+        *("source", "metric_names", "num_tested", "points", "outlook", "sentences", "notes"),
+        "cells",
+    )
+
     @property
     def ways(self) -> list[str]:
         """The ways, in the order in which they were first trained."""
@@ -241,6 +221,11 @@ class LearningCurve(Shown):
             point_of(group, self.num_tested, self._spread(size)) for size, group in groups.items()
         ]
         return sorted(points, key=lambda point: point.num_labels)
+
+    @property
+    def points(self) -> list[Point]:
+        """The points of all ways, one way after the other."""
+        return [point for way in self.ways for point in self.curve(way)]
 
     def _spread(self, size: int | None) -> tuple[float, int]:
         """Return the variance of the draws with this number of labels, and its degrees of freedom,
@@ -310,9 +295,7 @@ class LearningCurve(Shown):
     def rows(self) -> list[list[str]]:
         """Return the table for the terminal and the page, with its header."""
         head = ["labels", "way", self.score_title, "95% interval", "training", "texts a second"]
-        points = [point for way in self.ways for point in self.curve(way)]
-        order = {way: at for at, way in enumerate(self.ways)}
-        points.sort(key=lambda point: (point.num_labels, order[point.way]))
+        points = sorted(self.points, key=lambda point: point.num_labels)
         return [
             head,
             *(
@@ -337,20 +320,6 @@ class LearningCurve(Shown):
         """Return what the command prints."""
         table = aligned(self.rows(), left=(1,))
         return [*table, *self.sentences(), *self.notes, f"page: {self.out / PAGE}"]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
-        ahead = self.outlook()
-        return {
-            "source": self.source,
-            "metric_names": list(self.metric_names),
-            "num_tested": self.num_tested,
-            "points": [asdict(point) for way in self.ways for point in self.curve(way)],
-            "outlook": None if ahead is None else ahead.to_dict(),
-            "sentences": self.sentences(),
-            "notes": self.notes,
-            "cells": [cell.to_dict() for cell in self.cells],
-        }
 
 
 # The page of a learning curve: the plot, the table, the recommended way.
@@ -424,5 +393,5 @@ def curve_page(result: LearningCurve) -> html.Page:
                 ],
             ),
         ],
-        footer=f"Made by bertine {__version__} with 'bertine learning-curve'.",
+        command="learning-curve",
     )

@@ -7,18 +7,18 @@ not measure the setting. The best run of the best setting gives the model.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from bertine.core.console import Shown, aligned, human_time
+from bertine.core.console import Report, aligned, human_time
 from bertine.core.errors import BertineError
-from bertine.core.names import __version__, option
+from bertine.core.names import option
 from bertine.core.scores import exact_rate, hundredfold, ranking, score_name
+from bertine.core.strict_json import Jsonable
 from bertine.options.experiments import SearchOptions
 from bertine.reports import html
 from bertine.reports.html import Fact, Figure, Figures, Note, PageTable, Section
@@ -55,7 +55,7 @@ def grid_around(plan: TrainingPlan) -> dict[str, tuple[Any, ...]]:
 
 
 @dataclass(frozen=True)
-class Setting:
+class Setting(Jsonable):
     """A point of the grid."""
 
     batch_size: int
@@ -184,7 +184,7 @@ COLUMNS = ("batch", "rate", "epochs", "runs", "mean", "std", "best", "collapsed"
 
 
 @dataclass(frozen=True)
-class SearchRun:
+class SearchRun(Jsonable):
     """The record of a run of a search.
 
     Attributes:
@@ -210,6 +210,11 @@ class SearchRun:
     weights: str = ""
     seen: int = 0
 
+    json_keys = (
+        *("**trial.setting", "seed=trial.seed", "score", "metrics", "collapsed", "elapsed"),
+        *("failed", "examples", "weights", "seen"),
+    )
+
     @property
     def name(self) -> str:
         """The name of the run's folder."""
@@ -230,26 +235,29 @@ class SearchRun:
         keys = ("metrics", "collapsed", "elapsed", "examples", "weights", "seen")
         return cls(trial, score, **{key: outcome[key] for key in keys})
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the run as JSON values."""
-        values = dataclasses.asdict(self)
-        del values["trial"]
-        return {**dataclasses.asdict(self.trial.setting), "seed": self.trial.seed, **values}
-
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> SearchRun:
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Read a run that :meth:`to_dict` wrote."""
-        values = dict(values)
-        setting = Setting(*(values.pop(f.name) for f in dataclasses.fields(Setting)))
-        return cls(Trial(setting, values.pop("seed")), **values)
+        trial = Trial(Setting.from_dict(values), int(values["seed"]))
+        return super().from_dict({**values, "trial": trial})
 
 
 @dataclass(frozen=True)
-class SettingRow:
+class SettingRow(Jsonable):
     """A setting and its runs, in the order of their seeds."""
 
     setting: Setting
     runs: tuple[SearchRun, ...]
+
+    json_keys = (
+        *("**setting", "runs=num_runs", "mean", "standard_deviation=deviation", "best=best.score"),
+        *("best_run=best.name", "collapsed", "failed"),
+    )
+
+    @property
+    def num_runs(self) -> int:
+        """The number of its runs."""
+        return len(self.runs)
 
     @property
     def scores(self) -> list[float]:
@@ -310,7 +318,7 @@ def best_of(runs: Iterable[SearchRun]) -> SearchRun | None:
 
 
 @dataclass(repr=False)
-class SearchResult(Shown):
+class SearchResult(Report):
     """The result of a search, which is also in ``search.json``.
 
     Attributes:
@@ -326,6 +334,12 @@ class SearchResult(Shown):
     metric_names: tuple[str, ...]
     runs: list[SearchRun]
     notes: list[str] = field(default_factory=list)
+
+    chosen_on = "the validation examples, so judge the model on others"
+    json_keys = (
+        *("task", "metric_names", "chosen_on", "chosen=chosen.setting", "best_run=best.name"),
+        *("table=rows", "runs", "notes=_all_notes"),
+    )
 
     @property
     def rows(self) -> list[SettingRow]:
@@ -437,31 +451,8 @@ class SearchResult(Shown):
                 doubts.append(f"not clearly better than {second.setting}: more seeds would tell")
         return doubts
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
-        chosen, best = self.chosen, self.best
-        return {
-            "task": self.task,
-            "metric_names": list(self.metric_names),
-            "chosen_on": "the validation examples, so judge the model on others",
-            "chosen": None if chosen is None else dataclasses.asdict(chosen.setting),
-            "best_run": None if best is None else best.name,
-            "table": [
-                {
-                    **dataclasses.asdict(row.setting),
-                    "runs": len(row.runs),
-                    "mean": row.mean,
-                    "standard_deviation": row.deviation,
-                    "best": None if row.best is None else row.best.score,
-                    "best_run": None if row.best is None else row.best.name,
-                    "collapsed": row.collapsed,
-                    "failed": row.failed,
-                }
-                for row in self.rows
-            ],
-            "runs": [run.to_dict() for run in self.runs],
-            "notes": [*self.notes, *([self.seen_note] if self.seen_note else [])],
-        }
+    def _all_notes(self) -> list[str]:
+        return [*self.notes, *filter(None, [self.seen_note])]
 
 
 def cells(row: SettingRow) -> tuple[str, ...]:
@@ -471,7 +462,7 @@ def cells(row: SettingRow) -> tuple[str, ...]:
         str(setting.batch_size),
         exact_rate(setting.learning_rate),
         str(setting.epochs),
-        str(len(row.runs)),
+        str(row.num_runs),
         hundredfold(row.mean),
         hundredfold(row.deviation),
         hundredfold(None if row.best is None else row.best.score),
@@ -517,7 +508,7 @@ def search_page(result: SearchResult) -> html.Page:
         lead=lead,
         headline=headline,
         sections=[Section("Settings", blocks)],
-        footer=f"Made by bertine {__version__} with 'bertine search'.",
+        command="search",
     )
 
 
