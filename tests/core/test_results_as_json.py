@@ -53,6 +53,7 @@ class Read(Jsonable):
     score: float
     shares: dict[str, float] = field(default_factory=dict)
     sure: bool = True
+    parts: tuple[tuple[str, ...], ...] = ()
 
 
 WHOLE = Whole([Part("a", 0.12345, ("x",)), Part("b", 1.0)], {"f1": 0.5}, best=Part("c", 0.0))
@@ -79,24 +80,33 @@ def test_a_report_is_a_sequence_and_prints_itself() -> None:
 
 
 def test_what_is_written_is_read_again() -> None:
-    one = Read("a", None, 1.0, {"f1": 0.5}, sure=False)
+    one = Read("a", None, 1.0, {"f1": 0.5}, sure=False, parts=(("x",), ()))
     assert Read.from_dict(json.loads(json.dumps(one.to_dict()))) == one
     assert Read.from_dict({"name": "a", "size": 3, "score": 2, "new key": 1}) == Read("a", 3, 2.0)
     assert type(Read.from_dict({"name": "a", "size": 3, "score": 2}).score) is float
 
 
 @pytest.mark.parametrize(
-    "values",
+    ("change", "message"),
     [
-        {"name": "a", "size": 3},
-        {"name": "a", "size": 3, "score": "much"},
-        {"name": "a", "size": [], "score": 0.5},
-        {"name": "a", "size": 1, "score": 0.5, "shares": 3},
+        ({"score": "much"}, "score is 'much', but must be a number"),
+        ({"size": 1.5}, "size is 1.5, but must be a whole number"),
+        ({"size": True}, "size is True, but must be a whole number"),
+        ({"name": None}, "name is None, but must be a text"),
+        ({"shares": 3}, "shares is 3, but must be an object"),
+        ({"shares": {"a": []}}, r"shares.a is \[\], but must be a number"),
+        ({"sure": 1}, "sure is 1, but must be true or false"),
+        ({"parts": [["a"], "b"]}, r"parts\[1\] is 'b', but must be a list"),
     ],
 )
-def test_other_values_are_refused(values: dict[str, object]) -> None:
-    with pytest.raises((KeyError, TypeError, ValueError)):
-        Read.from_dict(values)
+def test_another_type_is_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{message}$"):
+        Read.from_dict({"name": "a", "size": None, "score": 0.5, **change})
+
+
+def test_a_missing_value_is_named() -> None:
+    with pytest.raises(ValueError, match=r"^score is missing$"):
+        Read.from_dict({"name": "a", "size": None})
 
 
 def test_values_of_numpy_are_numbers() -> None:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import PurePath
-from types import NoneType, UnionType
+from types import UnionType
 from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
 
 from bertine.core.errors import BertineError
@@ -233,11 +233,17 @@ class Jsonable:
         """Read the fields that :meth:`to_dict` wrote; other keys are left out.
 
         Raises:
-            KeyError, TypeError, ValueError: the values are something else.
+            ValueError: a value is missing, or of another type than its field; names the key.
         """
-        kinds = get_type_hints(cls)
-        known = [name for name in _field_names(cls) if name in values]
-        return cls(**{name: _typed(kinds[name], values[name]) for name in known})
+        if not isinstance(values, Mapping):
+            raise ValueError(f"{briefly(values)} is no object")
+        kinds, known = get_type_hints(cls), {}
+        for entry in fields(cls):  # type: ignore[arg-type]  # subclasses are dataclasses
+            if entry.name in values:
+                known[entry.name] = _typed(kinds[entry.name], values[entry.name], entry.name)
+            elif entry.init and entry.default is entry.default_factory is MISSING:
+                raise ValueError(f"{entry.name} is missing")
+        return cls(**known)
 
 
 def json_value(value: Any, digits: int | None = None) -> Any:
@@ -268,12 +274,37 @@ def _field_names(kind: Any) -> list[str]:
     return [entry.name for entry in fields(kind) if not entry.name.startswith("_")]
 
 
-def _typed(kind: Any, value: Any) -> Any:
-    """Convert a JSON value to the type of a field."""
-    origin, inner = get_origin(kind), get_args(kind)
+#: The types of JSON values, and their names in messages.
+_TYPES: dict[Any, str] = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+}
+
+
+def _typed(kind: Any, value: Any, place: str) -> Any:
+    """Convert a JSON value to the type of a field.
+
+    Raises:
+        ValueError: it has another type.
+    """
+    origin, inner = get_origin(kind) or kind, get_args(kind)
     if origin in (Union, UnionType):
-        (other,) = (one for one in inner if one is not NoneType)
-        return None if value is None else _typed(other, value)
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        return {str(name): _typed(inner[1], item) for name, item in dict(value).items()}
-    return kind(value) if kind in (str, int, float, bool) else value
+        return None if value is None else _typed(inner[0], value, place)
+    if isinstance(origin, type) and issubclass(origin, Jsonable) and isinstance(value, dict):
+        return origin.from_dict(value)
+    wanted = {tuple: list, Sequence: list, Mapping: dict}.get(origin, origin)
+    if wanted is float and type(value) is int:
+        return float(value)
+    is_flag = isinstance(value, bool)
+    if wanted in _TYPES and (not isinstance(value, wanted) or is_flag != (wanted is bool)):
+        raise ValueError(f"{place} is {briefly(value)}, but must be {_TYPES[wanted]}")
+    if wanted is list:
+        typed = [_typed(inner[0], item, f"{place}[{at}]") for at, item in enumerate(value)]
+        return tuple(typed) if origin is tuple else typed
+    if wanted is dict and inner:
+        return {name: _typed(inner[1], item, f"{place}.{name}") for name, item in value.items()}
+    return value

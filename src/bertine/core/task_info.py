@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object
+from bertine.core.strict_json import Jsonable
 from bertine.core.text import briefly
 
 #: Version of the format of ``bertine.json``; other versions are refused.
@@ -23,7 +24,7 @@ _KINDS = {bool: "a truth value", int: "a whole number", float: "a number", str: 
 
 
 @dataclass(frozen=True)
-class TaskInfo:
+class TaskInfo(Jsonable):
     """The contents of ``bertine.json``: what a model was trained to do.
 
     Attributes:
@@ -52,7 +53,7 @@ class TaskInfo:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object for ``bertine.json``."""
-        return {"format": TASK_FORMAT} | dataclasses.asdict(self)
+        return {"format": TASK_FORMAT} | super().to_dict()
 
     def input_length(self, positions: int, default: int | None = None) -> int:
         """Return the longest input of a model with `positions` positions: as in training; if that
@@ -98,32 +99,12 @@ class TaskInfo:
             if key not in known:
                 near = difflib.get_close_matches(key[:80], known, n=1, cutoff=0.0)[0]
                 raise BertineError(f"{path}: unknown key {briefly(key)}; did you mean {near!r}?")
-        for key in ("labels", "text_columns", "metrics"):
-            entries = values.get(key, [])
-            if not isinstance(entries, list) or not all(isinstance(e, str) for e in entries):
-                raise BertineError(f"{path}: {key} must be a list of strings")
-            values[key] = tuple(entries)
-        kinds = {
-            "name": str,
-            "label_column": str,
-            "max_length": int,
-            "dataset": str,
-            "settings": dict,
-            "training": dict,
-        }
-        for key, kind in kinds.items():
-            value = values.get(key)
-            if (value is None and key in ("name", "settings", "training") and key in values) or (
-                value is not None and (not isinstance(value, kind) or isinstance(value, bool))
-            ):
-                raise BertineError(
-                    f"{path}: {key} is {briefly(value)}, but must be a {kind.__name__}"
-                )
-        length = values.get("max_length")
-        if length is not None and length < _SHORTEST_INPUT:
+        try:
+            info = cls.from_dict(values)
+        except ValueError as error:
+            raise BertineError(f"{path}: {error}") from error
+        if info.max_length is not None and info.max_length < _SHORTEST_INPUT:
             raise BertineError(
-                f"{path}: max_length is {length}, but must be at least {_SHORTEST_INPUT}"
+                f"{path}: max_length is {info.max_length}, but must be at least {_SHORTEST_INPUT}"
             )
-        if "name" not in values:
-            raise BertineError(f"{path}: has no name of the task")
-        return cls(**values)
+        return info

@@ -30,6 +30,7 @@ import numpy.typing as npt
 from bertine.core.files import atomic_dir, os_errors, read_json_object, write_json
 from bertine.core.foreign_files import open_array
 from bertine.core.names import __version__
+from bertine.core.strict_json import Jsonable
 from bertine.corpora.duplicates import SeenFingerprints, fingerprint, write_signatures
 from bertine.corpora.store import UNIGRAM_COUNTS, mark_words
 from bertine.corpora.store_writer import MAX_SENTENCE, StoreWriter
@@ -58,7 +59,7 @@ _PARTS_VERSION = 3
 
 
 @dataclass(frozen=True)
-class PartSettings:
+class PartSettings(Jsonable):
     """The settings that the content of a part depends on, besides its files and the tokenizer.
 
     Attributes:
@@ -79,7 +80,7 @@ class PartSettings:
 
 
 @dataclass(frozen=True)
-class CorpusPart:
+class CorpusPart(Jsonable):
     """A part of a corpus: files that are processed together.
 
     Attributes:
@@ -101,15 +102,12 @@ class CorpusPart:
 
     def to_json(self) -> str:
         """Return one line that another process reads with :meth:`from_json`."""
-        return json.dumps(dataclasses.asdict(self))
+        return json.dumps(self.to_dict())
 
     @classmethod
     def from_json(cls, line: str) -> CorpusPart:
         """Create the part from the line of :meth:`to_json`."""
-        values = json.loads(line)
-        values["files"] = tuple(values["files"])
-        values["settings"] = PartSettings(**values["settings"])
-        return cls(**values)
+        return cls.from_dict(json.loads(line))
 
 
 @dataclass

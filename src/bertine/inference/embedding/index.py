@@ -37,6 +37,7 @@ from bertine.core.foreign_files import reading_outside
 from bertine.core.names import option
 from bertine.core.rng import generator
 from bertine.core.scores import ROUNDING, ranking
+from bertine.core.strict_json import Jsonable
 from bertine.inference.embedding.vector_files import open_vectors
 from bertine.inference.rows import unused
 from bertine.options.vectors import IndexOptions
@@ -398,7 +399,7 @@ _CANDIDATES, _LEAST_CANDIDATES = 4, 64
 
 
 @dataclass(frozen=True)
-class IndexDescription:
+class IndexDescription(Jsonable):
     """The description of an index, in ``index.json``.
 
     Attributes:
@@ -562,7 +563,7 @@ class VectorIndex:
         """Write the index into `folder`."""
         _faiss().write_index(self._lists, str(folder / LISTS))
         self.description = dataclasses.replace(self.description, sha256=sha256_file(folder / LISTS))
-        write_json(folder / DESCRIPTION, {"format": _FORMAT} | dataclasses.asdict(self.description))
+        write_json(folder / DESCRIPTION, {"format": _FORMAT} | self.description.to_dict())
 
     @classmethod
     def read(cls, folder: Path | str, vectors: np.ndarray, name: Path | str) -> VectorIndex:
@@ -630,19 +631,13 @@ def read_description(folder: Path | str) -> IndexDescription:
     values = read_json_object(path)
     if values.get("format") != _FORMAT:
         raise BertineError(f"{path}: is of another version; {_AGAIN}")
-    fields = {field.name: values.get(field.name) for field in dataclasses.fields(IndexDescription)}
-    whole = ("rows", "dimensions", "lists", "read")
-    if not (
-        all(_is_count(fields[name]) for name in whole)
-        and all(isinstance(fields[name], int | float) for name in ("recall", "wanted"))
-        and all(isinstance(fields[name], str) for name in ("vectors", "sha256"))
-    ):
-        raise BertineError(f"{path}: does not describe an index; {_AGAIN}")
-    return IndexDescription(**fields)  # type: ignore[arg-type]
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value > 0
+    try:
+        index = IndexDescription.from_dict(values)
+        if min(index.rows, index.dimensions, index.lists, index.read) < 1:
+            raise ValueError("a size is below 1")
+    except ValueError as error:
+        raise BertineError(f"{path}: does not describe an index ({error}); {_AGAIN}") from error
+    return index
 
 
 def fingerprint(vectors: np.ndarray) -> str:

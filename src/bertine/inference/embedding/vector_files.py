@@ -10,7 +10,6 @@ the other, and a second one (``NAME.offsets.npy``) the beginning of each text.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from bertine.core.errors import BertineError
 from bertine.core.files import atomic_file, os_errors, read_json_object, write_json
 from bertine.core.foreign_files import open_array
 from bertine.core.names import option
+from bertine.core.strict_json import Jsonable
 from bertine.data.tables import TableRow
 from bertine.data.writer import check_output, json_text
 from bertine.inference.embedding.embedder import Embedder
@@ -42,7 +42,7 @@ def hashed(texts: Iterable[str]) -> bytes:
 
 
 @dataclass(frozen=True)
-class VectorMetadata:
+class VectorMetadata(Jsonable):
     """The origin of a file of vectors: the model and the settings that made it.
 
     Attributes:
@@ -102,7 +102,7 @@ class VectorMetadata:
 
     def write(self, vectors: Path | str) -> None:
         """Write the metadata file of `vectors`."""
-        write_json(metadata_path(vectors), {"format": _FORMAT} | dataclasses.asdict(self))
+        write_json(metadata_path(vectors), {"format": _FORMAT} | self.to_dict())
 
     @classmethod
     def read(cls, vectors: Path | str) -> VectorMetadata | None:
@@ -120,12 +120,13 @@ class VectorMetadata:
             raise BertineError(
                 f"{path}: is of another version; embed the texts again, or remove this file"
             )
-        if not _fits(values):
+        try:
+            return cls.from_dict(values)
+        except ValueError as error:
             raise BertineError(
-                f"{path}: does not say how vectors were made; embed the texts again, or remove "
-                "this file"
-            )
-        return cls(**{**values, "pooling": tuple(values["pooling"])})
+                f"{path}: does not say how vectors were made ({error}); embed the texts again, or "
+                "remove this file"
+            ) from error
 
     def check(
         self, vectors: Path | str, embedder: Embedder, shape: Sequence[int] | None
@@ -176,24 +177,6 @@ class VectorMetadata:
 def metadata_path(vectors: Path | str) -> Path:
     """Return the path of the metadata of `vectors`: ``vectors.npy.json``."""
     return Path(f"{vectors}.json")
-
-
-def _fits(values: dict[str, Any]) -> bool:
-    """Return whether `values` are the fields of a :class:`VectorMetadata`, with the right types."""
-    kinds: dict[str, tuple[type, ...]] = {
-        **dict.fromkeys(("model", "weights", "tokenizer", "prompt", "precision", "dtype"), (str,)),
-        "texts": (str,),
-        **dict.fromkeys(("max_length", "rows", "dimensions"), (int,)),
-        **dict.fromkeys(("layer", "keep"), (int, type(None))),
-        "normalize": (bool,),
-        "pooling": (list,),
-    }
-    values.setdefault("texts", "")
-    return (
-        values.keys() == kinds.keys()
-        and all(isinstance(values[name], kind) for name, kind in kinds.items())
-        and all(isinstance(mode, str) for mode in values["pooling"])
-    )
 
 
 def _plain(value: Any) -> str:

@@ -384,8 +384,8 @@ class TeacherComparison(Jsonable):
             BertineError: they are something else.
         """
         try:
-            return cls(**values)
-        except TypeError as error:
+            return cls.from_dict(values)
+        except ValueError as error:
             raise BertineError(
                 f"scores.json: what it says of the teacher is damaged ({error})"
             ) from error
