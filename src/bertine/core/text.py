@@ -67,6 +67,11 @@ def listing(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
+def cut(text: str, limit: int) -> str:
+    """Return at most `limit` characters of `text`, with an ellipsis for the rest."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
 def one_line(message: object) -> str:
     """Return a message as one line of bounded length, with control characters escaped."""
     # Cut first, search later: a message may quote a line of many megabytes.

@@ -9,11 +9,10 @@ state, N words of all sequences.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, get_args
+from typing import ClassVar, get_args
 
 import numpy as np
 import torch
@@ -23,6 +22,7 @@ from torch import Tensor, nn
 from bertine.core import rng
 from bertine.core.errors import BertineError
 from bertine.core.names import WordSplitting
+from bertine.core.strict_json import Jsonable
 from bertine.models.recurrent import ProjectedLstm
 
 # Character ids: words as rows of ids, numbered as in the published programs.
@@ -81,7 +81,7 @@ _SMALL_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 256), (7, 2
 
 
 @dataclass(frozen=True)
-class ElmoConfig:
+class ElmoConfig(Jsonable):
     """Sizes and rates of an ELMo; the defaults are those of the first published one.
 
     Attributes:
@@ -139,6 +139,8 @@ class ElmoConfig:
             raise BertineError(
                 f"filters has {len(self.filters)} entries, but there must be 1 to {_MOST_FILTERS}"
             )
+        if any(len(entry) != 2 for entry in self.filters):
+            raise BertineError("filters must be pairs: width and number of filters")
         for width, count in self.filters:
             if not 1 <= width <= self.max_characters or not 1 <= count <= _LARGEST:
                 raise BertineError(
@@ -178,10 +180,6 @@ class ElmoConfig:
         lstm = 4 * cells * (2 * size + 1) + cells * size
         lstms = 2 * self.num_hidden_layers * lstm
         return characters + filters + highways + wide * size + size + lstms
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields by name."""
-        return dataclasses.asdict(self)
 
 
 #: Preset → sizes: the published files', and two small ones for training on a small machine.

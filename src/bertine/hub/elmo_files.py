@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -259,22 +259,6 @@ WORDS, ABOUT_TRAINING = "vocab.txt", "bertine.json"
 
 _SOFTMAX = "softmax."
 _MOST_BYTES = 1 << 30
-_DIRECTORY_SHAPE: dict[str, Any] = {
-    "max_characters": COUNT,
-    "character_size": COUNT,
-    "filters": [[COUNT]],
-    "activation": TEXT,
-    "num_highway_layers": COUNT,
-    "num_hidden_layers": COUNT,
-    "lstm_size": COUNT,
-    "projection_size": COUNT,
-    "cell_clip": NUMBER,
-    "projection_clip": NUMBER,
-    "skip_connections": FLAG,
-    "word_splitting": TEXT,
-    "dropout": NUMBER,
-    "vocab_size": COUNT,
-}
 
 
 @dataclass(frozen=True)
@@ -320,16 +304,15 @@ def read_elmo_config(path: Path) -> ElmoConfig:
     """
     values = read_json_object(path)
     values.pop("model_type", None)
-    if unknown := sorted(values.keys() - _DIRECTORY_SHAPE.keys()):
-        known = ", ".join(_DIRECTORY_SHAPE)
-        raise BertineError(f"{path}: {briefly(unknown[0])} is no key of an ELMo; known: {known}")
-    check_shape(values, _DIRECTORY_SHAPE, path)
-    if any(len(entry) != 2 for entry in values["filters"]):
-        raise BertineError(f"{path}: filters must be pairs: width and number of filters")
-    values["filters"] = tuple((width, count) for width, count in values["filters"])
+    known = [entry.name for entry in fields(ElmoConfig)]
+    if unknown := sorted(values.keys() - known):
+        names = ", ".join(known)
+        raise BertineError(f"{path}: {briefly(unknown[0])} is no key of an ELMo; known: {names}")
     try:
-        return ElmoConfig(**values)
-    except BertineError as error:
+        if lacking := [name for name in known if name not in values]:
+            raise ValueError(f"{lacking[0]} is missing")
+        return ElmoConfig.from_dict(values)
+    except (BertineError, ValueError) as error:
         raise BertineError(f"{path}: {error}") from error
 
 

@@ -25,6 +25,7 @@ from bertine.core.files import atomic_dir, os_errors
 from bertine.reports import html
 from bertine.reports.html import Fact, Figure, Figures, Note, PageTable, Section
 from bertine.reports.plots import curves, spread
+from bertine.reports.run_sections import sentence
 from bertine.tokenization.documents import Corpus
 
 # Read the tables of the papers, define their columns, and hold out text for scores.
@@ -611,10 +612,9 @@ def paper_page(result: PaperResult) -> html.Page:
         reasons = "; ".join(f"{name} ({why})" for name, why in result.left_out.items())
         notes.append(Note(f"Left out: {reasons}."))
     notes += [Note(f"{name} failed: {why}", "fault") for name, why in result.failed.items()]
-    caption = result.caption()
-    caption = f"{caption[0].upper()}{caption[1:]}."
+    caption = sentence(result.caption())
     blocks = [PageTable(head, rows, numeric=range(1, len(head)), caption=caption), *notes]
-    lead = f"{result.scale[0].upper()}{result.scale[1:]}. {table.note}".strip()
+    lead = f"{sentence(result.scale)} {table.note}".strip()
     sections = [Section("Scores", blocks, lead=lead)]
     if result.table.runs:
         sections.append(Section("Along the way", [Figures(_along(result), columns=2)]))

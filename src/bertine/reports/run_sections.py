@@ -13,6 +13,7 @@ from bertine.core.console import plural
 from bertine.core.loss_names import TERMS, terms_among
 from bertine.core.names import WORDPIECE_MASK
 from bertine.core.scores import score_name, score_text
+from bertine.core.text import cut
 from bertine.reports import html
 from bertine.reports.findings import SHORT_LOG, Finding
 from bertine.reports.html import (
@@ -299,10 +300,10 @@ def _explained(run: RunFolder) -> dict[int, _Explained]:
             answer = str(item["answer"]) or "no answer"
             nearest = [
                 (
-                    f"near in training, {_cut(str(near['label']), _LABEL)} "
+                    f"near in training, {cut(str(near['label']), _LABEL)} "
                     f"({float(near['similarity']):.2f})",
                     " / ".join(
-                        _cut(str(text), _NEAR // len(near["texts"])) for text in near["texts"]
+                        cut(str(text), _NEAR // len(near["texts"])) for text in near["texts"]
                     ),
                 )
                 for near in item.get("nearest", [])
@@ -311,11 +312,6 @@ def _explained(run: RunFolder) -> dict[int, _Explained]:
                 f"what words add to the {unit} of {answer}: {listed}", nearest
             )
     return answers
-
-
-def _cut(text: str, limit: int) -> str:
-    """Return at most `limit` characters of `text`, an ellipsis for the rest."""
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _card(

@@ -14,7 +14,7 @@ import numpy as np
 from bertine.core import strict_json
 from bertine.core.console import Report, Shown, ShownList, aligned, plural
 from bertine.core.scores import ranking
-from bertine.core.text import printable, visible
+from bertine.core.text import cut, printable, visible
 from bertine.data.parquet import is_parquet
 
 #: Alternative answers in a notebook; characters of a text; answers of a list.
@@ -187,8 +187,7 @@ json_value = partial(strict_json.json_value, digits=6)
 
 def short(text: str, limit: int = 60) -> str:
     """Return the beginning of a text, at most `limit` characters, on one line."""
-    text = visible(text)
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+    return cut(visible(text), limit)
 
 
 def _joined(text: Any) -> str:
@@ -272,7 +271,7 @@ class WorstExample(Report):
             f"{visible(self.place)}: loss {self.loss:.3f}; label {visible(self.label)}"
             + (f" ({likely})" if likely else "")
             + f", answer {visible(self.answer)}",
-            *(visible(shortened(text, _LONG)) for text in self.texts),
+            *(visible(cut(text, _LONG)) for text in self.texts),
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -298,8 +297,8 @@ class WorstExample(Report):
             self,
             texts=tuple(texts),
             marks=tuple(marks),
-            label=shortened(self.label, _LONG),
-            answer=shortened(self.answer, _LONG),
+            label=cut(self.label, _LONG),
+            answer=cut(self.answer, _LONG),
         )
 
 
@@ -326,9 +325,9 @@ def worst_lines(worst: Sequence[WorstExample]) -> list[str]:
                 visible(example.place),
                 f"{example.loss:.3f}",
                 *([likely] if sure else []),
-                visible(shortened(example.label, _SHORT // 2)),
-                visible(shortened(example.answer, _SHORT // 2)),
-                visible(shortened(" / ".join(example.texts), _SHORT)),
+                visible(cut(example.label, _SHORT // 2)),
+                visible(cut(example.answer, _SHORT // 2)),
+                visible(cut(" / ".join(example.texts), _SHORT)),
             ]
         )
     last = len(head) - 1
@@ -339,11 +338,6 @@ def _percent(share: float | None) -> str:
     if share is None:
         return ""
     return f"{share:.1%}" if share >= 0.0005 else "<0.1%"
-
-
-def shortened(text: str, limit: int) -> str:
-    """Return at most `limit` characters of `text`, with an ellipsis for the rest."""
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _window(text: str, marks: Sequence[Mark]) -> tuple[int, int]:

@@ -22,7 +22,6 @@ from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.task_info import TaskInfo
-from bertine.core.text import visible
 from bertine.corpora.batch import Batch
 from bertine.data.examples import Examples
 from bertine.models.config import Config
@@ -134,7 +133,7 @@ class WrittenTextReport(TaskReport):
             f"{ours:.1f} words are written on average, {wanted:.1f} were to be",
         ]
         for written, target in self.examples:
-            lines += [f"written: {_cut(written)}", f"     to be: {_cut(target)}"]
+            lines += [f"written: {short(written, _SHOWN)}", f"     to be: {short(target, _SHOWN)}"]
         if self.collapsed:
             lines.append(
                 "collapsed: the same is written for every text; train longer, or with another "
@@ -154,11 +153,6 @@ def text_scores(written: Sequence[str], wanted: Sequence[str]) -> dict[str, floa
         sums["rougeL"] += rouge_l(ours, theirs)
         sums["exact_match"] += text.split() == target.split()
     return {name: value / max(1, len(wanted)) for name, value in sums.items()}
-
-
-def _cut(text: str) -> str:
-    shown = visible(text)
-    return shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 1]}…"
 
 
 #: Texts that the tokenizer gets at once.

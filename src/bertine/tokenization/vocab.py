@@ -102,27 +102,21 @@ class VocabReport(Report):
             f"on {plural(self.held_out_words, 'word')} of {where}: {self.fertility:.3f} "
             f"pieces per word, {self.unknown_share:.4%} unknown, "
             f"{self.single_character_share:.2%} single letters",
-            f"{self.out}: written after {human_time(self.seconds)}",
         ]
         if self.full_size:
-            lines.insert(
-                -1,
+            lines.append(
                 f"{1 - self.coverage:.3%} of the characters are unknown to it; a vocabulary of "
-                f"{self.full_size:,} has room for {COVERAGE:.2%} of them",
+                f"{self.full_size:,} has room for {COVERAGE:.2%} of them"
             )
         if self.base_size:
-            lines.insert(
-                -1,
-                f"the first {self.base_size:,} are those it extends; "
-                f"{self.size - self.base_size:,} are new",
-            )
+            new = self.size - self.base_size
+            lines.append(f"the first {self.base_size:,} are those it extends; {new:,} are new")
         if self.size < self.requested_size:
-            lines.insert(
-                -1,
+            lines.append(
                 f"only {self.size:,} of the {self.requested_size:,} tokens asked for: "
-                "the corpus has no more pieces that are frequent enough",
+                "the corpus has no more pieces that are frequent enough"
             )
-        return lines
+        return [*lines, f"{self.out}: written after {human_time(self.seconds)}"]
 
 
 def is_tokenizer_folder(folder: Path) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from bertine.core.console import aligned, plural
+from bertine.core.console import Report, aligned, plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.scores import ranking
@@ -100,8 +100,8 @@ class WordContribution(Jsonable):
     json_digits = 6
 
 
-@dataclass(frozen=True)
-class Explanation(Jsonable):
+@dataclass(frozen=True, repr=False)
+class Explanation(Report):
     """The contributions of a text's words to an answer, for people and programs.
 
     Attributes:
@@ -182,9 +182,6 @@ class Explanation(Jsonable):
             near = [("", *example.cells()) for example in self.nearest]
             lines += aligned(near, left=(0, 2, 3))
         return lines
-
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
 
     def _repr_html_(self) -> str:
         """Return the text with coloured words as HTML for notebooks: blue words speak for the

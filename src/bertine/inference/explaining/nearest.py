@@ -30,6 +30,7 @@ from bertine.core.foreign_files import open_array
 from bertine.core.names import option
 from bertine.core.rng import generator
 from bertine.core.scores import COARSE_ROUNDING, ROUNDING
+from bertine.core.text import cut
 from bertine.corpora.batch import Batch
 from bertine.data.entities import Sentence
 from bertine.data.examples import Examples
@@ -43,7 +44,6 @@ from bertine.inference.train_overlap import reload_training_examples
 from bertine.models.heads import PairHead, VectorHead, texts_apart
 from bertine.models.pooling import Pooling
 from bertine.options.inference import NearExamples
-from bertine.tasks.answer import shortened
 from bertine.tasks.base import Features, Task, by_example
 
 # Head vectors: the input of a fine-tuned model's head; two examples with the same vector get the
@@ -250,7 +250,7 @@ class NearestExamples:
         item: Any = self.examples.items[row]
         texts = (" ".join(item.words),) if isinstance(item, Sentence) else item.texts
         source = self.examples.source if item.line else ""
-        shown = tuple(shortened(text, _TEXT) for text in texts)
+        shown = tuple(cut(text, _TEXT) for text in texts)
         return NearExample(label_text(item), score, shown, source, item.line)
 
 

@@ -6,11 +6,11 @@ import dataclasses
 import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bertine.core.console import Report, logger, plural
+from bertine.core.console import logger, plural
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.files import write_json
@@ -24,7 +24,7 @@ from bertine.options.declare import shared_values
 from bertine.options.finetuning import FewShotOptions, FinetuneOptions
 from bertine.options.verbs import takes_options
 from bertine.reports.run_files import START
-from bertine.tasks.answer import WorstExample
+from bertine.tasks.report import TaskReport
 from bertine.training.computing import computing_of_run, reading_of
 from bertine.training.contrastive import plan_contrast
 from bertine.training.defaults import Contrast, usual_plan
@@ -43,7 +43,7 @@ TABLE = "glue.json"
 
 
 @dataclass(repr=False)
-class GlueReport(Report):
+class GlueReport(TaskReport):
     """The scores of the tasks of GLUE on their dev sets.
 
     Attributes:
@@ -55,10 +55,7 @@ class GlueReport(Report):
     """
 
     tasks: dict[str, dict[str, float]]
-    notes: list[str] = field(default_factory=list)
-    source: str = ""
     collapsed: bool = False
-    worst: list[WorstExample] = field(default_factory=list)
 
     json_keys = ("source", "tasks", "scores=metrics", "notes", "collapsed")
 
@@ -131,7 +128,7 @@ def finetune_all(finetune: Callable[..., Learner], arguments: dict[str, Any]) ->
     ]
     for name in collapsed:
         notes.append(f"{name}: collapsed to one answer; train it again with another seed")
-    report = GlueReport(scores, notes, str(data), bool(collapsed))
+    report = GlueReport(scores, bool(collapsed), source=str(data), notes=notes)
     write_json(out / TABLE, report.to_dict())
     elapsed = sum(result.elapsed for result in results.values())
     return Learner(out, [], report, elapsed, ("average",), results)
