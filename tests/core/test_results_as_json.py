@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-import bertine
-from bertine.core.console import Report, ReportOf
-from bertine.core.strict_json import Jsonable, json_value
+from bertine.core.console import ReportOf
+from bertine.core.strict_json import Jsonable
+from core.test_shown import all_results
 
 
 @dataclass(frozen=True)
@@ -60,12 +59,9 @@ WHOLE = Whole([Part("a", 0.12345, ("x",)), Part("b", 1.0)], {"f1": 0.5}, best=Pa
 
 
 def test_without_a_declaration_every_field_is_written() -> None:
-    assert json.loads(json.dumps(WHOLE.to_dict())) == {
-        "parts": [{"name": "a", "part": 0.12, "texts": ["x"]}, {"name": "b", "part": 1.0}],
-        "metrics": {"f1": 0.5},
-        "out": "run",
-        "best": {"name": "c", "part": 0.0},
-    }
+    parts = [{"name": "a", "part": 0.12, "texts": ["x"]}, {"name": "b", "part": 1.0}]
+    values = {"parts": parts, "metrics": {"f1": 0.5}, "out": "run"}
+    assert WHOLE.to_dict() == {**values, "best": {"name": "c", "part": 0.0}}
 
 
 def test_a_declaration_names_orders_and_flattens() -> None:
@@ -90,10 +86,8 @@ def test_what_is_written_is_read_again() -> None:
     ("change", "message"),
     [
         ({"score": "much"}, "score is 'much', but must be a number"),
-        ({"size": 1.5}, "size is 1.5, but must be a whole number"),
         ({"size": True}, "size is True, but must be a whole number"),
         ({"name": None}, "name is None, but must be a text"),
-        ({"shares": 3}, "shares is 3, but must be an object"),
         ({"shares": {"a": []}}, r"shares.a is \[\], but must be a number"),
         ({"sure": 1}, "sure is 1, but must be true or false"),
         ({"parts": [["a"], "b"]}, r"parts\[1\] is 'b', but must be a list"),
@@ -102,35 +96,12 @@ def test_what_is_written_is_read_again() -> None:
 def test_another_type_is_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=rf"^{message}$"):
         Read.from_dict({"name": "a", "size": None, "score": 0.5, **change})
-
-
-def test_a_missing_value_is_named() -> None:
     with pytest.raises(ValueError, match=r"^score is missing$"):
         Read.from_dict({"name": "a", "size": None})
 
 
-def test_values_of_numpy_are_numbers() -> None:
-    assert json_value({"a": (np.float64(1 / 3), 2)}, 3) == {"a": [0.333, 2]}
-
-
-def jsonables() -> Iterator[type[Jsonable]]:
-    """The classes of Bertine that become JSON, with all its verbs imported."""
-    for name in bertine.__all__:
-        getattr(bertine, name)
-    classes: list[type[Jsonable]] = [Jsonable]
-    while classes:
-        for kind in classes.pop().__subclasses__():
-            classes.append(kind)
-            if kind.__module__.startswith("bertine.") and kind not in (Report, ReportOf):
-                yield kind
-
-
 def test_declarations_name_attributes() -> None:
-    wrong = []
-    for kind in jsonables():
-        known = {*dir(kind), *(own.name for own in fields(kind))}  # type: ignore[arg-type]
-        for entry in kind.json_keys:
-            name = entry.rpartition("=")[2].strip("*?").partition(".")[0]
-            if name not in known:
-                wrong.append(f"{kind.__name__}: {entry}")
-    assert wrong == []
+    for kind in all_results(Jsonable):
+        known = {*dir(kind), *getattr(kind, "__dataclass_fields__", ())}
+        names = {entry.rpartition("=")[2].strip("*?").partition(".")[0] for entry in kind.json_keys}
+        assert names <= known, kind

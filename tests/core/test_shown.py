@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,11 +87,11 @@ class Cells(HTMLParser):
             self.tables[-1][-1][-1] += data
 
 
-def all_results() -> Iterator[type[Shown]]:
+def all_results(base: type[Any] = Shown) -> Iterator[type[Any]]:
     """The classes of results that Bertine has, with all its verbs imported."""
     for name in bertine.__all__:
         getattr(bertine, name)
-    classes = [Shown]
+    classes = [base]
     while classes:
         for each in classes.pop().__subclasses__():
             classes.append(each)

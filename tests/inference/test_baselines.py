@@ -275,11 +275,6 @@ def test_the_winner_is_named_and_only_then() -> None:
     assert baseline_lines({"accuracy": 0.7}, ["accuracy"], []) == []
 
 
-def test_a_baseline_is_read_back_as_it_was_written() -> None:
-    each = _scored("majority", 0.25)
-    assert BaselineScore.from_dict(each.to_dict()) == each
-
-
 def test_choices_by_their_place_their_length_and_their_words() -> None:
     """The right choice repeats a word of the question; it is the first or the second."""
     draw = generator(0, "quiz")
