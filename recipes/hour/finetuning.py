@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertine.training.search.runs import run_processes
 from recipe import FINETUNE, TRAINED, TaskRun
 
 import bertine
@@ -20,6 +19,8 @@ from bertine.core.cpu import cores
 from bertine.core.files import read_json, write_json
 from bertine.datasets.readers import DataConfig, read_labelled
 from bertine.inference.baselines.measure import measure_baselines
+from bertine.training.experiment import Experiment, Job
+from bertine.training.search.search import DO_RUN
 
 #: What is fine-tuned → whether from weights that are random.
 WAYS = {"pre-trained": False, "random weights": True}
@@ -66,8 +67,8 @@ class Finetuning:
         """Of a run that is done: on the dev set, times 100."""
         return 100 * float(read_json(self.file(".json"))[self.task.metric])
 
-    def job(self, model: Path, acceptability: Path, data: Path) -> dict[str, Any]:
-        """The run as :func:`bertine.training.search.runs.run_one` is given it."""
+    def job(self, model: Path, acceptability: Path, data: Path) -> Job:
+        """The run as a job of an experiment."""
         arguments = {
             "model": str(acceptability if self.task.after_acceptability else model),
             "data": str(data),
@@ -86,7 +87,7 @@ class Finetuning:
                 "fresh_weights": WAYS[self.way],
                 **TRAINED,
             }
-        return {"arguments": arguments, "log": str(self.file(".log"))}
+        return Job(DO_RUN, {"arguments": arguments, "split_seed": 0}, self.file(".log"))
 
 
 def finetune_all(
@@ -104,20 +105,23 @@ def finetune_all(
     Raises:
         BertineError: one failed; no other is begun then.
     """
-    left = [run for run in runs if not run.done]
+    left = {run.name: run for run in runs if not run.done}
     if not left:
         return
 
-    def told(number: int, message: dict[str, Any]) -> None:
-        run = left[number]
+    def on_end(name: str, message: dict[str, Any]) -> None:
+        run = left[name]
         if "done" not in message:
             raise bertine.BertineError(f"{run.name}: {message.get('error') or message['lost']}")
         write_json(run.file(".json"), message["done"]["metrics"])
         logger.info(f"{run.name}: {run.task.metric} {run.score:.1f}")
 
-    logger.info(f"--- fine-tuning: {len(left)} runs; what they say is in {left[0].file('').parent}")
-    jobs = [run.job(model, acceptability, data_of(run.task.name)) for run in left]
-    run_processes(jobs, told, cores(), None)
+    logs = next(iter(left.values())).file("").parent
+    logger.info(f"--- fine-tuning: {len(left)} runs; what they print is in {logs}")
+    jobs = {
+        name: run.job(model, acceptability, data_of(run.task.name)) for name, run in left.items()
+    }
+    Experiment(processes=cores()).run(jobs, on_end)
 
 
 def best_baseline(task: TaskRun, data: Path) -> dict[str, Any]:

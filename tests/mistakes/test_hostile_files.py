@@ -95,7 +95,7 @@ def test_a_json_file_without_end(tmp_path: Path) -> None:
     [
         ({"max_length": -5}, "max_length is -5, but must be at least 3"),
         ({"settings": None}, "settings is None"),
-        ({"labels": ["a", ["b"]]}, "labels must be a list of strings"),
+        ({"labels": ["a", ["b"]]}, "labels[1] is ['b'], but must be a text"),
     ],
 )
 def test_bertine_json(

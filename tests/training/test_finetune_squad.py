@@ -286,7 +286,9 @@ def test_columns_are_not_named_for_squads_files(
 ) -> None:
     version, data, out, _ = run
     dev = data.with_name(f"dev-v{version}.json")
-    with pytest.raises(BertineError, match="is in SQuAD's format, whose columns"):
+    with pytest.raises(
+        BertineError, match="text_columns is for tables of texts and files of words, but"
+    ):
         bertine.predict(out, dev, tmp_path / "out.json", text_columns=["q", "c"])
 
 

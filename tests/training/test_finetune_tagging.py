@@ -327,7 +327,7 @@ def test_options_of_tagging_are_for_tagging(model: Path, labelled: Path, tmp_pat
     classifier = toys.write_classifier(tmp_path / "classifier")
     with pytest.raises(BertineError, match="tag_scheme is for tagging"):
         bertine.evaluate(classifier, labelled, tag_scheme="IOB2", show_progress=False)
-    with pytest.raises(BertineError, match="word_column is for tagging"):
+    with pytest.raises(BertineError, match="word_column is for files of words"):
         bertine.predict(classifier, labelled / "dev.csv", tmp_path / "out", word_column=2)
 
 
