@@ -502,8 +502,10 @@ class Command:
             return self.run(values) or 0
         import bertine
 
-        print("\n".join(getattr(bertine, self.function)(**values).lines()))
-        return 0
+        result = getattr(bertine, self.function)(**values)
+        result.write_pages()
+        print("\n".join([*result.lines(), *result.next_lines()]))
+        return 0 if result.ok else 1
 
     @property
     def function(self) -> str:

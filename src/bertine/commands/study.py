@@ -25,14 +25,6 @@ def _add_search_arguments(parser: Parser) -> None:
     )
 
 
-def _run_search(values: dict[str, Any]) -> int:
-    from bertine import search
-
-    result = search(**values)
-    print("\n".join(result.lines()))
-    return 0 if result.ok else 1
-
-
 SEARCH = Command(
     name="search",
     summary="fine-tune with a grid of settings and seeds, and choose",
@@ -41,7 +33,6 @@ SEARCH = Command(
     "with the best mean, and keep the model of its best run. Runs that collapse to one answer\n"
     "are named and left out. Exit status 1: a run failed, or there is nothing to choose from.",
     add_arguments=_add_search_arguments,
-    run=_run_search,
     examples="bertine search text --model DIR --data reviews.csv --out search\n"
     "bertine search text --model DIR --data reviews.csv --epochs 5 --out search",
     common="--out --model --data --text-column --label-column --batch-sizes --learning-rates "
@@ -97,12 +88,6 @@ def _add_learning_curve_arguments(parser: Parser) -> None:
     add_options(parser, LearningCurveOptions)
 
 
-def _run_learning_curve(values: dict[str, Any]) -> None:
-    from bertine import learning_curve
-
-    print("\n".join(learning_curve(**values).lines()))
-
-
 LEARNING_CURVE = Command(
     name="learning-curve",
     summary="see what more labels would bring, and which way to learn",
@@ -111,7 +96,6 @@ LEARNING_CURVE = Command(
     "few-shot, and fine-tuning. DIR/learning-curve.html has the plot, and says what to use now\n"
     "and what twice as many labels would bring.",
     add_arguments=_add_learning_curve_arguments,
-    run=_run_learning_curve,
     examples="bertine learning-curve --model DIR --data reviews.csv --out curve\n"
     "bertine learning-curve --model DIR --data r.csv --out c --methods tf-idf frozen",
     common="--model --data --out --text-column --label-column --methods --repeats --min-labels "
@@ -131,13 +115,6 @@ def _add_check_labels_arguments(parser: Parser) -> None:
     add_options(parser, LabelCheckOptions)
 
 
-def _run_check_labels(values: dict[str, Any]) -> int:
-    from bertine import check_labels
-
-    print("\n".join(check_labels(**values).lines()))
-    return 0
-
-
 CHECK_LABELS = Command(
     name="check-labels",
     summary="find labels that are probably wrong",
@@ -146,7 +123,6 @@ CHECK_LABELS = Command(
     "the labels. DIR/checked.csv has all examples, with a suggested label where one is more\n"
     "probable: correct the labels there, and train on that file.",
     add_arguments=_add_check_labels_arguments,
-    run=_run_check_labels,
     examples="bertine check-labels reviews.csv --model bertine-en --out check\n"
     "bertine check-labels reviews.csv --model bertine-en --frozen --out check",
     common="--model --out --text-column --label-column --folds --frozen --processes --resume "

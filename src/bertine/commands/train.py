@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from bertine.commands.parser import CORPUS_HELP, Command, Parser, add_corpus_argument, add_options
 from bertine.core.names import TaskName
@@ -148,14 +148,6 @@ def _add_finetune_arguments(parser: Parser) -> None:
     add_options(parser, FinetuneOptions)
 
 
-def _run_finetune(values: dict[str, Any]) -> None:
-    from bertine import finetune
-
-    result = finetune(**values)
-    result.write_pages()
-    print("\n".join([*result.lines(), *result.next_lines()]))
-
-
 FINETUNE = Command(
     name="finetune",
     summary="train a model for a task on labelled examples",
@@ -163,7 +155,6 @@ FINETUNE = Command(
     "that 'bertine evaluate' and 'bertine predict' take. Vectors of texts are trained with\n"
     "'bertine finetune similarity'.",
     add_arguments=_add_finetune_arguments,
-    run=_run_finetune,
     processes=True,
     examples="bertine finetune text --model DIR --data reviews.csv --out reviews-model\n"
     "bertine finetune spans --model DIR --data questions.csv --out answers\n"
@@ -234,14 +225,6 @@ def _add_few_shot_arguments(parser: Parser) -> None:
     add_options(parser, FewShotOptions)
 
 
-def _run_few_shot(values: dict[str, Any]) -> None:
-    from bertine import few_shot
-
-    result = few_shot(**values)
-    result.write_pages()
-    print("\n".join([*result.lines(), *result.next_lines()]))
-
-
 FEW_SHOT = Command(
     name="few-shot",
     summary="train a model on a few labels of each class",
@@ -249,7 +232,6 @@ FEW_SHOT = Command(
     "with the same label have vectors close to each other, and fit a linear head on these. The\n"
     "model is used as that of 'bertine finetune'.",
     add_arguments=_add_few_shot_arguments,
-    run=_run_few_shot,
     examples="bertine few-shot --model DIR --data twenty.csv --out few-model\n"
     "bertine few-shot --task multi-label --model DIR --data t.csv --out few",
     common="--model --data --out --task --text-column --label-column --max-length --seed "
@@ -283,22 +265,12 @@ def _add_distill_arguments(parser: Parser) -> None:
     add_options(parser, DistillOptions, but=("static",) if parser.kind else ())
 
 
-def _run_distill(values: dict[str, Any]) -> None:
-    from bertine import distill
-
-    result = distill(**values)
-    if hasattr(result, "write_pages"):  # a table of vectors has no pages
-        result.write_pages()
-    print("\n".join([*result.lines(), *result.next_lines()]))
-
-
 DISTILL = Command(
     name="distill",
     summary="train a small model to do what a large one does",
     description="Train a small, fast model (the student) to do what a large, slow one does (the\n"
     "teacher).",
     add_arguments=_add_distill_arguments,
-    run=_run_distill,
     processes=True,
     examples="bertine distill task reviews.csv --teacher reviews-model --out small\n"
     "bertine distill task texts.txt --teacher reviews-model --layers 0 2 4 --out s\n"

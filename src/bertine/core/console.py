@@ -429,6 +429,18 @@ class Shown:
         """Return the result as lines for people."""
         raise NotImplementedError
 
+    @property
+    def ok(self) -> bool:
+        """Whether nothing failed."""
+        return True
+
+    def next_lines(self) -> list[str]:
+        """Return the commands that may be run next."""
+        return []
+
+    def write_pages(self) -> None:
+        """Write the pages that a command writes when its work is done, and a program does not."""
+
     def shown_lines(self) -> list[str]:
         """Return the lines that Python shows, if they differ from those that the command prints."""
         return self.lines()

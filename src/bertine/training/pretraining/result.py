@@ -468,9 +468,6 @@ class PretrainResult(Report):
             lines.append(f"generator: {self.generator}")
         return [*lines, f"model: {self.model}"]
 
-    def write_pages(self) -> None:
-        """Do nothing: the run's page is written at its end."""
-
     def next_lines(self) -> list[str]:
         """Return the command to run next: a language model is fine-tuned."""
         model = {"model": str(self.model.parent), "data": "DATA.csv", "out": "RUN"}
