@@ -41,7 +41,7 @@ from bertine.inference.word_states import (
 )
 from bertine.models.precision import autocast, resolve_device, resolve_precision
 from bertine.options.inference import EvaluateOptions
-from bertine.tasks.report import TaskReport
+from bertine.tasks.report import EvaluationReport
 from bertine.tokenization.documents import Corpus
 from bertine.tokenization.sentences import iter_sentences
 
@@ -319,7 +319,7 @@ _TAKEN = {"text_columns", "quotes", "strict", "device", "precision"}
 
 
 @dataclass(repr=False)
-class BothWaysReport(TaskReport):
+class BothWaysReport(EvaluationReport):
     """The scores of :func:`evaluate_text`: a :class:`~bertine.tasks.report.EvaluationReport`.
 
     Attributes:

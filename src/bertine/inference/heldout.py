@@ -35,7 +35,7 @@ from bertine.objectives import check_format, objective_of
 from bertine.objectives.losses import Loss, Objective, Term
 from bertine.objectives.rtd import read_generator
 from bertine.options.pretraining import InstanceSettings, ObjectiveOptions
-from bertine.tasks.report import TaskReport
+from bertine.tasks.report import EvaluationReport
 from bertine.tokenization.tokenizer import Tokenizer
 
 #: Real tokens of an evaluation. 200,000 have some 30,000 masks: the standard error of the MLM loss
@@ -216,7 +216,7 @@ def evaluate_pretraining(
 
 
 @dataclass(repr=False)
-class HeldOutReport(TaskReport):
+class HeldOutReport(EvaluationReport):
     """The scores of :func:`evaluate_store`: a :class:`~bertine.tasks.report.EvaluationReport`.
 
     Attributes:

@@ -37,7 +37,7 @@ from bertine.tasks.base import Features, binary_cross_entropies, by_example, poo
 from bertine.tasks.calibration import Decisions, Reliability
 from bertine.tasks.labels import check_labels, label_id
 from bertine.tasks.metrics import mean_log_loss
-from bertine.tasks.report import TaskReport, label_lines, require_some
+from bertine.tasks.report import EvaluationReport, label_lines, require_some
 from bertine.tasks.whole_text import LEAST, WholeTextTask, probability_columns
 
 # Report: the scores of a classifier with many labels.
@@ -71,7 +71,7 @@ def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 @dataclass(repr=False)
-class MultiLabelReport(TaskReport):
+class MultiLabelReport(EvaluationReport):
     """The scores of a classifier with many labels.
 
     Attributes:

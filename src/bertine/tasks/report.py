@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from bertine.core.console import Report, aligned, plural
 from bertine.core.errors import BertineError
@@ -120,45 +120,30 @@ _REPORT_SHOWN = 20
 # Reports: the scores of a task, as lines and as JSON.
 
 
-class EvaluationReport(Protocol):
+@dataclass(repr=False, kw_only=True)
+class EvaluationReport(Report):
     """The result of an evaluation.
 
     Attributes:
         source: the file of the examples.
         notes: further facts for the user, e.g. how many texts were cut.
         worst: the examples predicted worst, highest loss first, if they were asked for.
+        metrics: the scores by name.
+        collapsed: whether the model gives the same answer for every example, although the truth
+            differs: then it learned nothing, even if the score looks good.
     """
-
-    source: str
-    notes: list[str]
-    worst: list[WorstExample]
-
-    @property
-    def metrics(self) -> dict[str, float]: ...
-
-    @property
-    def collapsed(self) -> bool:
-        """Whether the model gives the same answer for every example, although the truth differs:
-        then it learned nothing, even if the score looks good."""
-        ...
-
-    def lines(self) -> list[str]:
-        """Return the report for the terminal."""
-        ...
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON values for a program; those of a task's report include
-        ``collapsed``."""
-        ...
-
-
-@dataclass(repr=False, kw_only=True)
-class TaskReport(Report):
-    """Base of the tasks' reports; the attributes are those of :class:`EvaluationReport`."""
 
     source: str = ""
     notes: list[str] = field(default_factory=list)
     worst: list[WorstExample] = field(default_factory=list)
+
+    if TYPE_CHECKING:  # fields or properties of the classes with this base
+
+        @property
+        def metrics(self) -> dict[str, float]: ...
+
+        @property
+        def collapsed(self) -> bool: ...
 
     def headline(self, size: str, metrics: Mapping[str, float], plain: Container[str] = ()) -> str:
         """Return the first line: the number of scored examples, and the scores, all but the `plain`
@@ -202,7 +187,7 @@ def label_lines(per_label: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 
 @dataclass(repr=False)
-class ClassificationReport(TaskReport):
+class ClassificationReport(EvaluationReport):
     """The scores of a classifier on labelled examples.
 
     Attributes:

@@ -32,7 +32,7 @@ from bertine.objectives.losses import Term, count_targets, encode_and_decode, wr
 from bertine.options.inference import DecodingOptions
 from bertine.tasks.answer import Answer, short, worst_lines
 from bertine.tasks.base import LEAST_LENGTH, NONE, Features, Task, check_room, pad_features, setting
-from bertine.tasks.report import TaskReport, require_some
+from bertine.tasks.report import EvaluationReport, require_some
 from bertine.tokenization.tokenizer import Tokenizer
 
 # ROUGE: ROUGE-1, -2 and -L, the scores of summaries (Lin 2004), as the field computes them today
@@ -104,7 +104,7 @@ _SHOWN = 200
 
 
 @dataclass(repr=False)
-class WrittenTextReport(TaskReport):
+class WrittenTextReport(EvaluationReport):
     """The scores of written texts.
 
     Attributes:

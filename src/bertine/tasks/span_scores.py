@@ -28,7 +28,7 @@ from bertine.core.text import visible
 from bertine.data.squad import Gold
 from bertine.tasks.answer import Answer, json_value, worst_lines
 from bertine.tasks.calibration import Reliability
-from bertine.tasks.report import TaskReport
+from bertine.tasks.report import EvaluationReport
 from bertine.tasks.span_windows import SpanFeatures
 
 # CMRC 2018: exact match and F1 of Chinese answers.
@@ -418,7 +418,7 @@ _BY_CHARACTER = "most answers are Chinese: scored character by character, as CMR
 
 
 @dataclass(repr=False)
-class SpanReport(TaskReport):
+class SpanReport(EvaluationReport):
     """The scores of answers to questions.
 
     Attributes:

@@ -24,7 +24,7 @@ from bertine.data.entities import (
 from bertine.tasks.answer import Answer, json_value, worst_lines
 from bertine.tasks.base import Features
 from bertine.tasks.calibration import Reliability
-from bertine.tasks.report import TaskReport
+from bertine.tasks.report import EvaluationReport
 from bertine.tokenization.sentences import remove_cjk_spaces
 from bertine.tokenization.tokenizer import Tokenizer
 
@@ -473,7 +473,7 @@ _SHOWN = 30
 
 
 @dataclass(repr=False)
-class TaggingReport(TaskReport):
+class TaggingReport(EvaluationReport):
     """The scores of a tagger on tagged sentences.
 
     Attributes:

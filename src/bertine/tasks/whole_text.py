@@ -41,7 +41,7 @@ from bertine.tasks.base import (
     setting,
 )
 from bertine.tasks.metrics import regression_scores
-from bertine.tasks.report import EvaluationReport, TaskReport, require_some
+from bertine.tasks.report import EvaluationReport, require_some
 from bertine.tokenization.tokenizer import Tokenizer
 
 # Whole-text tasks: the base of classification with one label or many, and of regression.
@@ -265,7 +265,7 @@ class Score(Answer):
 
 
 @dataclass(repr=False)
-class RegressionReport(TaskReport):
+class RegressionReport(EvaluationReport):
     """The scores of a regression on labelled examples.
 
     Attributes:

@@ -32,7 +32,7 @@ from bertine.models.config_file import MODULES
 from bertine.options.inference import EvaluateOptions
 from bertine.tasks.base import Features, text_number
 from bertine.tasks.metrics import regression_scores
-from bertine.tasks.report import TaskReport
+from bertine.tasks.report import EvaluationReport
 
 # Report: the scores of vectors on pairs of texts.
 
@@ -41,7 +41,7 @@ _PLAIN = ("pearson", "spearman")
 
 
 @dataclass(repr=False, kw_only=True)
-class SimilarityReport(TaskReport):
+class SimilarityReport(EvaluationReport):
     """The scores of a model's vectors.
 
     Attributes:

@@ -34,7 +34,7 @@ from bertine.models.heads import Model
 from bertine.models.precision import rates_for, resolve_device, resolve_precision
 from bertine.options.inference import BlimpOptions
 from bertine.options.verbs import takes_options
-from bertine.tasks.report import TaskReport
+from bertine.tasks.report import EvaluationReport
 
 # Reading: JSON lines in the format of BLiMP (Warstadt et al. 2020).
 
@@ -185,7 +185,7 @@ _WAYS: tuple[tuple[Callable[[Model], bool], _Way], ...] = (
 
 
 @dataclass(repr=False)
-class MinimalPairsReport(TaskReport):
+class MinimalPairsReport(EvaluationReport):
     """The scores of :func:`evaluate_pairs`: a :class:`~bertine.tasks.report.EvaluationReport`.
 
     Attributes:

@@ -24,7 +24,7 @@ from bertine.options.declare import shared_values
 from bertine.options.finetuning import FewShotOptions, FinetuneOptions
 from bertine.options.verbs import takes_options
 from bertine.reports.run_files import START
-from bertine.tasks.report import TaskReport
+from bertine.tasks.report import EvaluationReport
 from bertine.training.computing import computing_of_run, reading_of
 from bertine.training.contrastive import plan_contrast
 from bertine.training.defaults import Contrast, usual_plan
@@ -43,7 +43,7 @@ TABLE = "glue.json"
 
 
 @dataclass(repr=False)
-class GlueReport(TaskReport):
+class GlueReport(EvaluationReport):
     """The scores of the tasks of GLUE on their dev sets.
 
     Attributes:
