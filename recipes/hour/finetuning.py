@@ -117,7 +117,7 @@ def finetune_all(
         logger.info(f"{run.name}: {run.task.metric} {run.score:.1f}")
 
     logs = next(iter(left.values())).file("").parent
-    logger.info(f"--- fine-tuning: {len(left)} runs; what they print is in {logs}")
+    logger.info(f"--- fine-tuning: {len(left)} runs; several at a time print to {logs}")
     jobs = {
         name: run.job(model, acceptability, data_of(run.task.name)) for name, run in left.items()
     }

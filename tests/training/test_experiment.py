@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,3 +101,31 @@ def test_what_a_job_gets_of_a_cluster(
     nodes = [{"Alive": True, "Resources": machine} for machine in machines]
     dead = {"Alive": False, "Resources": {"CPU": 1.0}}
     assert Experiment(runs, "local").share([*nodes, dead]) == share
+
+
+def test_a_cluster_is_asked_for_jobs_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Jobs that wait for others, or for an empty machine, start no cluster for nothing."""
+    asked: list[int] = []
+
+    def run(lines: Sequence[str], do: Any, on_end: Any, *more: Any, **others: Any) -> None:
+        asked.append(len(lines))
+        for number in range(len(lines)):
+            on_end(number, {"error": "it failed", "mistake": True})
+
+    monkeypatch.setattr(workers, "run_ray", run)
+    jobs = {
+        "first": Job("json:dumps", {"obj": 1}, tmp_path / "log"),
+        "alone": Job("json:dumps", {"obj": 1}, tmp_path / "log", alone=True),
+        "last": Job("json:dumps", {"obj": 1}, tmp_path / "log", needs=("first", "alone")),
+    }
+    ends: dict[str, dict[str, Any]] = {}
+    Experiment(ray="local").run(jobs, ends.__setitem__)
+    assert asked == [1]
+    assert ends["alone"] == {"done": "1"}
+    assert ends["last"]["error"] == "needs first, which failed"
+
+
+def test_jobs_that_need_each_other_are_refused(tmp_path: Path) -> None:
+    job = Job("json:dumps", {"obj": 1}, tmp_path / "log", needs=("it",))
+    with pytest.raises(ValueError, match="jobs that need each other: it"):
+        Experiment().run({"it": job}, dict[str, Any]().__setitem__)

@@ -179,7 +179,13 @@ def test_what_is_done_is_kept(
     shutil.copy(data / "test.conll", tmp_path / "data" / "dev.conll")
     with pytest.raises(BertineError, match="was started with other validation sentences; resume"):
         bertine.feature_based(model, data=tmp_path / "data", out=tmp_path / "out", **more)
-    (tmp_path / "out" / "feature-based.json").write_text('{"settings": [], "rows": {}}')
+    file = tmp_path / "out" / "feature-based.json"
+    table = json.loads(file.read_text())
+    for rows in (5, [], {"last": 3}):
+        file.write_text(json.dumps({**table, "rows": rows}))
+        with pytest.raises(BertineError, match=r"feature-based.json: rows.* must be an object"):
+            bertine.feature_based(model, data=data, out=tmp_path / "out", **more)
+    file.write_text('{"settings": [], "rows": {}}')
     with pytest.raises(BertineError, match="choose another folder"):
         bertine.feature_based(model, data=data, out=tmp_path / "out", **more)
 

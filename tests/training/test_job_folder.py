@@ -100,6 +100,23 @@ def test_an_empty_start_is_undone(there: bool, tmp_path: Path) -> None:
     assert stopped("logs/1", "result") == {"out/job.json", "out/logs/1", "out/result"}
 
 
+def test_what_was_there_before_stays(tmp_path: Path) -> None:
+    """A resumed job that fails removes nothing, and a pattern is one of the folder's root."""
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/mine").write_text("")
+    (tmp_path / "job.json").write_text(json.dumps({"settings": SETTINGS}))
+    before = toys.tree(tmp_path)
+    with pytest.raises(KeyboardInterrupt), JOB.open(tmp_path, SETTINGS, True):
+        raise KeyboardInterrupt
+    assert toys.tree(tmp_path) == before
+    with JOB.open(tmp_path / "new", SETTINGS, True):
+        deeper = tmp_path / "new/mine/logs/notes"
+        deeper.parent.mkdir(parents=True)
+        deeper.write_text("")
+        JOB._undo(tmp_path / "new", {"settings": SETTINGS})
+    assert (tmp_path / "new/mine/logs/notes").exists()
+
+
 def test_a_kind_that_replaces_removes_only_its_own(tmp_path: Path) -> None:
     for name in ("show.json", "page.html", "notes.txt", "model/weights"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

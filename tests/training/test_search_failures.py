@@ -167,9 +167,11 @@ def test_mistakes(
     damaged = tmp_path / "damaged"
     damaged.mkdir()
     table = json.loads((serial[0] / "search.json").read_text())
-    (damaged / "search.json").write_text(json.dumps({**table, "runs": [1]}))
-    with pytest.raises(BertineError, match=r"search\.json: damaged"):
-        searched(model, labelled, damaged, resume=True)
+    run = {**table["runs"][0], "seed": float("inf")}
+    for listed in ([1], [run], [{**run, "seed": 1.5}]):
+        (damaged / "search.json").write_text(json.dumps({**table, "runs": listed}))
+        with pytest.raises(BertineError, match=r"search\.json: damaged"):
+            searched(model, labelled, damaged, resume=True)
     words = ["search", "text", "--model", str(model), "--data", str(labelled), "--out", str(out)]
     for wrong, message in (
         (["--batch-sizes", "16", "abc"], "'abc' is not a whole number"),

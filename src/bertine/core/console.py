@@ -399,7 +399,7 @@ def human_time(seconds: float) -> str:
 # - ``lines()`` returns what its command prints; tables in it come from :func:`aligned`. The base
 #   makes text at a prompt of it, and HTML in a notebook.
 # - ``json_keys`` names what is written, if that is not every field; the base makes ``to_dict()``
-#   and ``from_dict()`` of it.
+#   of it; what is read again has :class:`~bertine.core.strict_json.Readable` as another base.
 # - A function in the same file makes its page. :class:`bertine.reports.html.Page` ends each page
 #   with the version and the command.
 #

@@ -197,7 +197,7 @@ def check_shape(value: Any, shape: Shape, source: object, place: str = "") -> No
 
 
 class Jsonable:
-    """Base of dataclasses that become JSON, and can be read again.
+    """Base of dataclasses that become JSON.
 
     Without a declaration every field is written, under its name. Otherwise `json_keys` lists what
     is written, in this order, each as
@@ -228,6 +228,13 @@ class Jsonable:
                 values |= value if key.startswith("**") else {key: value}
         return values
 
+
+class Readable(Jsonable):
+    """Base of dataclasses that are read from JSON again: their ``json_keys`` name every field
+    without a default, or they have none."""
+
+    __slots__ = ()
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Read the fields that :meth:`to_dict` wrote; other keys are left out.
@@ -240,7 +247,7 @@ class Jsonable:
         kinds, known = get_type_hints(cls), {}
         for entry in fields(cls):  # type: ignore[arg-type]  # subclasses are dataclasses
             if entry.name in values:
-                known[entry.name] = _typed(kinds[entry.name], values[entry.name], entry.name)
+                known[entry.name] = typed(kinds[entry.name], values[entry.name], entry.name)
             elif entry.init and entry.default is entry.default_factory is MISSING:
                 raise ValueError(f"{entry.name} is missing")
         return cls(**known)
@@ -285,7 +292,7 @@ _TYPES: dict[Any, str] = {
 }
 
 
-def _typed(kind: Any, value: Any, place: str) -> Any:
+def typed(kind: Any, value: Any, place: str) -> Any:
     """Convert a JSON value to the type of a field.
 
     Raises:
@@ -293,8 +300,8 @@ def _typed(kind: Any, value: Any, place: str) -> Any:
     """
     origin, inner = get_origin(kind) or kind, get_args(kind)
     if origin in (Union, UnionType):
-        return None if value is None else _typed(inner[0], value, place)
-    if isinstance(origin, type) and issubclass(origin, Jsonable) and isinstance(value, dict):
+        return None if value is None else typed(inner[0], value, place)
+    if isinstance(origin, type) and issubclass(origin, Readable) and isinstance(value, dict):
         return origin.from_dict(value)
     wanted = {tuple: list, Sequence: list, Mapping: dict}.get(origin, origin)
     if wanted is float and type(value) is int:
@@ -303,8 +310,8 @@ def _typed(kind: Any, value: Any, place: str) -> Any:
     if wanted in _TYPES and (not isinstance(value, wanted) or is_flag != (wanted is bool)):
         raise ValueError(f"{place} is {briefly(value)}, but must be {_TYPES[wanted]}")
     if wanted is list:
-        typed = [_typed(inner[0], item, f"{place}[{at}]") for at, item in enumerate(value)]
-        return tuple(typed) if origin is tuple else typed
+        items = [typed(inner[0], item, f"{place}[{at}]") for at, item in enumerate(value)]
+        return tuple(items) if origin is tuple else items
     if wanted is dict and inner:
-        return {name: _typed(inner[1], item, f"{place}.{name}") for name, item in value.items()}
+        return {name: typed(inner[1], item, f"{place}.{name}") for name, item in value.items()}
     return value

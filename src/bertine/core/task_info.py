@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object
-from bertine.core.strict_json import Jsonable
+from bertine.core.strict_json import Readable
 from bertine.core.text import briefly
 
 #: Version of the format of ``bertine.json``; other versions are refused.
@@ -24,7 +24,7 @@ _KINDS = {bool: "a truth value", int: "a whole number", float: "a number", str: 
 
 
 @dataclass(frozen=True)
-class TaskInfo(Jsonable):
+class TaskInfo(Readable):
     """The contents of ``bertine.json``: what a model was trained to do.
 
     Attributes:

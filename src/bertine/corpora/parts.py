@@ -30,7 +30,7 @@ import numpy.typing as npt
 from bertine.core.files import atomic_dir, os_errors, read_json_object, write_json
 from bertine.core.foreign_files import open_array
 from bertine.core.names import __version__
-from bertine.core.strict_json import Jsonable
+from bertine.core.strict_json import Readable
 from bertine.corpora.duplicates import SeenFingerprints, fingerprint, write_signatures
 from bertine.corpora.store import UNIGRAM_COUNTS, mark_words
 from bertine.corpora.store_writer import MAX_SENTENCE, StoreWriter
@@ -59,7 +59,7 @@ _PARTS_VERSION = 3
 
 
 @dataclass(frozen=True)
-class PartSettings(Jsonable):
+class PartSettings(Readable):
     """The settings that the content of a part depends on, besides its files and the tokenizer.
 
     Attributes:
@@ -80,7 +80,7 @@ class PartSettings(Jsonable):
 
 
 @dataclass(frozen=True)
-class CorpusPart(Jsonable):
+class CorpusPart(Readable):
     """A part of a corpus: files that are processed together.
 
     Attributes:

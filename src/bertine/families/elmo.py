@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from bertine.core import rng
 from bertine.core.errors import BertineError
 from bertine.core.names import WordSplitting
-from bertine.core.strict_json import Jsonable
+from bertine.core.strict_json import Readable
 from bertine.models.recurrent import ProjectedLstm
 
 # Character ids: words as rows of ids, numbered as in the published programs.
@@ -81,7 +81,7 @@ _SMALL_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 256), (7, 2
 
 
 @dataclass(frozen=True)
-class ElmoConfig(Jsonable):
+class ElmoConfig(Readable):
     """Sizes and rates of an ELMo; the defaults are those of the first published one.
 
     Attributes:

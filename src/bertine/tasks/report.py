@@ -12,7 +12,7 @@ from bertine.core.console import Report, aligned, plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.scores import better_baseline, score_text, wilson_interval
-from bertine.core.strict_json import Jsonable
+from bertine.core.strict_json import Readable
 from bertine.core.text import visible
 from bertine.tasks.answer import WorstExample, worst_lines
 from bertine.tasks.calibration import Reliability
@@ -26,7 +26,7 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True)
-class BaselineScore(Jsonable):
+class BaselineScore(Readable):
     """The scores of one baseline.
 
     Attributes:

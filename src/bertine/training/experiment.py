@@ -86,6 +86,8 @@ class Experiment:
             ready = {
                 name: job for name, job in waiting.items() if waiting.keys().isdisjoint(job.needs)
             }
+            if not ready:
+                raise ValueError(f"jobs that need each other: {', '.join(waiting)}")
             for name in ready:
                 missing = failed.intersection(waiting.pop(name).needs)
                 if missing:
@@ -96,6 +98,8 @@ class Experiment:
 
     def _run(self, jobs: Mapping[str, Job], on_end: OnEnd) -> None:
         """Do jobs that do not need each other."""
+        if not jobs:
+            return
         if self.here or (self.ray is None and len(jobs) < 2):
             _run_here(jobs, on_end)
             return

@@ -11,6 +11,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,8 @@ class JobFolder:
                 try:
                     yield content
                 except BaseException:
-                    self._undo(folder, begun)
+                    if not content:  # what was begun before is the user's
+                        self._undo(folder, begun)
                     raise
             finally:
                 if new:
@@ -147,16 +149,29 @@ class JobFolder:
         return dict(content)
 
     def _undo(self, folder: Path, begun: dict[str, Any]) -> None:
-        """Remove the files of a job that has recorded nothing, and left nothing but scraps."""
+        """Remove the files of a job that was begun here, if it has recorded nothing and left
+        nothing but scraps."""
         file = folder / self.file
         with contextlib.suppress(BertineError, OSError):
-            if set(read_json(file, lenient=True)) - set(begun):
+            content = read_json(file, lenient=True)
+            if not isinstance(content, dict) or content.keys() - begun.keys():
                 return
-            others = [path for path in folder.rglob("*") if path.is_file() and path != file]
-            if all(any(map(path.relative_to(folder).match, self.scraps)) for path in others):
-                for path in {folder / path.relative_to(folder).parts[0] for path in others}:
-                    _remove(path)
-                file.unlink()
+            entries = sorted(folder.rglob("*"), reverse=True)  # what is inside a folder before it
+            others = [path for path in entries if not path.is_dir() and path != file]
+            if all(self._is_scrap(path.relative_to(folder)) for path in others):
+                for path in [*others, file]:
+                    path.unlink()
+                for path in entries:
+                    if path.is_dir():
+                        path.rmdir()
+
+    def _is_scrap(self, path: Path) -> bool:
+        """Return whether a path in the folder is worth nothing to a job that has done nothing."""
+        for pattern in self.scraps:
+            parts = pattern.split("/")
+            if len(parts) == len(path.parts) and all(map(fnmatchcase, path.parts, parts)):
+                return True
+        return False
 
 
 def _remove(path: Path) -> None:

@@ -37,7 +37,7 @@ from bertine.core.foreign_files import reading_outside
 from bertine.core.names import option
 from bertine.core.rng import generator
 from bertine.core.scores import ROUNDING, ranking
-from bertine.core.strict_json import Jsonable
+from bertine.core.strict_json import Readable
 from bertine.inference.embedding.vector_files import open_vectors
 from bertine.inference.rows import unused
 from bertine.options.vectors import IndexOptions
@@ -399,7 +399,7 @@ _CANDIDATES, _LEAST_CANDIDATES = 4, 64
 
 
 @dataclass(frozen=True)
-class IndexDescription(Jsonable):
+class IndexDescription(Readable):
     """The description of an index, in ``index.json``.
 
     Attributes:

@@ -22,7 +22,7 @@ from bertine.core.errors import BertineError
 from bertine.core.files import atomic_file, os_errors, read_json_object, write_json
 from bertine.core.foreign_files import open_array
 from bertine.core.names import option
-from bertine.core.strict_json import Jsonable
+from bertine.core.strict_json import Readable
 from bertine.data.tables import TableRow
 from bertine.data.writer import check_output, json_text
 from bertine.inference.embedding.embedder import Embedder
@@ -42,7 +42,7 @@ def hashed(texts: Iterable[str]) -> bytes:
 
 
 @dataclass(frozen=True)
-class VectorMetadata(Jsonable):
+class VectorMetadata(Readable):
     """The origin of a file of vectors: the model and the settings that made it.
 
     Attributes:

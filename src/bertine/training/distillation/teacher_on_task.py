@@ -17,7 +17,7 @@ from bertine.core.console import logger, plural
 from bertine.core.errors import BertineError
 from bertine.core.names import AnswerPrecision, Precision, TeacherTask, option
 from bertine.core.scores import score_name, score_text
-from bertine.core.strict_json import Jsonable
+from bertine.core.strict_json import Readable
 from bertine.corpora.batch import Batch, FeatureBatches
 from bertine.data.examples import Examples, as_columns, find_splits, resolve_text_columns
 from bertine.data.in_memory import Data
@@ -344,7 +344,7 @@ _TEXTS = 512
 
 
 @dataclass(frozen=True)
-class TeacherComparison(Jsonable):
+class TeacherComparison(Readable):
     """The comparison of a student with its teacher, for the student's report.
 
     Attributes:

@@ -23,6 +23,7 @@ from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object, write_json, write_text
 from bertine.core.names import Precision, option
+from bertine.core.strict_json import check_shape
 from bertine.data.examples import Examples
 from bertine.data.in_memory import InMemoryTable
 from bertine.hub.elmo_files import word_model_of
@@ -174,6 +175,7 @@ def feature_based(
         "sentences": {name: part.fingerprint() for name, part in sets.items()},
     }
     with _JOB.open(folder, settings, resume) as known_table:
+        check_shape(known_table, {"rows?": {"*?": {}}}, folder / TABLE)
         results: dict[str, dict[str, Any]] = known_table.get("rows", {})
         own = (WORD_VECTORS, BAG_OF_VECTORS)
         vectors = [] if static is None else list(static.fingerprint())

@@ -341,6 +341,7 @@ class _Curve:
     def train(self, settings: dict[str, Any], table: dict[str, Any]) -> None:
         """Train and evaluate the cells that are missing in the `table` of an earlier process."""
         file, result = self.out / CURVE, self.result
+        shutil.rmtree(self._run, ignore_errors=True)  # of a process that was killed
         try:
             result.cells = [Cell.from_dict(values) for values in table.get("cells", ())]
         except (KeyError, TypeError, ValueError) as error:
@@ -371,7 +372,6 @@ class _Curve:
         )
         train: Examples[Any] = self.train_examples
         train = replace(train, items=[train.items[at] for at in chosen])
-        shutil.rmtree(self._run, ignore_errors=True)
         try:
             with quietly():
                 answer, trained = self._trainer.train(

@@ -13,7 +13,7 @@ from scipy import stats
 
 from bertine.core.console import Report, aligned, human_time
 from bertine.core.scores import score_name, share_interval
-from bertine.core.strict_json import Jsonable
+from bertine.core.strict_json import Jsonable, Readable
 from bertine.reports import html
 from bertine.reports.html import Fact, Figure, Figures, Note, PageTable, Section
 from bertine.reports.plots import Line, learning_plot, seconds_plot
@@ -104,7 +104,7 @@ CURVE, PAGE = "learning-curve.json", "learning-curve.html"
 
 
 @dataclass(frozen=True)
-class Cell(Jsonable):
+class Cell(Readable):
     """One way, trained on one draw.
 
     Attributes:

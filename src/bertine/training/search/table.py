@@ -18,7 +18,7 @@ from bertine.core.console import Report, aligned, human_time
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.scores import exact_rate, hundredfold, ranking, score_name
-from bertine.core.strict_json import Jsonable
+from bertine.core.strict_json import Jsonable, Readable, typed
 from bertine.options.experiments import SearchOptions
 from bertine.reports import html
 from bertine.reports.html import Fact, Figure, Figures, Note, PageTable, Section
@@ -55,7 +55,7 @@ def grid_around(plan: TrainingPlan) -> dict[str, tuple[Any, ...]]:
 
 
 @dataclass(frozen=True)
-class Setting(Jsonable):
+class Setting(Readable):
     """A point of the grid."""
 
     batch_size: int
@@ -184,7 +184,7 @@ COLUMNS = ("batch", "rate", "epochs", "runs", "mean", "std", "best", "collapsed"
 
 
 @dataclass(frozen=True)
-class SearchRun(Jsonable):
+class SearchRun(Readable):
     """The record of a run of a search.
 
     Attributes:
@@ -238,7 +238,7 @@ class SearchRun(Jsonable):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Read a run that :meth:`to_dict` wrote."""
-        trial = Trial(Setting.from_dict(values), int(values["seed"]))
+        trial = Trial(Setting.from_dict(values), typed(int, values.get("seed"), "seed"))
         return super().from_dict({**values, "trial": trial})
 
 
