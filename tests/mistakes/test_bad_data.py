@@ -197,10 +197,10 @@ def test_what_is_said_in_vain(made: Path, tmp_path: Path, fails: Fails) -> None:
     assert "in.jsonl: is JSON lines, which has no quotes around cells" in said
     assert "no quotes" in fails("evaluate", classifier, "--data", lines, "--quotes")
     store = ["evaluate", made / "model", "--data", made / "store"]
-    for option, name in ((["--label-column", "x"], "label_column"), (["--strict"], "strict")):
-        assert f"is a token store, which is read as it is; leave out {name}" in fails(
-            *store, *option
-        )
+    for given in (["--label-column", "x"], ["--strict"]):
+        said = fails(*store, *given)
+        assert f"{given[0]} is for labelled examples" in said
+        assert "store is a token store" in said
 
 
 def test_labels_that_are_floats_elsewhere(made: Path, tmp_path: Path, fails: Fails) -> None:

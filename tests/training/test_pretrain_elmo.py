@@ -376,7 +376,7 @@ def test_from_the_command_line(
     report = bertine.evaluate(tmp_path / "run" / "model", text)
     assert f"{report.metrics['forward_perplexity']:.2f}" == forwards
     for more, message in (
-        (["--worst", "3"], "--worst is for labelled examples, and an ELMo reads text"),
+        (["--worst", "3"], "--worst is for labelled examples, but this is text for an ELMo"),
         (["--precision", "int8"], "precision 'int8' is not known"),
     ):
         assert main(["evaluate", str(tmp_path / "run"), "--data", str(text), *more]) == 2

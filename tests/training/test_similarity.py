@@ -178,7 +178,7 @@ def test_what_would_go_wrong_in_silence_is_refused(model: Path, tmp_path: Path) 
         bertine.evaluate(bertine.Embedder.load(model), data=tmp_path / "pipe.csv")
     with pytest.raises(BertineError, match=r"empty\.csv: has no row to evaluate on"):
         bertine.evaluate(bertine.Embedder.load(model), data=empty)
-    with pytest.raises(BertineError, match="coverage is not for models that give vectors"):
+    with pytest.raises(BertineError, match="coverage is for labelled examples, but this"):
         bertine.evaluate(bertine.Embedder.load(model), data=pairs, coverage=0.9)
     assert not (tmp_path / "run").exists()
 

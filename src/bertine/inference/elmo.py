@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
-from bertine.core.names import WordSplitting, option
+from bertine.core.names import WordSplitting
 from bertine.data.entities import Sentences, split_words
 from bertine.families.elmo import (
     BEGIN,
@@ -314,9 +314,6 @@ def perplexity(
 
 # Evaluation: the perplexity of an ELMo's two language models on held-out text.
 
-#: The options that apply: how text is read, and where and in which precision to compute.
-_TAKEN = {"text_columns", "quotes", "strict", "device", "precision"}
-
 
 @dataclass(repr=False)
 class BothWaysReport(EvaluationReport):
@@ -368,8 +365,7 @@ def evaluate_text(model: Path | str, data: Path | str, options: EvaluateOptions)
             f"{model}: has no softmax, as published ELMos have none, so it foretells no words; "
             "train one on (bertine pretrain-elmo)"
         )
-    for name in options.changed().keys() - _TAKEN:
-        raise BertineError(f"{option(name)} is for labelled examples, and an ELMo reads text")
+    options.refuse_others("the text of an ELMo", options.changed(), "this is text for an ELMo")
     columns = options.text_columns
     if columns is not None and not isinstance(columns, str):
         if len(columns) != 1:

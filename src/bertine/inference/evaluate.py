@@ -14,7 +14,6 @@ import torch
 from bertine.core.console import progress
 from bertine.core.errors import BertineError
 from bertine.core.files import write_json
-from bertine.core.names import option
 from bertine.corpora.store import is_store
 from bertine.data.examples import Examples
 from bertine.data.in_memory import TableLike, as_data
@@ -181,19 +180,12 @@ def evaluate(
     )
     if not isinstance(model, Predictor) and gives_vectors(model):
         return evaluate_vectors(model, as_data(data), options, show_progress=show_progress)
-    device, precision, worst = options.device, options.precision, options.worst
+    device, precision, changed = options.device, options.precision, options.changed()
     data = as_data(data)
     if isinstance(data, str | Path) and not isinstance(model, Predictor | Embedder):
         what = _without_labels(data)
         if what:
-            decided = [
-                (name, getattr(options, name)) for name in ("cost_matrix", "coverage", "dimensions")
-            ]
-            for name, wanted in (("worst", worst), ("baselines", options.baselines), *decided):
-                if wanted:
-                    raise BertineError(f"{data}: {what}, which has no labels; leave out {name}")
-            for name in reading.given():
-                raise BertineError(f"{data}: {what}, which is read as it is; leave out {name}")
+            options.refuse_others("token stores and minimal pairs", changed, f"{data} {what}")
             score = evaluate_store if what == _STORE else evaluate_pairs
             return score(
                 model, data, device=device, precision=precision, show_progress=show_progress
@@ -210,15 +202,11 @@ def evaluate(
         # Without pairs to score vectors on, the predictor reports what the model lacks.
         if not answers and holds_text_pairs(data, options):
             return evaluate_vectors(model, data, options, show_progress=show_progress)
-    if options.dimensions is not None:
-        raise BertineError(
-            f"{option('dimensions')} is for models that give vectors, and this one answers; leave "
-            "it out"
-        )
+    options.refuse_others("labelled examples", changed, "this model answers")
     predictor = Predictor.for_scores(model, device, precision, loaded=loaded).deciding(options)
     sets = read_evaluation(predictor.task, data, reading)
     predictor = predictor.over(next(iter(sets.values())).text_columns)
-    report = evaluate_sets(predictor, sets, show_progress=show_progress, worst=worst)
+    report = evaluate_sets(predictor, sets, show_progress=show_progress, worst=options.worst)
     seen = overlap_note(predictor.training, next(iter(sets.values())))
     if seen:
         report.notes.insert(0, seen)

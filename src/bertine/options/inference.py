@@ -12,6 +12,7 @@ from bertine.core.names import (
     MaskedPieces,
     PlainFormat,
     Precision,
+    TagScheme,
     TextFormat,
     VectorType,
 )
@@ -87,15 +88,8 @@ class DecisionOptions(OptionGroup):
     )
 
 
-class EvaluateOptions(KnownExamples, DecisionOptions, ScoringMachine):
-    """All options of ``evaluate``."""
-
-    dimensions: int | None = like(
-        Shortening,
-        "dimensions",
-        help="for a model that gives vectors: keep only this many of a vector's first numbers",
-        more="",
-    )
+class ScoredExamplesOptions(KnownExamples, DecisionOptions, ScoringMachine):
+    """The options of ``evaluate`` for a model that answers."""
 
     probability_columns: Sequence[str] | str | None = like(
         OwnTable,
@@ -121,6 +115,33 @@ class EvaluateOptions(KnownExamples, DecisionOptions, ScoringMachine):
         "still there and unchanged",
         title="",
     )
+
+
+class ScoredVectorsOptions(KnownTexts, ScoringMachine):
+    """The options of ``evaluate`` for a model that gives vectors."""
+
+    label_column: str | None = like(KnownExamples, "label_column")
+    format: LabelledFormat | None = like(ScoredExamplesOptions, "format")
+    dimensions: int | None = like(
+        Shortening, "dimensions", help="keep only this many of a vector's first numbers", more=""
+    )
+    # Without effect, but accepted since it always was.
+    tag_scheme: TagScheme | None = like(TaggedColumns, "tag_scheme", title="tagging")
+
+
+class ScoredTextOptions(KnownTexts, ScoringMachine):
+    """The options of ``evaluate`` for text that an ELMo reads."""
+
+
+class EvaluateOptions(ScoredExamplesOptions, ScoredVectorsOptions, ScoredTextOptions):
+    """The options of ``evaluate`` for all that it scores."""
+
+    kinds: ClassVar = {
+        "labelled examples": ScoredExamplesOptions,
+        "vectors": ScoredVectorsOptions,
+        "the text of an ELMo": ScoredTextOptions,
+        "token stores and minimal pairs": ScoringMachine,
+    }
 
 
 class BlimpOptions(Device):

@@ -190,11 +190,6 @@ class _Distinct:
 _CHUNK = 1024
 #: Kinds of rows that vectors are scored on.
 JUDGED: tuple[PairKind, ...] = ("pairs", "scores")
-#: Options that apply only to models that answer.
-_OF_ANSWERS = (
-    *("worst", "baselines", "probability_columns", "word_column", "tag_column"),
-    *("coverage", "cost_matrix"),
-)
 
 
 def gives_vectors(model: object) -> bool:
@@ -224,9 +219,7 @@ def evaluate_vectors(
     Raises:
         BertineError: no such model or file, or one that has no pairs.
     """
-    for name in _OF_ANSWERS:
-        if getattr(options, name):
-            raise BertineError(f"{option(name)} is not for models that give vectors; leave it out")
+    options.refuse_others("vectors", options.changed(), "this model gives vectors")
     rows = rows_to_score(data, options)
     if isinstance(model, Embedder) and options.dimensions is not None:
         raise BertineError(
