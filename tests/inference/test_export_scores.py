@@ -222,10 +222,10 @@ def test_wrong_data_end_in_one_line_and_write_nothing(
         (classifier, ["--data", data, "--label-column", "mood"], "'mood'"),
         (classifier, ["--data", data, "--tag-column", "2"], "is for tagging"),
         (classifier, ["--data", store], "is a token store, which has no labels"),
-        (classifier, ["--label-column", "label"], "--label-column says how labelled examples"),
-        (classifier, ["--data-format", "csv"], "give them (--data) or leave it out"),
-        (classifier, ["--strict"], "--strict says how labelled examples are read"),
-        (classifier, ["--data", data, "--pooling", "mean"], "--pooling exports vectors, which"),
+        (classifier, ["--label-column", "label"], "--label-column is for labelled examples"),
+        (classifier, ["--data-format", "csv"], "labelled examples, but --data is not given"),
+        (classifier, ["--strict"], "--strict is for labelled examples, but --data"),
+        (classifier, ["--data", data, "--pooling", "mean"], "--pooling is for vectors, which"),
         (pretrained, ["--data", data], "is exported to give vectors, which have no labels"),
     ):
         words = ["export", model, "--out", out, "--format", "torch", *given]

@@ -71,19 +71,11 @@ def export(
             model does not know; options for `data` without `data`.
     """
     output = Path(output)
-    of_vectors = ("pooling", "layer", "normalize")
-    for name, value in options.changed().items():
-        if data is None and value is not None and name not in (*of_vectors, "max_length"):
-            raise BertineError(
-                f"{option(name)} says how labelled examples are read; give them ({option('data')}) "
-                "or leave it out"
-            )
-    for name in of_vectors:
-        if data is not None and getattr(options, name) is not None:
-            raise BertineError(
-                f"{option(name)} exports vectors, which have no labels to be scored on; leave out "
-                f"{option('data')}"
-            )
+    changed, given = options.changed(), option("data")
+    if data is None:
+        options.refuse_others("vectors, which have no labels", changed, f"{given} is not given")
+    else:
+        options.refuse_others("labelled examples", changed, f"{given} is given")
     if format not in FORMATS:
         raise BertineError(f"format {format!r} is not known; choose {', '.join(FORMATS)}")
     if int8 and format != "onnx":

@@ -314,10 +314,24 @@ class SimilarOptions(TextVectors, Shortening, Prompt, PlainTexts, VectorMachine)
     )
 
 
-class ExportOptions(KnownExamples, AnyVectors, Normalizing):
-    """The options of ``export`` for reading, and for the form of a vector."""
+class ScoredExportOptions(KnownExamples):
+    """The options of ``export`` for a graph that is scored."""
 
     data_format: LabelledFormat | None = like(TableReading, "format", title="reading")
+    max_length: int | None = like(AnyVectors, "max_length", title="vectors")
+
+
+class VectorExportOptions(AnyVectors, Normalizing):
+    """The options of ``export`` for a graph that is not scored, which may give vectors."""
+
+
+class ExportOptions(ScoredExportOptions, VectorExportOptions):
+    """The options of ``export`` for all graphs."""
+
+    kinds: ClassVar = {
+        "labelled examples": ScoredExportOptions,
+        "vectors, which have no labels": VectorExportOptions,
+    }
 
 
 # Text generation.
