@@ -382,13 +382,10 @@ def check_page(result: LabelCheck) -> html.Page:
     )
 
 
-#: The fields of :class:`LabelCheckOptions` that are passed to fine-tuning.
-_OF_FINETUNE = (
-    *("epochs", "batch_size", "paper", "max_length", "learning_rate", "frozen"),
-    *("device", "precision", "seed"),
-)
-#: The fields that may change when a check is resumed.
+#: The fields of :class:`LabelCheckOptions` that may change when a check is resumed, and all that
+#: are not passed to fine-tuning.
 _FREE = ("processes", "resume")
+_OWN = (*_FREE, "folds", "format", "quotes", "strict")
 _JOB = JobFolder("check", CHECK, scraps=("logs/*", "parts/*/data/*"))
 
 
@@ -588,8 +585,8 @@ class _Check:
             data.mkdir(parents=True, exist_ok=True)
             lines = (json.dumps(row, ensure_ascii=False) for row in rows)
             write_text(data / f"{name}.jsonl", "".join(f"{line}\n" for line in lines))
-        known = self._options.changed()
-        arguments = {name: known[name] for name in _OF_FINETUNE if name in known}
+        given = self._options.changed()
+        arguments = {name: value for name, value in given.items() if name not in _OWN}
         path = locate(model)
         arguments |= {
             "task": "text",
@@ -601,8 +598,7 @@ class _Check:
             "save_best": False,
             "calibrate": False,
         }
-        given = {"arguments": arguments, "split_seed": 0}
-        return Job(DO_RUN, given, self._log(fold))
+        return Job(DO_RUN, {"arguments": arguments, "split_seed": 0}, self._log(fold))
 
     def _judge(self, fold: int) -> None:
         """Predict a part with the model that was trained without it, and keep only the

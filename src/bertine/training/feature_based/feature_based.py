@@ -37,7 +37,9 @@ from bertine.models.precision import (
     resolve_device,
     resolve_precision,
 )
+from bertine.options.declare import shared_values
 from bertine.options.experiments import BilstmRecipe, FeatureBasedOptions
+from bertine.options.finetuning import FinetuneOptions
 from bertine.options.verbs import takes_options
 from bertine.tasks.base import Task
 from bertine.tasks.tagging import Tagging
@@ -72,11 +74,9 @@ from bertine.word_vectors.vectors import WordVectors
 
 #: The subfolder with the answers of each row.
 ANSWERS = "answers"
-#: Arguments that are passed to fine-tuning unchanged.
-_OF_FINETUNE = (
-    *("text_columns", "label_column", "format", "strict", "word_column", "tag_column"),
-    *("tag_scheme", "document_context", "batch_size", "device", "precision", "seed", "glue_task"),
-)
+#: Options that fine-tuning has too, but of which it does not take over the values: two are those of
+#: the BiLSTM, and `resume` is given to it by itself.
+_OWN = ("dropout", "max_grad_norm", "resume")
 #: The λ of ELMo's paper for named entities (appendix).
 _ELMO_PENALTY = 0.1
 #: Tags for texts: a text is treated as one sentence to get the states of its words; the tags are
@@ -231,7 +231,7 @@ def feature_based(
                     resume=resume,
                     arguments={
                         "data": data,
-                        **{name: getattr(options, name) for name in _OF_FINETUNE},
+                        **shared_values(FinetuneOptions, options, but=_OWN),
                         "precision": precision,
                         "max_length": max_length,
                         "epochs": options.finetune_epochs,
@@ -286,9 +286,9 @@ def _refuse(options: FeatureBasedOptions, kind: str) -> None:
         raise BertineError(f"{option('crf')} is for tagging, but the task is {options.task}")
     if kind == "encoder":
         return
-    of_encoders = ("document_context", "finetune_epochs", "finetune_learning_rate")
-    for name in options.changed().keys() & set(of_encoders):
-        raise BertineError(f"{option(name)} is for an encoder, which the model is not")
+    for name in ("document_context", "finetune_epochs", "finetune_learning_rate"):
+        if name in options.changed():
+            raise BertineError(f"{option(name)} is for an encoder, which the model is not")
     if kind == "word-vectors" and options.word_vectors is not None:
         raise BertineError(
             f"{option('word_vectors')} is given, but the model is vectors of words already"
