@@ -159,10 +159,7 @@ def test_mistakes_are_named_before_anything_is_done(given: dict[str, Any], tmp_p
         ({"max_seq_length": 200}, "json: reads 128 tokens at most, not sequences of 200; give max"),
         ({"model": "bert-9"}, "unknown preset 'bert-9'"),
         ({"held_out": tmp_path}, "a store is held out of a store"),
-        (
-            {"paper_grid": True},
-            "bert-5: pre-trains its rows; paper_grid=True is for tables of given",
-        ),
+        ({"paper_grid": True}, "bert-5: pre-trains its rows; paper_grid is for tables of given"),
     ):
         with pytest.raises(BertineError, match=told):
             paper(out=tmp_path / "table", **{**given, **change})
@@ -449,7 +446,7 @@ def test_weights_that_are_there_are_fine_tuned(
     for change, told in (
         ({"weights": None}, "bert-1: fine-tunes weights; give them with weights"),
         ({"weights": arguments["weights"][:1] * 2}, "another row is called 'mlm-model' too"),
-        ({"name": "bert-5"}, "bert-5: pre-trains its rows; weights is for other tables"),
+        ({"name": "bert-5"}, "bert-5: pre-trains its rows; weights is for tables of given"),
         ({"name": "bert-5", "weights": None}, "bert-5: pre-trains its rows; give the texts"),
     ):
         with pytest.raises(BertineError, match=told):

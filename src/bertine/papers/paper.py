@@ -14,7 +14,7 @@ from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.files import write_json
 from bertine.core.names import option
-from bertine.options.experiments import PaperOptions, PaperScale
+from bertine.options.experiments import GivenWeights, PaperOptions, PaperScale
 from bertine.options.verbs import takes_options
 from bertine.papers.model_steps import (
     Texts,
@@ -308,15 +308,12 @@ def paper(
         if not options.weights:
             raise BertineError(f"{name}: fine-tunes weights; give them with {option('weights')}")
         table = with_weights(table, options.weights)
-    elif options.weights:
-        raise BertineError(f"{name}: pre-trains its rows; {option('weights')} is for other tables")
-    elif corpus is None:
-        raise BertineError(f"{name}: pre-trains its rows; give the texts with {option('corpus')}")
-    if options.paper_grid and not table.given:
-        raise BertineError(
-            f"{name}: pre-trains its rows; {option('paper_grid', True)} is for tables of given "
-            "weights"
-        )
+    else:
+        said = f"{name}: pre-trains its rows;"
+        for given in GivenWeights.of(options).changed():
+            raise BertineError(f"{said} {option(given)} is for tables of given weights")
+        if corpus is None:
+            raise BertineError(f"{said} give the texts with {option('corpus')}")
     listed = [corpus] if isinstance(corpus, str | Path) else list(corpus or ())
     texts = [Path(path) for path in listed]
     for path in texts:
