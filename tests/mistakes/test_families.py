@@ -148,7 +148,7 @@ def test_types_that_write_no_texts_and_types_that_fill_no_masks(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--top-k", 3), "top_k is for sampling; add --sample, or leave it out"),
+        (("--top-k", 3), "--top-k is for sampling; add --sample, or leave it out"),
         (("--sample", "--beams", 2), "leave out --sample"),
         (("--max-new-tokens", 40), "the model has places for 40 tokens"),
         (("--end-token", "!"), "end_token '!' is not in the vocabulary"),

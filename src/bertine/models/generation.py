@@ -117,12 +117,12 @@ class SearchSettings:
             said = getattr(choosing, name)
             certain = name == "temperature" and said == 0  # as without sampling
             if not choosing.sample and said != getattr(usual, name) and not certain:
-                raise BertineError(f"{name} is for sampling; add {sample}, or leave it out")
+                raise BertineError(f"{option(name)} is for sampling; add {sample}, or leave it out")
         if choosing.sample and choosing.beams > 1:
             raise BertineError(f"beams are not sampled; leave out {sample}, or beams")
         for name in ("length_penalty", "early_stopping"):
             if choosing.beams == 1 and getattr(choosing, name) != getattr(usual, name):
-                raise BertineError(f"{name} is for beams; give {beams}, or leave it out")
+                raise BertineError(f"{option(name)} is for beams; give {beams}, or leave it out")
         if choosing.sequences > choosing.beams and not choosing.sample:
             raise BertineError(
                 f"sequences is {choosing.sequences}, more than beams ({choosing.beams}); add "

@@ -135,7 +135,7 @@ def explain(
         raise BertineError(f"give either texts or an input file ({option('input')})")
     for name in ("text_columns", "format", "quotes"):
         if input is None and getattr(options, name) is not None:
-            raise BertineError(f"{name} is for an input file; leave it out")
+            raise BertineError(f"{option(name)} is for an input file; leave it out")
     if output is not None and str(output) != "-" and named_kind(output) not in (None, "jsonl"):
         raise BertineError(f"{output}: explanations are JSON lines; name the output .jsonl")
     if output is not None and is_parquet(output):
