@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bertine.core.console import ReportOf
-from bertine.core.strict_json import Jsonable
+from bertine.core.strict_json import Jsonable, Readable
 from core.test_shown import all_results
 
 
@@ -46,7 +46,7 @@ class Flat(Whole):
 
 
 @dataclass
-class Read(Jsonable):
+class Read(Readable):
     name: str
     size: int | None
     score: float
