@@ -51,11 +51,13 @@ def surface() -> dict[str, list[str]]:
             for method, member in inspect.getmembers(thing):
                 if not method.startswith("_") and callable(member):
                     seen[f"{name}.{method}"] = parameters(member)
-    for command in COMMANDS:
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-            main([*command.split(), "--help-all"])
-        seen[f"bertine {command} --help-all"] = printed.getvalue().splitlines()
+    for name, command in COMMANDS.items():
+        for kind in ("", *getattr(command, "kinds", ())):  # earlier versions have none
+            words = [*name.split(), *kind.split(), "--help-all"]
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+                main(words)
+            seen[" ".join(["bertine", *words])] = printed.getvalue().splitlines()
     return seen
 
 

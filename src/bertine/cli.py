@@ -207,7 +207,7 @@ def apply_config(path: str | Path, parser: Parser) -> list[str]:
 
     arguments = {action.dest: action for action in parser.options()}
     written = read_config(path)
-    config = with_current_names(written, arguments)
+    config = with_current_names(written, {*arguments, *parser.elsewhere})
     for name in written.keys() - config.keys():
         warn_of_former(name)
     unused = [key for key in config if key in parser.left_out]
@@ -220,6 +220,8 @@ def apply_config(path: str | Path, parser: Parser) -> list[str]:
             continue
         if key in parser.decided:
             continue  # the command line has it
+        if key in parser.elsewhere and value in (None, parser.elsewhere[key].default):
+            continue  # a file for all kinds may say what is so anyway
         if key not in arguments:
             parser.refuse_elsewhere(key, f"{path}: ")
             hint = nearest(key, arguments) or "; its keys are the options of --help-all"

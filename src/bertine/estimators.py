@@ -188,8 +188,10 @@ LABEL = "label"
 #: The name of the examples in messages, which is scikit-learn's.
 _SOURCE = "X"
 _FOLDER = "model"
-#: Parameters that are not passed on: the task has them.
-_OF_TASK = ("long_text", "class_weights", "focal_gamma")
+#: Parameters that are not passed on: the task has them, or the seed is drawn from another one.
+_OF_TASK = ("long_text", "class_weights", "focal_gamma", "seed")
+#: The ones of the task that few-shot learning has, too.
+_OF_BOTH = ("long_text", "class_weights")
 #: Steps between checkpoints: a temporary run is never resumed.
 _NEVER = MOST
 
@@ -474,7 +476,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
             return super()._trained(labelled, out)
         given = shared_values(FewShotOptions, self, but=_OF_TASK)
         defaults = {entry.name: entry.default for entry in fields(self)}
-        for name, value in shared_values(TextOptions, self, but=(*given, *_OF_TASK[:-1])).items():
+        for name, value in shared_values(TextOptions, self, but=(*given, *_OF_BOTH)).items():
             if value != defaults[name]:
                 raise InputError(f"{name} is of fine-tuning, which few_shot is not; leave it out")
         return few_shot(model=self._start(), data=labelled, out=out, seed=self._seed(), **given)

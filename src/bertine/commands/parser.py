@@ -19,7 +19,7 @@ from argparse import SUPPRESS, Action
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, get_args, get_origin
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, get_args, get_origin
 
 from bertine.core.errors import BertineError
 from bertine.core.text import listing
@@ -162,6 +162,14 @@ class HelpFormatter(argparse.HelpFormatter):
         return text
 
 
+class Elsewhere(NamedTuple):
+    """An option that a command has, but not the kind of it that was asked for."""
+
+    name: str
+    default: Any
+    kinds: Sequence[str]
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are :class:`BertineError` of one line.
 
@@ -180,8 +188,8 @@ class Parser(argparse.ArgumentParser):
         self.kind = kind
         #: Values that the kind decides, by name.
         self.decided: dict[str, Any] = {}
-        #: The kinds that have an option which this one does not have, by its name and its flags.
-        self.elsewhere: dict[str, list[str]] = {}
+        #: The options that only other kinds have, by their names and their flags.
+        self.elsewhere: dict[str, Elsewhere] = {}
         #: The options that this kind has and at most one other: ``--help`` shows them.
         self.of_few_kinds: set[str] = set()
         #: Keys accepted in configuration files of another command that have no effect here or mean
@@ -237,7 +245,7 @@ class Parser(argparse.ArgumentParser):
         if new is None or not name.startswith("--") or name in self._option_string_actions:
             return argument
         current = sign + new.replace("_", "-")
-        if current not in self._option_string_actions:
+        if current not in self._option_string_actions and current not in self.elsewhere:
             return argument
         warn_of_former(name)
         return f"{current}{equals}{value}"
@@ -312,7 +320,7 @@ class Parser(argparse.ArgumentParser):
             BertineError: it is one.
         """
         if name in self.elsewhere:
-            kinds = listing(self.elsewhere[name])
+            kinds = listing(self.elsewhere[name].kinds)
             self.error(f"{where}{name} is for {kinds}, but this is '{self.prog}'")
 
     def _refuse_unknown(self, arguments: Sequence[str]) -> None:
@@ -342,6 +350,7 @@ def borrow(parser: Parser, other: Parser, without: Iterable[str]) -> frozenset[s
     """
     mine = {action.dest for action in parser.options()}
     left_out = {*without, *mine}
+    elsewhere = {flag: entry for flag, entry in other.elsewhere.items() if entry.name in left_out}
     for group in other._action_groups:
         for action in group._group_actions:
             # A flag for one value of an option, such as --all, is for `other` alone.
@@ -349,9 +358,12 @@ def borrow(parser: Parser, other: Parser, without: Iterable[str]) -> frozenset[s
                 parser.part(str(group.title))._add_action(action)
     parser._alternatives += other._alternatives
     parser.decided |= other.decided
-    parser.elsewhere |= other.elsewhere
+    parser.elsewhere |= {
+        flag: entry for flag, entry in other.elsewhere.items() if flag not in elsewhere
+    }
     parser.of_few_kinds |= other.of_few_kinds
-    return frozenset(action.dest for action in other.options()) & left_out
+    known = {action.dest for action in other.options()}
+    return frozenset(known | {entry.name for entry in elsewhere.values()}) & left_out
 
 
 # Options: arguments of a command from a group of options (:mod:`bertine.options.declare`).
@@ -384,8 +396,9 @@ def add_options(
         for entry in declared(group):
             kinds = group.kinds_with(entry.name)
             if parser.kind not in kinds:
-                parser.elsewhere |= dict.fromkeys((entry.name, *_flags(entry)), kinds)
-            elif len(kinds) <= 2 < len(group.kinds) - 1:
+                there = Elsewhere(entry.name, entry.default, kinds)
+                parser.elsewhere |= dict.fromkeys((entry.name, *_flags(entry)), there)
+            elif len(kinds) <= 2 and len(group.kinds) > 3:
                 parser.of_few_kinds.update(_flags(entry))
         group = own
     listed = [entry for entry in declared(group) if entry.name not in but]

@@ -5,7 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import get_args
 
-from bertine.commands.parser import CORPUS_HELP, Command, Parser, add_corpus_argument, add_options
+from bertine.commands.parser import (
+    CORPUS_HELP,
+    Command,
+    Elsewhere,
+    Parser,
+    add_corpus_argument,
+    add_options,
+)
 from bertine.core.names import TaskName
 
 # ``bertine vocab``: train a vocabulary.
@@ -145,6 +152,9 @@ def _add_finetune_arguments(parser: Parser) -> None:
             help="fine-tune each task that the data has, and print the table with the average (in "
             "a file: glue_task: all)",
         )
+        parser.of_few_kinds.add("--all")
+    else:
+        parser.elsewhere["--all"] = Elsewhere("glue_task", None, ["glue"])
     add_options(parser, FinetuneOptions)
 
 
@@ -261,8 +271,7 @@ def _add_distill_arguments(parser: Parser) -> None:
     parser.require_path("--out", "RUN", "folder of the run and its model")
     if parser.kind:
         parser.decided["kind"] = parser.kind
-    # The kind says it.
-    add_options(parser, DistillOptions, but=("static",) if parser.kind else ())
+    add_options(parser, DistillOptions)
 
 
 DISTILL = Command(

@@ -115,14 +115,14 @@ class DataConfig(GlueChoice, TableColumns, TableReading, TaggedColumns, Document
         FinetuneOptions.refuse_others(task, self.given(), f"the task is {task!r}")
 
     def given(self) -> dict[str, Any]:
-        """Return all given options by name; the limits of spans under that of the first."""
+        """Return all given options by name."""
         said = _said(self, ("options", "limits", "known")) | _said(self.options)
-        return said if self.limits is None else {**said, "doc_stride": self.limits}
+        return said if self.limits is None else said | (_said(self.limits) or vars(self.limits))
 
     def to_facts(self) -> dict[str, Any]:
         """Return all given options as JSON, which :meth:`from_facts` accepts. Limits of spans are
         left out, as they do not affect how a file is read."""
-        return {name: value for name, value in self.given().items() if name != "doc_stride"}
+        return dataclasses.replace(self, limits=None).given()
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> DataConfig:
@@ -437,8 +437,7 @@ def read_evaluation(task: Task[Any], data: Data, reading: DataConfig | None = No
     official files are known.
 
     Raises:
-        BertineError: options of tagging, or of texts with one label, are given for another task; or
-            the files cannot be read.
+        BertineError: options of other tasks are given; or the files cannot be read.
     """
     reading = reading or DataConfig()
     reading.refuse_options_of_others(task.name)

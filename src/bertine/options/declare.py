@@ -189,9 +189,9 @@ def like(group: type[OptionGroup], name: str, **changes: Any) -> Any:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class OptionGroup:
-    """Options that belong together; their ranges are checked on creation. Subclasses are frozen
-    dataclasses, without a decorator; their methods are written out here, because making them for
-    every class would take half of the time of ``--help``.
+    """Options that belong together; their ranges are checked on creation, and they do not change.
+    Subclasses are dataclasses without a decorator; their methods are written out here, because
+    making them for every class would take half of the time of ``--help``.
 
     Attributes:
         title: the title of their section of ``--help``.
@@ -229,8 +229,11 @@ class OptionGroup:
     def __setattr__(self, name: str, value: Any) -> None:
         raise FrozenInstanceError(f"cannot assign to {name}")
 
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"cannot delete {name}")
+
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and vars(self) == vars(other)
+        return vars(self) == vars(other) if type(self) is type(other) else NotImplemented
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.values().items())})"
@@ -283,7 +286,7 @@ class OptionGroup:
         Raises:
             BertineError: there is one; the message names the kinds that have it, and `problem`.
         """
-        for name in given:
+        for name in given if kind in cls.kinds else ():
             having = cls.kinds_with(name)
             if having and kind not in having:
                 raise BertineError(f"{option(name)} is for {listing(having)}, but {problem}")

@@ -353,8 +353,11 @@ class TaskOptions(
 class StaticOptions(TeacherModel, StaticTableOptions, TableReading, InputLength, Seed, Machine):
     """The options of a table of static vectors."""
 
+    teacher: Path | str | None = like(
+        TeacherModel, "teacher", help="model directory whose vectors the table takes the place of"
+    )
     text_columns: Sequence[str] | str | None = like(
-        TableColumns, "text_columns", more="", title="columns"
+        TableColumns, "text_columns", help="the text", more="", title="columns"
     )
     epochs: int | None = like(FinetuneRecipe, "epochs", otherwise="by the number of texts")
     batch_size: int | None = like(FinetuneRecipe, "batch_size", otherwise="32")

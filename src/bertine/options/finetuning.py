@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -513,6 +513,19 @@ class LabelTables(LabelColumns):
 
     title = "own data"
 
+    label_columns: Sequence[str] | str | None = like(
+        LabelColumns,
+        "label_columns",
+        help="of multi-label: a column of 0 and 1 for each label, in place of `label_column`",
+    )
+    label_separator: str | None = like(
+        LabelColumns, "label_separator", help="of multi-label: between labels in one column"
+    )
+    threshold: float = like(
+        LabelColumns,
+        "threshold",
+        help="of multi-label: a label is given from this probability on",
+    )
     class_weights: ClassWeights | None = like(ClassBalance, "class_weights")
 
 

@@ -221,7 +221,7 @@ class Explaining(NearExamples):
     explain: bool = declare(
         False,
         "say what each word contributes to the answer, by leaving words out, as 'bertine explain' "
-        "does",
+        "does; in a file of JSON lines",
         more="Below the answer in a terminal, as ``explanation`` in JSON lines. The same with "
         "`nearest_examples`.",
     )
@@ -237,7 +237,7 @@ class TableOfTextsOptions(KnownTexts, Explaining, Answering):
     format: TextFormat | None = like(TableReading, "format", title="reading")
     resume: bool = declare(
         False,
-        "go on where an earlier process was stopped",
+        "go on where an earlier process was stopped, without loss or repetition",
         more="With the same answers as without a stop (:mod:`~bertine.inference.answer_files`). "
         "From a file to a file.",
         title="run",

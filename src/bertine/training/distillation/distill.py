@@ -17,6 +17,7 @@ import torch
 from bertine.core.console import human_count, logger
 from bertine.core.errors import BertineError
 from bertine.core.names import DistillKind, InputFormat, option
+from bertine.core.text import listing
 from bertine.corpora.batch import Batch
 from bertine.corpora.collators import TokenMasking, rarer_first
 from bertine.corpora.store import TokenStore, is_store
@@ -338,7 +339,11 @@ def distill(
         BertineError: an option of the other kind of data is given; teacher and student do not fit
             together; what ``pretrain`` and ``finetune`` raise.
     """
+    if kind is not None and kind not in options.kinds:
+        raise BertineError(f"unknown kind {kind!r}; choose {listing([*options.kinds])}")
     changed = options.changed()
+    if kind is not None:
+        options.refuse_others(kind, changed, f"this is {kind}")
     if options.static or kind == "static":
         options.refuse_others("static", changed, "this is static")
         return distill_static(data, out, options)
@@ -351,10 +356,12 @@ def distill(
     data = as_data(data)
     store = Path(data) if isinstance(data, str | Path) and is_store(Path(data)) else None
     if kind is not None and (store is None) == (kind == "lm"):
+        if isinstance(data, str | Path) and not Path(data).exists():
+            raise BertineError(f"{data}: no such file or folder")
         raise BertineError(
-            f"{data}: is a token store, which is for 'bertine distill lm'"
+            f"{data}: is a token store; the kind lm learns from it"
             if store is not None
-            else f"{data}: is no token store; texts are for 'bertine distill task'"
+            else f"{data}: is no token store; the kind task learns from texts"
         )
     if store is not None:
         options.refuse_others("lm", changed, f"this is lm: {data} is a token store")
