@@ -80,6 +80,8 @@ class Server(uvicorn.Server):
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         asyncio.get_running_loop().set_exception_handler(self._on_fault)
         await super().serve(sockets)
+        if self.force_exit:  # uvicorn keeps what is raised in a request
+            raise KeyboardInterrupt
 
     def _on_fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Log once a minute that connections wait because no file can be opened: the event loop
