@@ -12,7 +12,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -20,6 +20,9 @@ import bertine
 from bertine.cli import COMMANDS, main, parse_arguments, with_name_joined
 from bertine.commands.parser import Switch, real, whole
 from bertine.core.errors import BertineError
+from bertine.core.names import DistillKind, TaskName
+from bertine.options.distillation import DistillOptions
+from bertine.options.finetuning import FinetuneOptions
 from cli_calls import ENOUGH, VERBS, error_line
 
 BERTINE = [sys.executable, "-m", "bertine"]
@@ -93,6 +96,15 @@ def test_a_kind_has_its_own_options_alone(name: str, kind: str) -> None:
         assert kind not in there.kinds
         with pytest.raises(BertineError, match=rf"for .*{there.kinds[0]}.*, but this is 'bertine"):
             parser.refuse_elsewhere(option)
+
+
+def test_the_lists_of_kinds_agree() -> None:
+    """Those of the command line, of the types, and of the options."""
+    for name, known, options in (
+        ("finetune", TaskName, FinetuneOptions),
+        ("distill", DistillKind, DistillOptions),
+    ):
+        assert {*COMMANDS[name].kinds} == {*get_args(known)} == {*options.kinds}
 
 
 def test_a_configuration_file_of_all_tasks_fits_that_of_one(tmp_path: Path) -> None:

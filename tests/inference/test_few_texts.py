@@ -92,6 +92,8 @@ def test_a_file_that_is_given_as_a_text_is_pointed_out(
     hint = "new.csv is answered as a text; to read the file: --input new.csv"
     assert hint in capsys.readouterr().err
     assert main(["predict", str(model), "new.csv", "--text-column", "text"]) == 2
-    assert "new.csv is a file; read it with --input new.csv" in capsys.readouterr().err
+    assert (
+        "new.csv is given as a text; to read the file: --input new.csv" in capsys.readouterr().err
+    )
     assert main(["predict", str(model), "no such file"]) == 0
     assert "--input" not in capsys.readouterr().err

@@ -14,7 +14,7 @@ import processes
 import toys
 from bertine.core import files
 from bertine.core.errors import BertineError
-from bertine.core.files import lock_folder, write_json
+from bertine.core.files import write_json
 from bertine.training import job_folder
 from bertine.training.job_folder import JobFolder
 
@@ -175,27 +175,6 @@ def test_of_several_at_once_one_goes_on(tmp_path: Path) -> None:
         said = {path.read_text() for path in ways.glob("out-*")}
         busy = "another process is working on this test job; wait until it ends, or end it"
         assert said == {f"{tmp_path / f'out-{turn}'}: {busy}"}
-
-
-def test_all_kinds_of_jobs_are_opened_so(tmp_path: Path) -> None:
-    """Wired into each: a folder that another process has locked is refused under its own word."""
-    from bertine.demo.run import _JOB as demo
-    from bertine.papers.paper import _JOB as paper
-    from bertine.training.feature_based.feature_based import _JOB as feature_based
-    from bertine.training.label_check import _JOB as check
-    from bertine.training.learning_curve.learning_curve import _JOB as curve
-    from bertine.training.run_folder import _JOB as run
-    from bertine.training.search.search import _JOB as search
-
-    kinds = (run, search, curve, check, paper, feature_based, demo)
-    assert len({kind.file for kind in kinds}) == 7
-    for kind in kinds:
-        with (
-            lock_folder(tmp_path, ""),
-            pytest.raises(BertineError, match=f"working on this {kind.kind}; wait"),
-        ):
-            kind.open(tmp_path, {}, True).__enter__()
-        assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_was_removed_meanwhile_is_not_locked(

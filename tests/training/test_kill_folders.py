@@ -18,10 +18,14 @@ from typing import Any
 import pytest
 import torch
 
+import bertine
 import glue_files
 import processes
 import tagged
 import toys
+from bertine.core.errors import BertineError
+from bertine.core.files import lock_folder
+from bertine.training import job_folder
 
 #: Keys of JSON files whose values are times, or follow from times.
 _NOT_COMPARED = {
@@ -112,8 +116,6 @@ def life(verb: str, given: dict[str, Any], out: Path) -> None:
         run.FAST = dataclasses.replace(run.FAST, budget_seconds=0.0, least_seconds=1.0)
         run.run_demo(out, **given)
     else:
-        import bertine
-
         getattr(bertine, verb)(out=out, resume=True, **given)
 
 
@@ -124,6 +126,21 @@ def finish(*job: Any) -> float:
     process.join()
     assert process.exitcode == 0
     return time.monotonic() - began
+
+
+@pytest.mark.slow
+def test_none_works_in_a_folder_of_another_process(
+    kinds: dict[str, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_folder, "_PATIENCE", 0.0)
+    for verb, given in kinds.items():
+        more = {} if verb == "run_demo" else {"resume": True}
+        with (
+            lock_folder(tmp_path, ""),
+            pytest.raises(BertineError, match="another process is working on this"),
+        ):
+            getattr(bertine, verb)(out=tmp_path, **more, **given)
+        assert list(tmp_path.iterdir()) == [], verb
 
 
 @pytest.mark.parametrize(

@@ -523,7 +523,7 @@ class Command:
     @property
     def function(self) -> str:
         """The name of the function in ``bertine`` that the command calls."""
-        return self.verb or self.name.replace("-", "_").replace(" ", "_")
+        return self.verb or self.name.replace("-", "_")
 
     def of_kind(self, kind: str) -> Command:
         """Return the command of one of the :attr:`kinds`; of "" the command itself."""

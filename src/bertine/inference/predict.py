@@ -302,14 +302,10 @@ def predict(
         file = _named_file(texts)
         if input is not None:
             raise BertineError(f"texts are given, so leave out {option('input')}")
-        try:
-            options.refuse_others("texts that are given", changed, "texts are given")
-        except BertineError:
-            if file is not None:
-                raise BertineError(
-                    f"{file} is a file; read it with {option('input', file)}"
-                ) from None
-            raise
+        problem = "texts are given"
+        if file is not None:
+            problem = f"{file} is given as a text; to read the file: {option('input', file)}"
+        options.refuse_others("texts that are given", changed, problem)
         if file is not None:
             logger.warning(
                 f"{file} is answered as a text; to read the file: {option('input', file)}"

@@ -265,15 +265,7 @@ class StaticTableOptions(OptionGroup):
     )
 
 
-class LmOptions(
-    TeacherModel,
-    StudentModel,
-    SoftTargets,
-    StoreTerms,
-    MapTerms,
-    Length,
-    InstanceOptions,
-    SecondPhase,
+class StudentTraining(
     Rate,
     WarmUp,
     Updates,
@@ -284,6 +276,24 @@ class LmOptions(
     Saving,
     Loading,
     Resuming,
+):
+    """How a student is trained."""
+
+    compile: bool | None = like(  # type: ignore[assignment]
+        Loading, "compile", default=None, otherwise="on a store, not on a task", more=""
+    )
+
+
+class LmOptions(
+    TeacherModel,
+    StudentModel,
+    SoftTargets,
+    StoreTerms,
+    MapTerms,
+    Length,
+    InstanceOptions,
+    SecondPhase,
+    StudentTraining,
 ):
     """The options of distillation on a token store."""
 
@@ -304,9 +314,6 @@ class LmOptions(
     learning_rate: float | None = like(Rate, "learning_rate", otherwise="1e-4")
     warmup_ratio: float | None = like(WarmUp, "warmup_ratio", otherwise="0.01")
     checkpoint_every: int | None = like(RunOutput, "checkpoint_every", otherwise="1000", more="")
-    compile: bool | None = like(  # type: ignore[assignment]
-        Loading, "compile", default=None, otherwise="on a GPU", more=""
-    )
 
 
 class TaskOptions(
@@ -324,16 +331,7 @@ class TaskOptions(
     InputLength,
     SplitSeed,
     Seed,
-    Rate,
-    WarmUp,
-    Updates,
-    DropoutRate,
-    Patience,
-    Machine,
-    RunOutput,
-    Saving,
-    Loading,
-    Resuming,
+    StudentTraining,
 ):
     """The options of distillation on the texts of a task."""
 
@@ -344,9 +342,6 @@ class TaskOptions(
         "so that answers are right as often as their probability says; not if the examples have "
         "fewer than 50 labels, or are judged by the teacher's answers",
         title=_TASK,
-    )
-    compile: bool | None = like(  # type: ignore[assignment]
-        Loading, "compile", default=None, otherwise="not", more=""
     )
 
 
@@ -359,9 +354,9 @@ class StaticOptions(TeacherModel, StaticTableOptions, TableReading, InputLength,
     text_columns: Sequence[str] | str | None = like(
         TableColumns, "text_columns", help="the text", more="", title="columns"
     )
-    epochs: int | None = like(FinetuneRecipe, "epochs", otherwise="by the number of texts")
-    batch_size: int | None = like(FinetuneRecipe, "batch_size", otherwise="32")
-    learning_rate: float | None = like(Rate, "learning_rate", otherwise="1e-3")
+    epochs: int | None = like(FinetuneRecipe, "epochs", otherwise="10")
+    batch_size: int | None = like(FinetuneRecipe, "batch_size", otherwise="128")
+    learning_rate: float | None = like(Rate, "learning_rate", otherwise="3e-3")
 
 
 class DistillOptions(LmOptions, TaskOptions, StaticOptions):
@@ -387,7 +382,4 @@ class DistillOptions(LmOptions, TaskOptions, StaticOptions):
         "checkpoint_every",
         otherwise="1000; of a task one after each epoch",
         more="Those of a task are removed when the model directory has been written.",
-    )
-    compile: bool | None = like(  # type: ignore[assignment]
-        Loading, "compile", default=None, otherwise="on a store, not on a task", more=""
     )

@@ -12,7 +12,6 @@ from bertine.core.names import (
     MaskedPieces,
     PlainFormat,
     Precision,
-    TagScheme,
     TextFormat,
     VectorType,
 )
@@ -125,8 +124,6 @@ class ScoredVectorsOptions(KnownTexts, ScoringMachine):
     dimensions: int | None = like(
         Shortening, "dimensions", help="keep only this many of a vector's first numbers", more=""
     )
-    # Without effect, but accepted since it always was.
-    tag_scheme: TagScheme | None = like(TaggedColumns, "tag_scheme", title="tagging")
 
 
 class ScoredTextOptions(KnownTexts, ScoringMachine):
@@ -211,7 +208,7 @@ class NearExamples(OptionGroup):
     )
 
 
-class Answering(Strictness, Abstaining, DecisionOptions, BatchInvariance, AnsweringMachine):
+class AnswerOptions(Strictness, Abstaining, DecisionOptions, BatchInvariance, AnsweringMachine):
     """The options of ``predict`` for whatever is answered."""
 
 
@@ -227,11 +224,11 @@ class Explaining(NearExamples):
     )
 
 
-class GivenTextsOptions(Explaining, Answering):
+class GivenTextsOptions(Explaining, AnswerOptions):
     """The options of ``predict`` for texts that are given."""
 
 
-class TableOfTextsOptions(KnownTexts, Explaining, Answering):
+class TableOfTextsOptions(KnownTexts, Explaining, AnswerOptions):
     """The options of ``predict`` for a table of texts."""
 
     format: TextFormat | None = like(TableReading, "format", title="reading")
@@ -244,7 +241,7 @@ class TableOfTextsOptions(KnownTexts, Explaining, Answering):
     )
 
 
-class WordFileOptions(Answering):
+class WordFileOptions(AnswerOptions):
     """The options of ``predict`` for a file of words."""
 
     text_columns: Sequence[str] | str | None = like(KnownTexts, "text_columns")
@@ -261,7 +258,7 @@ class PredictOptions(GivenTextsOptions, TableOfTextsOptions, WordFileOptions):
         "texts that are given": GivenTextsOptions,
         "tables of texts": TableOfTextsOptions,
         "files of words": WordFileOptions,
-        "files in SQuAD's format": Answering,
+        "files in SQuAD's format": AnswerOptions,
     }
 
 

@@ -341,11 +341,10 @@ def distill(
     """
     if kind is not None and kind not in options.kinds:
         raise BertineError(f"unknown kind {kind!r}; choose {listing([*options.kinds])}")
-    changed = options.changed()
+    changed, kind = options.changed(), kind or ("static" if options.static else None)
     if kind is not None:
         options.refuse_others(kind, changed, f"this is {kind}")
-    if options.static or kind == "static":
-        options.refuse_others("static", changed, "this is static")
+    if kind == "static":
         return distill_static(data, out, options)
     if data is None:
         raise BertineError(
