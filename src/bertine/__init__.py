@@ -15,12 +15,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from bertine.core import cpu
+from bertine.core.contrib import registered
 from bertine.core.errors import BertineError
 from bertine.core.names import __version__
 
 if TYPE_CHECKING:
     from bertine.corpora.store import TokenStore
-    from bertine.demo.run import run_demo
     from bertine.estimators import BertClassifier, BertRegressor
     from bertine.families.bert import BertConfig
     from bertine.families.presets import preset
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from bertine.inference.fill_mask import fill_mask
     from bertine.inference.glue_submission import glue_submission
     from bertine.inference.predictor import Predictor
-    from bertine.papers.table import paper_tables
     from bertine.reports.run_page import report
     from bertine.signatures import (
         blimp,
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
         evaluate,
         explain,
         export,
-        feature_based,
         few_shot,
         finetune,
         finetune_similarity,
@@ -49,21 +47,27 @@ if TYPE_CHECKING:
         inspect,
         learning_curve,
         lr_find,
-        paper,
         predict,
         prepare,
         pretrain,
-        pretrain_elmo,
         search,
         serve,
         similar,
         train_vocab,
-        word2vec,
     )
     from bertine.tokenization.tokenizer import Tokenizer
-    from bertine.word_vectors.vectors import WordVectors
 
-#: The module of each public name. `run_demo` is not called `demo` because that is its package.
+    # Those of contrib: written twice, which is how type checkers know that they are for everybody.
+    # isort: split
+    from bertine.demo.run import run_demo as run_demo
+    from bertine.papers.table import paper_tables as paper_tables
+    from bertine.signatures import feature_based as feature_based
+    from bertine.signatures import paper as paper
+    from bertine.signatures import pretrain_elmo as pretrain_elmo
+    from bertine.signatures import word2vec as word2vec
+    from bertine.word_vectors.vectors import WordVectors as WordVectors
+
+#: The module of each public name.
 _HOME = {
     "BertClassifier": "bertine.estimators",
     "BertConfig": "bertine.families.bert",
@@ -72,7 +76,6 @@ _HOME = {
     "Predictor": "bertine.inference.predictor",
     "TokenStore": "bertine.corpora.store",
     "Tokenizer": "bertine.tokenization.tokenizer",
-    "WordVectors": "bertine.word_vectors.vectors",
     "blimp": "bertine.inference.minimal_pairs.evaluate_pairs",
     "check_labels": "bertine.training.label_check",
     "convert": "bertine.inference.convert",
@@ -81,7 +84,6 @@ _HOME = {
     "evaluate": "bertine.inference.evaluate",
     "explain": "bertine.inference.explaining.explain",
     "export": "bertine.inference.export",
-    "feature_based": "bertine.training.feature_based.feature_based",
     "few_shot": "bertine.training.finetuning.finetune",
     "fill_mask": "bertine.inference.fill_mask",
     "finetune": "bertine.training.finetuning.finetune",
@@ -93,21 +95,17 @@ _HOME = {
     "learning_curve": "bertine.training.learning_curve.learning_curve",
     "load_model": "bertine.hub.model_directory",
     "lr_find": "bertine.training.lr_find",
-    "paper": "bertine.papers.paper",
-    "paper_tables": "bertine.papers.table",
     "predict": "bertine.inference.predict",
     "prepare": "bertine.corpora.prepare",
     "preset": "bertine.families.presets",
     "pretrain": "bertine.training.pretraining.pretrain",
-    "pretrain_elmo": "bertine.training.elmo",
     "report": "bertine.reports.run_page",
-    "run_demo": "bertine.demo.run",
     "save_model": "bertine.hub.model_directory",
     "search": "bertine.training.search.search",
     "serve": "bertine.serving.serve",
     "similar": "bertine.inference.embedding.similar",
     "train_vocab": "bertine.tokenization.vocab",
-    "word2vec": "bertine.word_vectors.train",
+    **registered("NAMES"),
 }
 
 __all__ = [
@@ -119,7 +117,6 @@ __all__ = [
     "Predictor",
     "TokenStore",
     "Tokenizer",
-    "WordVectors",
     "__version__",
     "blimp",
     "check_labels",
@@ -129,7 +126,6 @@ __all__ = [
     "evaluate",
     "explain",
     "export",
-    "feature_based",
     "few_shot",
     "fill_mask",
     "finetune",
@@ -141,22 +137,19 @@ __all__ = [
     "learning_curve",
     "load_model",
     "lr_find",
-    "paper",
-    "paper_tables",
     "predict",
     "prepare",
     "preset",
     "pretrain",
-    "pretrain_elmo",
     "report",
-    "run_demo",
     "save_model",
     "search",
     "serve",
     "similar",
     "train_vocab",
-    "word2vec",
 ]
+if not TYPE_CHECKING:
+    __all__ += registered("NAMES")
 
 
 # Before anything imports PyTorch.

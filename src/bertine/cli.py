@@ -25,12 +25,9 @@ from bertine.commands.parser import Command, Parser, Switch, line_width, nearest
 from bertine.commands.study import (
     BLIMP,
     CHECK_LABELS,
-    DEMO,
-    FEATURE_BASED,
     INSPECT,
     LEARNING_CURVE,
     LR_FIND,
-    PAPER,
     REPORT,
     SEARCH,
 )
@@ -41,9 +38,7 @@ from bertine.commands.train import (
     FINETUNE_SIMILARITY,
     PREPARE,
     PRETRAIN,
-    PRETRAIN_ELMO,
     VOCAB,
-    WORD2VEC,
 )
 from bertine.commands.use import (
     CONVERT,
@@ -60,9 +55,10 @@ from bertine.commands.use import (
     SIMILAR,
 )
 from bertine.core import cpu
+from bertine.core.contrib import registered
 from bertine.core.errors import BertineError
 from bertine.core.files import read_bounded
-from bertine.core.names import __version__, on_the_command_line
+from bertine.core.names import __version__, implementation, on_the_command_line
 from bertine.core.process import (
     Terminated,
     check_address_space,
@@ -71,23 +67,23 @@ from bertine.core.process import (
 )
 from bertine.core.text import briefly, one_line, printable
 
-#: The commands under their headings, in the order of their use; a new command needs a line here.
-_GROUPS: dict[str, tuple[Command, ...]] = {
-    "begin": (DEMO,),
-    "text": (VOCAB, PREPARE, INSPECT),
-    "train": (
-        *(PRETRAIN, FINETUNE, FINETUNE_SIMILARITY, FEW_SHOT, DISTILL),
-        *(PRETRAIN_ELMO, WORD2VEC),
-    ),
-    "use": (
+#: The commands under their headings, in the order of their use; a new command needs a line here, or
+#: in :data:`bertine.contrib.COMMANDS`.
+_GROUPS: dict[str, list[Command]] = {
+    "begin": [],
+    "text": [VOCAB, PREPARE, INSPECT],
+    "train": [PRETRAIN, FINETUNE, FINETUNE_SIMILARITY, FEW_SHOT, DISTILL],
+    "use": [
         *(PREDICT, EXPLAIN, FILL_MASK, GENERATE, EMBED, INDEX_VECTORS, SIMILAR),
         *(EXPORT, CONVERT, SERVE),
-    ),
-    "judge and compare": (
-        *(EVALUATE, REPORT, CHECK_LABELS, LEARNING_CURVE, LR_FIND, SEARCH, FEATURE_BASED),
-        *(BLIMP, GLUE_SUBMISSION, PAPER),
-    ),
+    ],
+    "judge and compare": [
+        *(EVALUATE, REPORT, CHECK_LABELS, LEARNING_CURVE, LR_FIND, SEARCH),
+        *(BLIMP, GLUE_SUBMISSION),
+    ],
 }
+for _heading, _places in registered("COMMANDS").items():
+    _GROUPS[_heading] += map(implementation, _places)
 COMMANDS: dict[str, Command] = {
     command.name: command for commands in _GROUPS.values() for command in commands
 }
@@ -383,9 +379,10 @@ def overview() -> str:
     lines = ["usage: bertine COMMAND ...", "", "From raw text to a BERT that answers.", ""]
     width = max(map(len, COMMANDS)) + 1
     for title, commands in _GROUPS.items():
-        lines.append(f"{title}:")
-        lines += [f"  {command.name:<{width}}{command.summary}" for command in commands]
-        lines.append("")
+        if commands:
+            lines.append(f"{title}:")
+            lines += [f"  {command.name:<{width}}{command.summary}" for command in commands]
+            lines.append("")
     lines += [
         "'bertine COMMAND --help' says what a command takes ('--help-all': all); each also takes",
     ]

@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
+from importlib import import_module
+from operator import attrgetter
+from typing import Any, Literal
 
 #: What ``finetune`` learns: a kind of task, or a public data set.
 TaskName = Literal[
@@ -129,8 +131,16 @@ ExportFormat = Literal["onnx", "torch"]
 ExplanationMethod = Literal["leave-one-out", "integrated-gradients"]
 
 
-# Registries: names and where they are implemented. They import nothing heavy, so that the command
-# line can list the names.
+# Registries: names and where they are implemented, as texts ``module:constant``: nothing heavy is
+# imported, so that the command line can list the names.
+
+
+def implementation(place: str) -> Any:
+    """Import what a registry names: a constant of a module, or an attribute of one
+    (``module:Class.method``)."""
+    module, _, name = place.partition(":")
+    return attrgetter(name)(import_module(module))
+
 
 #: Model type → module:constant of its :class:`bertine.models.family.Family`.
 FAMILIES = {

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,7 +17,13 @@ from torch import Tensor, nn
 
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object
-from bertine.core.names import FAMILIES, WORD_MODELS, InputFormat, TokenizerKind
+from bertine.core.names import (
+    FAMILIES,
+    WORD_MODELS,
+    InputFormat,
+    TokenizerKind,
+    implementation,
+)
 from bertine.core.task_info import TaskInfo
 from bertine.core.text import briefly
 from bertine.models.config import Config
@@ -335,8 +340,7 @@ def family_of(model_type: object) -> Family:
             f"model_type is {briefly(model_type)}, another architecture; Bertine has "
             f"{', '.join(FAMILIES)}"
         )
-    module, _, name = FAMILIES[model_type].partition(":")
-    family: Family = getattr(import_module(module), name)
+    family: Family = implementation(FAMILIES[model_type])
     return family
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import torch
 
 from bertine.core.errors import BertineError
-from bertine.core.names import OBJECTIVES, InputFormat
+from bertine.core.names import OBJECTIVES, InputFormat, implementation
 from bertine.models.config import Config
 from bertine.models.family import family_of
 from bertine.models.heads import Model
@@ -23,8 +21,7 @@ def objective(name: str) -> Objective:
     """
     if name not in OBJECTIVES:
         raise BertineError(f"objective is {name!r}, but must be one of {', '.join(OBJECTIVES)}")
-    module, _, attribute = OBJECTIVES[name].partition(":")
-    chosen: Objective = getattr(import_module(module), attribute)()
+    chosen: Objective = implementation(OBJECTIVES[name])()
     return chosen
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import traceback
@@ -20,6 +19,7 @@ from bertine.core import workers
 from bertine.core.console import logger, progress
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors
+from bertine.core.names import implementation
 
 #: Called with the name of a job and its last message: ``done`` with the result; ``error`` with the
 #: reason in one line, and ``mistake``, whether it is the user's; or ``lost``. Never two at a time.
@@ -155,9 +155,8 @@ def _gpus() -> list[str]:
 def do_job(line: str) -> dict[str, Any]:
     """Do the job of a line of JSON, and return its last message."""
     job = json.loads(line)
-    module, _, name = job["work"].partition(":")
     try:
-        return {"done": getattr(importlib.import_module(module), name)(**job["arguments"])}
+        return {"done": implementation(job["work"])(**job["arguments"])}
     except BertineError as error:
         return {"error": " ".join(str(error).split()), "mistake": True}
     except Exception as error:
