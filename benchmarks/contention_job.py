@@ -31,7 +31,7 @@ def prepare(folder: Path) -> None:
     import bertine  # noqa: I001  before PyTorch
     from common import minilm
 
-    from bertine.demo import texts
+    from bertine.contrib.demo import texts
     from bertine.hub.model_directory import load_model, save_model
     from bertine.tasks.classification import TextClassification
 

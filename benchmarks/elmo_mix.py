@@ -18,9 +18,9 @@ from typing import Any
 from common import print_table, save_json
 
 import bertine
+from bertine.contrib.feature_based.features import TABLE
 from bertine.core.files import write_text
 from bertine.tokenization.documents import Corpus
-from bertine.training.feature_based.features import TABLE
 
 
 def write_sample(args: argparse.Namespace) -> Path:

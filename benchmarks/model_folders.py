@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from common import minilm
 
+from bertine.contrib.demo.texts import articles_corpus
 from bertine.core.names import SpecialStyle, TokenizerKind
-from bertine.demo.texts import articles_corpus
 from bertine.families.bert import BertConfig
 from bertine.families.presets import PRESETS, preset
 from bertine.hub.model_directory import load_model, save_model

@@ -30,7 +30,7 @@ from common import describe_machine, machine, minilm, print_table, save_json
 from contention import STRANGERS, strangers_seconds
 from versions_peers import Measure, Peer, Turn, opened
 
-from bertine.demo import texts
+from bertine.contrib.demo import texts
 from bertine.tokenization.documents import Corpus
 
 #: Fewer pairs have no 95% interval of their median.

@@ -46,19 +46,6 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("core", "options", "data", "tokenization", "word_vectors", "corpora", *MODEL),
         *("objectives", "tasks", "datasets", "inference", "reports"),
     },
-    "papers": {
-        *(
-            "core",
-            "options",
-            "tokenization",
-            "corpora",
-            *MODEL,
-            "datasets",
-            "inference",
-            "training",
-        ),
-        "reports",
-    },
     "serving": {
         "core",
         "options",
@@ -70,10 +57,6 @@ MAY_IMPORT: dict[str, set[str]] = {
         "inference",
     },
     "recipes": set(),
-    "demo": {
-        *("core", "options", "data", "tokenization", "corpora", *MODEL, "objectives", "tasks"),
-        *("inference", "reports", "training", "recipes"),
-    },
     "estimators": {
         *("core", "options", "data", *MODEL, "tasks", "datasets", "inference", "training"),
     },
@@ -81,9 +64,23 @@ MAY_IMPORT: dict[str, set[str]] = {
     "commands": {"core", "options", "tokenization"},
     "cli": {"core", "options", "commands"},
     "__main__": {"cli"},
-    # What the core knows as texts alone, through `core/contrib.py`.
+    # What comes beside the core, which knows it by name alone.
     "contrib": set(),
-    "contrib.commands": {"core", "options", "commands"},
+    "contrib.options": {"core", "options"},
+    "contrib.commands": {"core", "options", "commands", "contrib.options"},
+    "contrib.tensorflow": {"core", "models", "hub"},
+    "contrib.feature_based": {
+        *("core", "options", "data", "tokenization", "word_vectors", "corpora", *MODEL, "tasks"),
+        *("datasets", "inference", "training", "contrib.options"),
+    },
+    "contrib.papers": {
+        *("core", "options", "tokenization", "corpora", *MODEL, "datasets", "inference"),
+        *("reports", "training", "contrib.options", "contrib.feature_based"),
+    },
+    "contrib.demo": {
+        *("core", "options", "data", "tokenization", "corpora", *MODEL, "objectives", "tasks"),
+        *("inference", "reports", "training", "recipes"),
+    },
 }
 
 

@@ -41,7 +41,7 @@ EXCUSED = {
     "python": "takes minutes to hours",
     "torchrun": "needs eight GPUs",
     "bertine prepare /shared/texts": "needs a cluster of Ray",
-    "bertine paper bert-5": "takes hours; tests/papers makes small tables",
+    "bertine paper bert-5": "takes hours; tests/contrib/papers makes small tables",
     "bertine index-vectors": "needs 10,000 vectors; tests/inference/test_vector_index has them",
     "bertine similar .* --index": "needs that index",
     "bertine search glue": "a search of toys that cannot be learned chooses nothing; texts are run",

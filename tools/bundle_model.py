@@ -30,7 +30,7 @@ from bertine.hub.weights import read_weights
 WEIGHTS = Path("src/bertine/weights")
 CARDS = Path(__file__).with_name("cards")
 #: None of its articles may be in the text.
-DEMO = Path("src/bertine/demo/data")
+DEMO = Path("src/bertine/contrib/demo/data")
 #: At most so many bytes of weights in the package.
 MOST_BYTES = 16_000_000
 

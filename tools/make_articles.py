@@ -1,6 +1,6 @@
 """Rebuild the articles bundled with ``bertine demo`` from a collection of Wikipedia articles.
 
-    python tools/make_articles.py WIKI.jsonl.zst [--out src/bertine/demo/data]
+    python tools/make_articles.py WIKI.jsonl.zst [--out src/bertine/contrib/demo/data]
 
 WIKI.jsonl.zst holds one article a line: ``id``, ``title``, ``text`` (a paragraph a line, section
 headings as short lines that end in a full stop). Written are ``subjects.jsonl.zst`` (passages
@@ -359,7 +359,7 @@ def write_licence(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("articles", type=Path, help="the collection, WIKI.jsonl.zst")
-    parser.add_argument("--out", type=Path, default=Path("src/bertine/demo/data"))
+    parser.add_argument("--out", type=Path, default=Path("src/bertine/contrib/demo/data"))
     options = parser.parse_args()
     collection = read_articles(options.articles)
     labelled, used = label(collection)

@@ -1,6 +1,6 @@
 """Rebuild the old novels bundled for the README and the tutorials from a collection of books.
 
-    python tools/make_novels.py BOOKS.jsonl.zst [--out src/bertine/demo/data]
+    python tools/make_novels.py BOOKS.jsonl.zst [--out src/bertine/contrib/demo/data]
 
 BOOKS.jsonl.zst holds one book a line: ``author``, ``title``, ``year``, ``text`` (paragraphs
 separated by blank lines). Written are ``pretraining.jsonl.zst`` (a document a line) and
@@ -248,7 +248,7 @@ def write_licence(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("books", type=Path, help="the collection, BOOKS.jsonl.zst")
-    parser.add_argument("--out", type=Path, default=Path("src/bertine/demo/data"))
+    parser.add_argument("--out", type=Path, default=Path("src/bertine/contrib/demo/data"))
     options = parser.parse_args()
     collection = read_books(options.books)
     books = {name: clean(collection[name]) for name in PRETRAINING}

@@ -19,8 +19,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from bertine.core.console import human_time
-from bertine.papers.table import (
+from bertine.contrib.papers.table import (
     AVERAGE,
     MEASURES,
     Order,
@@ -30,6 +29,7 @@ from bertine.papers.table import (
     order_line,
     read_table,
 )
+from bertine.core.console import human_time
 from bertine.reports.plots import curves, spread
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"

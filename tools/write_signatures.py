@@ -73,7 +73,9 @@ def verb_from_source(name: str, module: str) -> Callable[..., Any] | None:
 
 
 def _is_light(module: str) -> bool:
-    return module.startswith(("__future__", "bertine.options.", "bertine.core.names"))
+    return module.startswith(
+        ("__future__", "bertine.options.", "bertine.contrib.options", "bertine.core.names")
+    )
 
 
 @cache

@@ -59,8 +59,8 @@ if TYPE_CHECKING:
 
     # Those of contrib: written twice, which is how type checkers know that they are for everybody.
     # isort: split
-    from bertine.demo.run import run_demo as run_demo
-    from bertine.papers.table import paper_tables as paper_tables
+    from bertine.contrib.demo.run import run_demo as run_demo
+    from bertine.contrib.papers.table import paper_tables as paper_tables
     from bertine.signatures import feature_based as feature_based
     from bertine.signatures import paper as paper
     from bertine.signatures import pretrain_elmo as pretrain_elmo

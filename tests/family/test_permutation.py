@@ -1,10 +1,9 @@
 """Models that guess words in any order: two streams, memory and reading backwards as in
-transformers, and what the authors' program computes from its checkpoint."""
+transformers."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +19,17 @@ from bertine.core.rng import generator
 from bertine.core.task_info import TaskInfo
 from bertine.corpora.batch import Batch
 from bertine.families.xlnet_layers import GuessedPlaces, hidden_by_order
-from bertine.hub.model_directory import load_model, save_model
-from bertine.hub.tensorflow.checkpoint import Checkpoint
+from bertine.hub.model_directory import save_model
 from bertine.models import encoder
 from bertine.models.encoder import TextInputs
 from bertine.models.heads import Model, new_head
 from bertine.objectives import choose
 from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
-from tolerance import assert_close, network_terms
 
 from .parity import SEEDS, close, random_batch, same_gradients
 from .variants import VARIANTS, scramble
 
 XLNET = VARIANTS["xlnet"]
-FILES = Path(__file__).resolve().parents[1] / "fixtures" / "xlnet"
 
 
 @pytest.fixture(params=[0.0, 2.0], ids=["real tokens alone", "padding too"], autouse=True)
@@ -256,93 +252,6 @@ def test_training_computes_what_answering_does(length: int) -> None:
     trained = model.train().encode(given).last_hidden_state[real]
     answered = model.eval().encode(given).last_hidden_state[real]
     close(trained, answered, "states")
-
-
-@pytest.fixture
-def published(tmp_path: Path) -> Path:
-    """A folder as the authors publish it, of a tiny model."""
-    folder = tmp_path / "published"
-    folder.mkdir()
-    for file in FILES.glob("xlnet_*"):
-        shutil.copy(file, folder)
-    return folder
-
-
-def gold() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """What the authors' program computed, and its gradients by variable."""
-    expected, gradients = np.load(FILES / "expected.npz"), np.load(FILES / "gradients.npz")
-    return (
-        {name: torch.from_numpy(value) for name, value in expected.items()},
-        {name.replace("|", "/"): torch.from_numpy(value) for name, value in gradients.items()},
-    )
-
-
-def test_the_authors_program_computes_the_same(published: Path) -> None:
-    """States of both kinds, losses and all gradients."""
-    expected, gradients = gold()
-    checkpoint = Checkpoint.open(published)
-    assert checkpoint.gelu is not None
-    assert checkpoint.gelu.name == "gelu_new"
-    names = XLNET.family.names
-    model = Model(checkpoint.config, new_head(checkpoint.config, "plm")).eval()
-    model.load_state_dict(names.from_canonical(checkpoint.tensors(), checkpoint.config))
-    places, hidden = expected["target_mapping"].argmax(-1), expected["perm_mask"].bool()
-    ids, types = expected["input_ids"].long(), expected["segment_ids"].long()
-    memory, backwards = list(expected["mems"]), torch.tensor([False, True])
-    with_memory = model.backbone(
-        ids, None, types, memory=memory, guesses=GuessedPlaces(places, hidden), backwards=backwards
-    ).last_hidden_state
-    terms = network_terms(3, 32)
-    assert_close(with_memory, expected["pre_output"], terms=terms)
-    plain = model.backbone(
-        ids, None, types, guesses=GuessedPlaces(places, hidden)
-    ).last_hidden_state
-    assert_close(plain, expected["nomem_output"], terms=terms)
-    logits = model.heads["plm"](with_memory.flatten(0, 1), model.backbone.word_weights)
-    losses = F.cross_entropy(logits, expected["target"].long().flatten(), reduction="none")
-    assert_close(losses.view(2, 5), expected["lm_loss"], terms=terms)
-    losses.mean().backward()
-    ours = names.to_canonical(
-        {name: p.grad for name, p in model.named_parameters() if p.grad is not None},
-        checkpoint.config,
-    )
-    # Gradients begin with scores, which are as large as the losses.
-    bound: Any = {
-        "terms": network_terms(3, 32, gradients=True),
-        "size": float(expected["lm_loss"].max()),
-    }
-    compared = 0
-    for variable, place in checkpoint.places.items():
-        theirs = gradients[variable]
-        theirs = theirs.t() if place.transposed else theirs
-        for name, number in place.parts(tuple(theirs.shape), 3):
-            wanted = theirs if number is None else theirs[number]
-            assert_close(ours[name], wanted, what=name, **bound)
-            compared += 1
-    assert compared == len(ours)
-
-
-def test_the_authors_checkpoint_is_converted_and_opens_in_transformers(
-    published: Path, tmp_path: Path
-) -> None:
-    letters = Tokenizer.from_vocab([*SPECIAL_TOKENS, *(chr(0x4E00 + n) for n in range(92))])
-    letters.save(published)
-    (published / "tokenizer.json").unlink()
-    report = bertine.convert(published, tmp_path / "out")
-    assert report.hidden_act == "gelu_new"
-    ours = load_model(tmp_path / "out").model
-    theirs, info = transformers.XLNetLMHeadModel.from_pretrained(
-        tmp_path / "out", output_loading_info=True
-    )
-    assert not info["missing_keys"]
-    assert not info["unexpected_keys"]
-    # Drawn once for all: with the large weights of this checkpoint, texts differ in how far
-    # rounding alone carries fp32 logits from what float64 computes.
-    ids = torch.randint(0, 97, (2, 11), generator=torch.Generator().manual_seed(211))
-    with torch.no_grad():
-        encoded = ours.encode(TextInputs(ids))
-        logits = ours.read("plm", encoded, places=torch.arange(22)).view(2, 11, 97)
-        close(logits, theirs.eval()(ids).logits, "logits")
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_every_option_that_a_message_names_is_one() -> None:
 #: What belongs to the command line alone, and what writes whole commands, for shells.
 _COMMAND_LINE = (
     *("commands/", "cli.py", "config_file.py", "launch.py", "reports/"),
-    *("demo/result.py", "training/lr_find.py", "training/finetuning/learner.py"),
+    *("contrib/demo/result.py", "training/lr_find.py", "training/finetuning/learner.py"),
     "training/distillation/static.py",
 )
 

@@ -23,7 +23,6 @@ import torch
 
 import bertine
 import unigrams
-from bertine.demo.texts import articles_corpus
 from bertine.tokenization.documents import Corpus
 from bertine.tokenization.tokenizer import Tokenizer
 from bertine.tokenization.unigram_files import read_model_file
@@ -37,6 +36,8 @@ DATA = Path(
 )
 PUBLISHED = DATA / "vocab" / "albert" / "30k-clean.model"
 XLNET = DATA / "vocab" / "xlnet" / "spiece.model"
+#: The bundled articles.
+ARTICLES = Path(__file__).resolve().parents[2] / "src/bertine/contrib/demo/data/articles.jsonl.zst"
 
 #: What the tokenizers may see differently.
 ODD = [
@@ -242,8 +243,7 @@ def test_transformers_opens_our_files_and_gives_the_same(
 def deberta_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file with the settings of DeBERTa-v3's, trained by sentencepiece on the bundled articles
     and some angle brackets, in one thread: with several it is another one each time."""
-    with articles_corpus() as path:
-        documents = [document.text for document in Corpus([path])]
+    documents = [document.text for document in Corpus([ARTICLES])]
     lines = [line for text in documents for line in text.split("\n") if line.strip()][:4000]
     lines += ["<p> 0 x 41 </p>"] * 100
     model = io.BytesIO()

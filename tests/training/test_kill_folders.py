@@ -19,14 +19,14 @@ import pytest
 import torch
 
 import bertine
-import glue_files
 import processes
-import tagged
 import toys
 from bertine.core.errors import BertineError
 from bertine.core.files import lock_folder
 from bertine.training import job_folder
 
+#: What a process does: (verb, its arguments, the folder).
+Life = Callable[[str, dict[str, Any], Path], None]
 #: Keys of JSON files whose values are times, or follow from times.
 _NOT_COMPARED = {
     *("elapsed", "seconds", "train_seconds", "answer_seconds", "answers_per_second", "sentences"),
@@ -53,13 +53,6 @@ def results(out: Path) -> dict[str, Any]:
     }
 
 
-def result_of_demo(out: Path) -> dict[str, Any]:
-    """Pre-training in a demo is as long as the time allows, so its numbers differ."""
-    told = json.loads((out / "demo.json").read_text())
-    names = sorted(str(path.relative_to(out)) for path in out.rglob("*.json"))
-    return {"finished": told["finished"], "bundled": told["bundled"], "files": names}
-
-
 @pytest.fixture(scope="module")
 def kinds(
     model: Path, labelled: Path, tmp_path_factory: pytest.TempPathFactory
@@ -67,11 +60,6 @@ def kinds(
     """The arguments of a job of each kind that takes seconds."""
     folder = tmp_path_factory.mktemp("kinds")
     rows = toys.write_labelled(folder / "few.csv", rows=60)
-    (folder / "tagged").mkdir()
-    for seed, (name, count) in enumerate([("train", 64), ("dev", 16)]):
-        tagged.write_columns(folder / "tagged" / f"{name}.conll", count, seed=seed)
-    glue_files.write_glue(folder / "data/glue", "SST-2")
-    config = toys.config(intermediate_size=128, max_position_embeddings=128)
     common = {"model": model, "precision": "fp32"}
     run = {"max_length": 24, "checkpoint_every": 5, "log_every": 4}
     return {
@@ -87,39 +75,25 @@ def kinds(
             **{"data": rows, "methods": ["tf-idf", "frozen", "finetune"], "repeats": 2, **common},
         },
         "check_labels": {"data": rows, "epochs": 6, "frozen": False, "folds": 3, **common},
-        "paper": {
-            **{"name": "bert-5", "columns": ["SST-2"], "rows": ["mlm"], "seeds": 2, "steps": 6},
-            **{"corpus": toys.write_corpus(folder / "corpus.txt", documents=60), "epochs": 1},
-            **{"data": folder / "data", "vocab_size": 120},
-            "model": str(toys.write_config(folder / "config.json", config)),
-        },
-        "feature_based": {
-            **{"data": folder / "tagged", "rows": ["fine-tuning", "last", "sum-all"]},
-            **{"max_length": 24, "epochs": 8, "lstm_size": 16, "finetune_epochs": 3, **common},
-        },
-        "run_demo": {"fast": True},
     }
 
 
-def life(verb: str, given: dict[str, Any], out: Path) -> None:
-    """A process that does a job, or resumes it."""
+def quietly(job: Callable[..., object], **given: Any) -> None:
+    """Do a job in one thread, without a word: all that its process does."""
     from bertine.core.console import console
 
     torch.set_num_threads(1)
     os.environ["OMP_NUM_THREADS"] = "1"
     sys.stdout = console.file = open(os.devnull, "w")  # noqa: SIM115
-    if verb == "run_demo":
-        import dataclasses
-
-        from bertine.demo import run
-
-        run.FAST = dataclasses.replace(run.FAST, budget_seconds=0.0, least_seconds=1.0)
-        run.run_demo(out, **given)
-    else:
-        getattr(bertine, verb)(out=out, resume=True, **given)
+    job(**given)
 
 
-def finish(*job: Any) -> float:
+def life(verb: str, given: dict[str, Any], out: Path) -> None:
+    """A process that does a job, or resumes it."""
+    quietly(getattr(bertine, verb), out=out, resume=True, **given)
+
+
+def finish(life: Life, *job: Any) -> float:
     """Do a job to its end; return its seconds."""
     began = time.monotonic()
     process = processes.forked(life, *job)
@@ -134,35 +108,48 @@ def test_none_works_in_a_folder_of_another_process(
 ) -> None:
     monkeypatch.setattr(job_folder, "_PATIENCE", 0.0)
     for verb, given in kinds.items():
-        more = {} if verb == "run_demo" else {"resume": True}
-        with (
-            lock_folder(tmp_path, ""),
-            pytest.raises(BertineError, match="another process is working on this"),
-        ):
-            getattr(bertine, verb)(out=tmp_path, **more, **given)
-        assert list(tmp_path.iterdir()) == [], verb
+        refused_while_locked(verb, tmp_path, resume=True, **given)
 
 
-@pytest.mark.parametrize(
+def refused_while_locked(verb: str, folder: Path, **given: Any) -> None:
+    """Check that a job does nothing in a folder that another process has locked."""
+    with (
+        lock_folder(folder, ""),
+        pytest.raises(BertineError, match="another process is working on this"),
+    ):
+        getattr(bertine, verb)(out=folder, **given)
+    assert list(folder.iterdir()) == [], verb
+
+
+#: How often a job is killed.
+KILLS = pytest.mark.parametrize(
     "kills",
     [
         pytest.param(1, marks=pytest.mark.slow),
         pytest.param(int(os.environ.get("KILLS", "20")), marks=pytest.mark.deep),
     ],
 )
-@pytest.mark.parametrize(
-    "verb",
-    [
-        *("finetune", "search", "learning_curve", "check_labels", "paper", "feature_based"),
-        pytest.param("run_demo", marks=pytest.mark.deep),
-    ],
-)
+
+
+@KILLS
+@pytest.mark.parametrize("verb", ["finetune", "search", "learning_curve", "check_labels"])
 def test_kills_at_random_moments(
     verb: str, kills: int, kinds: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:
-    given, draw = kinds[verb], random.Random(f"{verb} {kills}")
-    read: Callable[[Path], Any] = result_of_demo if verb == "run_demo" else results
-    seconds = finish(verb, given, tmp_path / "whole")
+    kill(life, verb, kinds[verb], kills, tmp_path, results)
+
+
+def kill(
+    life: Life,
+    verb: str,
+    given: dict[str, Any],
+    kills: int,
+    tmp_path: Path,
+    read: Callable[[Path], Any],
+) -> None:
+    """Kill a job so many times; check that what is resumed comes to the same."""
+    draw = random.Random(f"{verb} {kills}")
+    seconds = finish(life, verb, given, tmp_path / "whole")
     whole, turn, done = read(tmp_path / "whole"), 0, 0
     while done < kills:
         out = tmp_path / f"turn-{turn}"
@@ -177,6 +164,6 @@ def test_kills_at_random_moments(
         else:
             assert process.exitcode == -signal.SIGKILL
             done += 1
-    finish(verb, given, tmp_path / f"turn-{turn}")
+    finish(life, verb, given, tmp_path / f"turn-{turn}")
     assert read(tmp_path / f"turn-{turn}") == whole
     assert not [path for path in tmp_path.rglob("*") if ".tmp-" in path.name]

@@ -8,11 +8,11 @@ through :mod:`bertine.core.contrib` alone, and works without this package.
 #: Public name → its module.
 NAMES = {
     "WordVectors": "bertine.word_vectors.vectors",
-    "feature_based": "bertine.training.feature_based.feature_based",
-    "paper": "bertine.papers.paper",
-    "paper_tables": "bertine.papers.table",
+    "feature_based": "bertine.contrib.feature_based.feature_based",
+    "paper": "bertine.contrib.papers.paper",
+    "paper_tables": "bertine.contrib.papers.table",
     "pretrain_elmo": "bertine.training.elmo",
-    "run_demo": "bertine.demo.run",
+    "run_demo": "bertine.contrib.demo.run",
     "word2vec": "bertine.word_vectors.train",
 }
 
@@ -35,8 +35,8 @@ COMMANDS = {
 #: A job that is missing here is refused as for any folder without a model of pieces.
 MODELS: dict[str, dict[str, str]] = {}
 
-#: Files of weights of other programs → a class that reads them.
-WEIGHTS: dict[str, str] = {}
+#: Program whose files of weights are read → a :class:`bertine.hub.weights.ForeignWeights`.
+WEIGHTS = {"tensorflow": "bertine.contrib.tensorflow.checkpoint:Checkpoint"}
 
 #: Kind of ``distill`` → its options, the function that does it, and its line of help.
 DISTILL: dict[str, dict[str, str]] = {}

@@ -106,7 +106,7 @@ WORD2VEC = Command(
 
 
 def _add_feature_based_arguments(parser: Parser) -> None:
-    from bertine.options.experiments import FeatureBasedOptions
+    from bertine.contrib.options import FeatureBasedOptions
 
     parser.add_argument(
         "model",
@@ -146,7 +146,7 @@ FEATURE_BASED = Command(
 
 
 def _add_paper_arguments(parser: Parser) -> None:
-    from bertine.options.experiments import PaperOptions
+    from bertine.contrib.options import PaperOptions
 
     parser.add_argument(
         "name", metavar="TABLE", nargs="?", help="such as bert-5; without it the tables are listed"

@@ -35,8 +35,6 @@ FewShotTask = Literal["text", "multi-label"]
 FewShotWeights = Literal["biases", "all"]
 #: The methods compared in a learning curve.
 CurveWay = Literal["tf-idf", "frozen", "few-shot", "finetune"]
-#: The tasks that can be learned from the states of a frozen model.
-FeatureTask = Literal["tagging", "text", "regression", "multi-label", "glue"]
 #: The pieces masked together with the one that is scored
 #: (:mod:`bertine.inference.minimal_pairs.scoring`).
 MaskedPieces = Literal["one", "rest-of-word"]
@@ -215,14 +213,6 @@ PRESETS = {
     "xlnet-tiny": "xlnet",
     "xlnet-mini": "xlnet",
     "xlnet-small": "xlnet",
-}
-
-#: Names of configuration classes in Google's programs → the possible model types: the first one
-#: with a key of its own there, else the last (:mod:`bertine.hub.tensorflow`).
-TENSORFLOW_CONFIGS = {
-    "bert_config.json": ("mobilebert", "bert"),
-    "albert_config.json": ("albert",),
-    "xlnet_config.json": ("xlnet",),
 }
 
 #: Objective of pre-training → module:class of its :class:`bertine.objectives.losses.Objective`.

@@ -17,7 +17,7 @@ from bertine.core.errors import BertineError
 from bertine.models.config import Config
 from bertine.models.config_file import ConfigKeys
 from bertine.models.encoder import Backbone, Encoder
-from bertine.models.family import EMBEDDING_TABLES, TASK_TENSORS, Family, Gelu, Variables
+from bertine.models.family import Family
 from bertine.models.heads import HEADS, WITHOUT_POOLER
 from bertine.models.layers import EncoderLayer
 from bertine.models.tensor_names import HeadNames, Pairs, WeightNames
@@ -157,63 +157,6 @@ def _look_alike(qkv: Tensor, head_size: int, waves: _Waves, offsets: Sequence[in
     qkv[size : 2 * size] = _ALIKE * alike + math.sqrt(1 - _ALIKE**2) * noise
 
 
-# Google's format: names of weights and keys of the configuration (google-research/bert:
-# ``modeling.py``, ``run_pretraining.py``, ``run_classifier.py``, ``run_squad.py``).
-
-#: Vocabulary sizes of Google's models of October and November 2018: English uncased and cased,
-#: multilingual uncased and cased, Chinese; below, their numbers of layers and widths.
-_VOCABULARIES_OF_2018 = (30522, 28996, 105879, 119547, 21128)
-_SHAPES_OF_2018 = ((12, 768), (24, 1024))
-
-
-def _gelu(config: Config, trained_here: bool) -> Gelu:
-    """Return the meaning of "gelu" in a BERT.
-
-    The program had the exact form, with erf, until 7 February 2019 (commit bee6030) and has had the
-    one with tanh since; the configurations always say "gelu". The models that Google published in
-    2018 were trained with erf, and transformers' copies of them compute it. They are recognized by
-    their sizes and by the lack of an optimizer's state, which further training would leave.
-    """
-    shape = (config.num_hidden_layers, config.hidden_size)
-    if config.vocab_size in _VOCABULARIES_OF_2018 and shape in _SHAPES_OF_2018 and not trained_here:
-        return Gelu("gelu", "with erf, as in Google's models of 2018, which have these sizes")
-    return Gelu("gelu_new", "with tanh, as in Google's program since February 2019")
-
-
-_LAYER = "bert/encoder/layer_{}"
-
-BERT_VARIABLES = Variables(
-    modules=(
-        ("bert/embeddings/LayerNorm", "embeddings.LayerNorm"),
-        *(
-            (f"{_LAYER}/{module}", f"encoder.layer.{{}}.{module.replace('/', '.')}")
-            for module in (
-                "attention/self/query",
-                "attention/self/key",
-                "attention/self/value",
-                "attention/output/dense",
-                "attention/output/LayerNorm",
-                "intermediate/dense",
-                "output/dense",
-                "output/LayerNorm",
-            )
-        ),
-        ("bert/pooler/dense", "pooler.dense"),
-        ("cls/predictions/transform/dense", "cls.predictions.transform.dense"),
-        ("cls/predictions/transform/LayerNorm", "cls.predictions.transform.LayerNorm"),
-    ),
-    tensors=(
-        *EMBEDDING_TABLES,
-        ("cls/predictions/output_bias", "cls.predictions.bias"),
-        ("cls/seq_relationship/output_weights", "cls.seq_relationship.weight"),
-        ("cls/seq_relationship/output_bias", "cls.seq_relationship.bias"),
-        *TASK_TENSORS,
-    ),
-    defaults={"type_vocab_size": 16},
-    gelu=_gelu,
-)
-
-
 # transformers' format: names of weights and keys of ``config.json``.
 
 #: Our names and transformers' of the modules of an encoder layer.
@@ -319,5 +262,4 @@ FAMILY = Family(
     # it and every reader of BERT expects it.
     without_pooler=WITHOUT_POOLER,
     pretraining=frozenset({"mlm", "nsp"}),
-    variables=BERT_VARIABLES,
 )

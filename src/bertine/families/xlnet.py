@@ -18,7 +18,7 @@ from bertine.families.xlnet_layers import XlnetBackbone, XlnetConfig
 from bertine.models.config import Config
 from bertine.models.config_file import ConfigKeys
 from bertine.models.dropout import StreamDropout
-from bertine.models.family import Family, HeadKind, Variables
+from bertine.models.family import Family, HeadKind
 from bertine.models.heads import HEADS
 from bertine.models.layers import init_weights
 from bertine.models.tensor_names import HeadNames, WeightNames
@@ -89,55 +89,6 @@ PRESETS: Mapping[str, XlnetConfig] = {
     "xlnet-mini": _own(4, 256),
     "xlnet-small": _own(4, 512),
 }
-
-
-# The authors' format: names of weights and keys of the configuration (zihangdai/xlnet:
-# ``modeling.py``, ``function_builder.py``).
-
-_LAYER, _LAYER_HERE = "model/transformer/layer_{}", "layer.{}"
-
-XLNET_VARIABLES = Variables(
-    modules=(
-        (f"{_LAYER}/rel_attn/LayerNorm", f"{_LAYER_HERE}.rel_attn.layer_norm"),
-        (f"{_LAYER}/ff/LayerNorm", f"{_LAYER_HERE}.ff.layer_norm"),
-        (f"{_LAYER}/ff/layer_1", f"{_LAYER_HERE}.ff.layer_1"),
-        (f"{_LAYER}/ff/layer_2", f"{_LAYER_HERE}.ff.layer_2"),
-        # Misspelt in the program, and therefore in every checkpoint.
-        ("model/sequnece_summary/summary", "sequence_summary.summary"),
-        ("model/classification_*/logit", "logits_proj"),
-        ("model/regression_*/logit", "logits_proj"),
-        # Weights for spans by beam search, which is not implemented.
-        *(
-            (f"model/{part}", part.replace("/", "."))
-            for part in (
-                "start_logits/dense",
-                "end_logits/dense_0",
-                "end_logits/dense_1",
-                "end_logits/LayerNorm",
-                "answer_class/dense_0",
-                "answer_class/dense_1",
-            )
-        ),
-    ),
-    tensors=(
-        ("model/transformer/word_embedding/lookup_table", "word_embedding.weight"),
-        ("model/transformer/mask_emb/mask_emb", "mask_emb"),
-        ("model/lm_loss/bias", "lm_loss.bias"),
-        *(
-            (f"{_LAYER}/rel_attn/{matrix}/kernel", f"{_LAYER_HERE}.rel_attn.{matrix}")
-            for matrix in "qkvor"
-        ),
-    ),
-    stacked=(
-        *(
-            (f"model/transformer/{bias}", f"{_LAYER_HERE}.rel_attn.{bias}", 2)
-            for bias in ("r_w_bias", "r_r_bias", "r_s_bias")
-        ),
-        ("model/transformer/seg_embed", f"{_LAYER_HERE}.rel_attn.seg_embed", 3),
-    ),
-    classifier="logits_proj.bias",
-    summary="sequence_summary.",
-)
 
 
 #: A classifier's dense layer and its last layer.
@@ -273,5 +224,4 @@ FAMILY = Family(
     objectives=("plm",),
     input_format="segment-pair",
     presets=PRESETS,
-    variables=XLNET_VARIABLES,
 )

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,15 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from bertine.core.console import Shown
+from bertine.core.contrib import registered
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json, read_json_object
 from bertine.core.foreign_files import open_array, open_tensors, reading_outside
-from bertine.core.names import TENSORFLOW_CONFIGS
+from bertine.core.names import implementation
 from bertine.core.process import check_memory
 from bertine.core.text import briefly
 from bertine.families.gpt import OpenAIGPTConfig
-from bertine.hub.tensorflow.bundle import INDEX_SUFFIX
-from bertine.hub.tensorflow.checkpoint import Checkpoint, tensorflow_config
 from bertine.models.config import LARGEST, MOST_LAYERS, Config
 from bertine.models.config_file import CONFIG, ConfigFile
 from bertine.models.family import Family, family_of, read_config
@@ -56,11 +55,6 @@ _LAYER = tuple(
 )
 
 
-def holds_openai_files(folder: Path) -> bool:
-    """Return whether the weights of `folder` are OpenAI's files."""
-    return (folder / SHAPES).is_file()
-
-
 @dataclass(frozen=True)
 class OpenAIFiles:
     """A folder of OpenAI's with checked shapes; its numbers are not read yet.
@@ -72,6 +66,21 @@ class OpenAIFiles:
 
     folder: Path
     shapes: dict[str, tuple[int, ...]]
+
+    @classmethod
+    def holds(cls, folder: Path) -> bool:
+        """Return whether the weights of `folder` are OpenAI's files."""
+        return cls.described_in(folder).is_file()
+
+    @classmethod
+    def described_in(cls, folder: Path) -> Path:
+        """Return the file that describes the model."""
+        return folder / SHAPES
+
+    @classmethod
+    def made(cls, path: Path) -> bool:
+        """Return False: arrays have names of their own, which say nothing."""
+        return False
 
     @classmethod
     def open(cls, folder: Path) -> OpenAIFiles:
@@ -126,7 +135,7 @@ class OpenAIFiles:
         )
         return ConfigFile(config, "OpenAIGPTLMHeadModel", ())
 
-    def line(self) -> str:
+    def line(self, *, lowercase: bool) -> str:
         """Describe the folder in one line."""
         config = self.settings.config
         return (
@@ -212,8 +221,8 @@ def _read(path: Path) -> npt.NDArray[np.float32]:
     return array
 
 
-# Model folders: transformers' kind, Google's with a TensorFlow checkpoint, and OpenAI's with
-# arrays; and the configuration of each.
+# Model folders: transformers' kind, and those of other programs: OpenAI's arrays, and what contrib
+# reads; and the configuration of each.
 
 #: The weights that transformers writes, one file or an index of its parts; the first that exists is
 #: read. Google's configuration may be next to old ones.
@@ -226,87 +235,107 @@ WEIGHTS = (
 TOKENIZER_SETTINGS = "tokenizer_config.json"
 
 
-def is_tensorflow(folder: Path) -> bool:
-    """Return whether the model directory `folder` is one of Google's."""
-    if any((folder / name).exists() for name in (CONFIG, *WEIGHTS)) or not folder.is_dir():
-        return False
-    return tensorflow_config(folder) is not None or any(folder.glob("*.data-*-of-*"))
+class ForeignWeights(Protocol):
+    """The weights of a folder in files of another program, opened and not yet read; their tensors
+    have canonical names."""
+
+    @classmethod
+    def holds(cls, folder: Path) -> bool:
+        """Return whether `folder`, which has none of :data:`WEIGHTS`, has these files."""
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """Open the files of `folder`.
+
+        Raises:
+            BertineError: a file is damaged, or of another network.
+        """
+
+    @classmethod
+    def described_in(cls, folder: Path) -> Path:
+        """Return the file of `folder` that describes the model, for messages."""
+
+    @classmethod
+    def made(cls, path: Path) -> bool:
+        """Return whether `path` is one of these files, or the prefix of their names."""
+
+    @property
+    def settings(self) -> ConfigFile:
+        """The configuration."""
+
+    def files(self) -> list[Path]:
+        """Return all files."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Read all tensors."""
+
+    def entries(self) -> Iterator[tuple[str, tuple[int, ...], str]]:
+        """Yield the name, shape and dtype of each tensor."""
+
+    def line(self, *, lowercase: bool) -> str:
+        """Describe the folder in one line; `lowercase`: whether its tokenizer lower-cases texts."""
 
 
-def is_openai(folder: Path) -> bool:
-    """Return whether the model directory `folder` is one of OpenAI's, without a configuration."""
-    return not (folder / CONFIG).exists() and has_openai_weights(folder)
+def _readers() -> list[type[ForeignWeights]]:
+    """Return what reads the files of other programs: of contrib, and OpenAI's."""
+    return [*map(implementation, registered("WEIGHTS").values()), OpenAIFiles]
 
 
-def has_openai_weights(folder: Path) -> bool:
-    """Return whether OpenAI's arrays are the weights of `folder`: other kinds take precedence."""
-    if any((folder / name).exists() for name in WEIGHTS):
-        return False
-    return holds_openai_files(folder)
+def _foreign(folder: Path) -> type[ForeignWeights] | None:
+    """Return what reads the weights of `folder` where another program wrote them; else None."""
+    if not folder.is_dir() or any((folder / name).exists() for name in WEIGHTS):
+        return None
+    return next((reader for reader in _readers() if reader.holds(folder)), None)
+
+
+def _described(folder: Path) -> type[ForeignWeights] | None:
+    """Return what reads `folder` where another program wrote its configuration too; else None."""
+    return None if (folder / CONFIG).exists() else _foreign(folder)
 
 
 def is_model_directory(folder: Path) -> bool:
     """Return whether `folder` looks like a model directory: whether a file describes its model."""
-    return (folder / CONFIG).exists() or is_tensorflow(folder) or is_openai(folder)
+    return (folder / CONFIG).exists() or _foreign(folder) is not None
 
 
 def is_of_checkpoint(path: Path) -> bool:
-    """Return whether `path` is a checkpoint for TensorFlow's programs: the prefix of its files'
-    names, or one of them."""
-    prefix = path.name.removesuffix(INDEX_SUFFIX).partition(".data-")[0]
-    return bool(prefix) and path.with_name(prefix + INDEX_SUFFIX).is_file()
+    """Return whether `path` is a file of another program's weights, or the prefix of their
+    names."""
+    return any(reader.made(path) for reader in _readers())
 
 
 def settings_file(folder: Path) -> Path:
     """Return the file of a model directory that describes its model, for messages."""
-    if is_tensorflow(folder):
-        return tensorflow_config(folder) or folder / CONFIG
-    if is_openai(folder):
-        return folder / SHAPES
-    return folder / CONFIG
+    reader = _described(folder)
+    return folder / CONFIG if reader is None else reader.described_in(folder)
 
 
 def read_settings(folder: Path) -> ConfigFile:
     """Read the configuration of a model directory.
 
     Raises:
-        BertineError: as :func:`bertine.models.family.read_config`,
-            :meth:`bertine.hub.tensorflow.checkpoint.Checkpoint.open` and
-            :meth:`bertine.hub.weights.OpenAIFiles.open`.
+        BertineError: as :func:`bertine.models.family.read_config` and :meth:`ForeignWeights.open`.
     """
-    if is_tensorflow(folder):
-        return Checkpoint.open(folder).settings
-    if is_openai(folder):
-        return OpenAIFiles.open(folder).settings
-    return read_config(folder / CONFIG)
+    reader = _described(folder)
+    return read_config(folder / CONFIG) if reader is None else reader.open(folder).settings
 
 
 def origin_line(folder: Path, *, lowercase: bool) -> str | None:
-    """Describe a folder of Google's or OpenAI's in one line; return None for other folders.
+    """Describe a folder of another program's in one line; return None for other folders.
 
     Args:
         folder: the model directory.
         lowercase: whether its tokenizer lower-cases texts.
     """
-    if is_openai(folder):
-        return OpenAIFiles.open(folder).line()
-    if not is_tensorflow(folder):
-        return None
-    line = Checkpoint.open(folder).line()
-    if not (folder / "vocab.txt").is_file() or (folder / TOKENIZER_SETTINGS).is_file():
-        return line
-    # The program itself needs --do_lower_case, and checks it by the published folders' names; the
-    # vocabulary answers the same for all five of them and for any other.
-    case = "lower-cased, as vocab.txt has no capitals" if lowercase else "cased, as vocab.txt"
-    return f"{line}; text {case} (else: do_lower_case in a {TOKENIZER_SETTINGS})"
+    reader = _described(folder)
+    return None if reader is None else reader.open(folder).line(lowercase=lowercase)
 
 
 # Weights: read from any of the usual files of a model folder.
 #
 # These are ``model.safetensors`` or the shards in ``model.safetensors.index.json``; the old
 # ``pytorch_model.bin`` or its shards, read with ``weights_only=True`` so that no code in them can
-# run; a TensorFlow checkpoint (:mod:`bertine.hub.tensorflow`) or OpenAI's arrays
-# (:mod:`bertine.hub.weights`), whose tensors have canonical names here.
+# run; the files of another program (:class:`ForeignWeights`).
 
 SAFETENSORS = WEIGHTS[0]
 #: The suffix of files that torch writes.
@@ -339,19 +368,11 @@ def weight_files(folder: Path) -> list[Path]:
     Raises:
         BertineError: there are none, or the index of the shards or of a checkpoint is broken.
     """
-    if is_tensorflow(folder):
-        return Checkpoint.open(folder).files()
+    if (reader := _foreign(folder)) is not None:
+        return reader.open(folder).files()
     for name in WEIGHTS:
         if (folder / name).exists():
             return _shards(folder / name) if name.endswith(".json") else [folder / name]
-    if has_openai_weights(folder):
-        return OpenAIFiles.open(folder).files()
-    if any(folder.glob("*.ckpt*.index")):
-        configs = " or ".join(TENSORFLOW_CONFIGS)
-        raise BertineError(
-            f"{folder}: has a TensorFlow checkpoint, which is read with the {configs} that belongs "
-            "to it, not with config.json; give that file its name back"
-        )
     others = sorted(path.name for path in folder.iterdir() if path.suffix in _FOREIGN)
     unread = f"; it has {', '.join(others[:5])}, which Bertine does not read" if others else ""
     raise BertineError(f"{folder}: has no weights; expected {' or '.join(WEIGHTS)}{unread}")
@@ -418,25 +439,20 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         BertineError: there are no weights, a file is cut short or damaged, or one holds anything
             other than tensors.
     """
-    if is_tensorflow(folder):
-        return Checkpoint.open(folder).tensors()
-    if has_openai_weights(folder):
-        return OpenAIFiles.open(folder).tensors()
+    if (reader := _foreign(folder)) is not None:
+        return reader.open(folder).tensors()
     return _tensors(folder, lambda file, name: file.get_tensor(name), lambda tensor: tensor)
 
 
 def read_facts(folder: Path) -> dict[str, TensorFacts]:
     """Read the shapes and dtypes of all tensors of `folder`, from the header of a safetensors file
-    or the index of a TensorFlow checkpoint.
+    or what another program has in its place.
 
     Raises:
         BertineError: as for :func:`read_weights`.
     """
-    if is_tensorflow(folder):
-        entries = Checkpoint.open(folder).entries()
-        return {name: TensorFacts(entry.shape, entry.dtype) for name, entry in entries}
-    if has_openai_weights(folder):
-        rows = OpenAIFiles.open(folder).entries()
+    if (reader := _foreign(folder)) is not None:
+        rows = reader.open(folder).entries()
         return {name: TensorFacts(shape, dtype) for name, shape, dtype in rows}
 
     def facts(file: Any, name: str) -> TensorFacts:

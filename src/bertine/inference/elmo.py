@@ -1,4 +1,4 @@
-"""Compute with ELMo: read a corpus as words, score text by perplexity, keep the states of words.
+"""Compute with ELMo: read a corpus as words, score text by perplexity.
 
 Shape legend: W words of the corpus with one mark for each sentence; B rows, T places of a window.
 """
@@ -16,10 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import WordSplitting
-from bertine.data.entities import Sentences, split_words
+from bertine.data.entities import split_words
 from bertine.families.elmo import (
     BEGIN,
     DIRECTIONS,
@@ -29,16 +28,8 @@ from bertine.families.elmo import (
     LstmStates,
     WordSoftmax,
     character_ids,
-    is_cut,
 )
 from bertine.hub.elmo_files import load_elmo
-from bertine.inference.embedding.other_embedders import ElmoEmbedder
-from bertine.inference.word_states import (
-    WordStates,
-    save_states,
-    states_are_whole,
-    word_starts,
-)
 from bertine.models.precision import autocast, resolve_device, resolve_precision
 from bertine.options.inference import EvaluateOptions
 from bertine.tasks.report import EvaluationReport
@@ -384,50 +375,3 @@ def evaluate_text(model: Path | str, data: Path | str, options: EvaluateOptions)
     )
     scored = perplexity(loaded.model.to(where), loaded.softmax.to(where), loaded.words, text, dtype)
     return BothWaysReport(scored, len(loaded.words), source=str(data), notes=text.notes)
-
-
-# Word states: all layers of an ELMo for every word, computed once and kept on disk like those of an
-# encoder (:mod:`bertine.inference.word_states`). ``layer_0`` is the word without context.
-
-#: Version of the file contents; it is part of the hash.
-_FORMAT = 1
-#: Sentences whose states are in memory in fp32 at once.
-_SENTENCES = 256
-
-
-def elmo_states(embedder: ElmoEmbedder, sentences: Sentences, folder: Path | str) -> WordStates:
-    """Compute the layers of the words of `sentences`, each sentence from a state of 0: read from
-    the file in `folder`, else computed and written there. Words longer than the maximum are counted
-    in the notes of `sentences`.
-
-    Raises:
-        BertineError: a number does not fit into 16 bits; the file cannot be written.
-    """
-    config = embedder.elmo.config
-    starts = word_starts(sentences)
-    digest = hashlib.sha256()
-    digest.update(repr((_FORMAT, embedder.precision, *embedder.fingerprints())).encode())
-    for item in sentences.items:
-        digest.update(repr(item.words).encode("utf-8", "surrogatepass"))
-    key = digest.hexdigest()
-    cut = sum(
-        is_cut(word, config.max_characters) for item in sentences.items for word in item.words
-    )
-    if cut:
-        sentences.note(f"{sentences.source}: of {plural(cut, 'word')} only the beginning was read")
-    path = Path(folder) / f"states-{key[:24]}.safetensors"
-    num_layers = config.num_hidden_layers + 1
-    if states_are_whole(path, key, num_layers):
-        return WordStates(path, starts, True)
-    layers = [
-        torch.zeros(int(starts[-1]), config.width, dtype=torch.float16) for _ in range(num_layers)
-    ]
-    items = sentences.items
-    for begin in range(0, len(items), _SENTENCES):
-        chosen = items[begin : begin + _SENTENCES]
-        states = embedder.layers([item.words for item in chosen])
-        for row, state in enumerate(states, begin):
-            for layer, of_layer in enumerate(torch.from_numpy(state).unbind(1)):
-                layers[layer][int(starts[row]) : int(starts[row + 1])] = of_layer.half()
-    save_states(path, key, layers)
-    return WordStates(path, starts, False)

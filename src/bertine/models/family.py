@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -30,162 +29,6 @@ from bertine.models.config import Config
 from bertine.models.config_file import CONFIG, ConfigFile, ConfigKeys, activation_of, labels_of
 from bertine.models.encoder import Backbone
 from bertine.models.tensor_names import WeightNames
-
-# TensorFlow names: tables from the variables of Google's programs to canonical names (see
-# :mod:`bertine.models.tensor_names`). A dense layer's ``kernel`` is [in, out], the transpose of our
-# weight; a norm's ``gamma`` and ``beta`` are its weight and bias.
-
-#: Variable of a module → our name, and whether it is transposed.
-_OF_MODULE = {
-    "kernel": ("weight", True),
-    "bias": ("bias", False),
-    "gamma": ("weight", False),
-    "beta": ("bias", False),
-}
-#: The variables that the optimizers of these programs, and TensorFlow's own, add for each one.
-_SLOTS = ("adam_m", "adam_v", "lamb_m", "lamb_v", "Adam", "Adam_1", "LAMB", "LAMB_1", "Momentum")
-#: Their variables for the whole run: numbers.
-_OF_RUN = frozenset(
-    ("global_step", "beta1_power", "beta2_power", "loss_scale", "good_steps", "bad_steps")
-)
-#: The prefix of every name in some exports.
-_PREFIX = "module/"
-
-#: Pairs (variable, canonical tensor) that the programs share: the embeddings.
-EMBEDDING_TABLES = tuple(
-    (f"bert/embeddings/{kind}_embeddings", f"embeddings.{kind}_embeddings.weight")
-    for kind in ("word", "position", "token_type")
-)
-#: The same for the heads that fine-tuning trains.
-TASK_TENSORS = (
-    ("output_weights", "classifier.weight"),
-    ("output_bias", "classifier.bias"),
-    ("cls/squad/output_weights", "qa_outputs.weight"),
-    ("cls/squad/output_bias", "qa_outputs.bias"),
-)
-
-
-class VariablePlace(NamedTuple):
-    """The place of a variable in the model.
-
-    Attributes:
-        name: its canonical name; for a variable of several layers, with their number as {}.
-        transposed: whether it is transposed there.
-        dimensions: of one layer's part of a variable of several layers; 0: it belongs to one
-            tensor.
-    """
-
-    name: str
-    transposed: bool
-    dimensions: int = 0
-
-    def parts(self, shape: tuple[int, ...], layers: int) -> list[tuple[str, int | None]]:
-        """Return the canonical names of the tensors of a variable of this `shape`, and the index of
-        each along its first dimension; None: the whole variable."""
-        if not self.dimensions:
-            return [(self.name, None)]
-        if len(shape) == self.dimensions:
-            return [(self.name.format(layer), None) for layer in range(layers)]
-        return [(self.name.format(layer), layer) for layer in range(min(shape[0], 10_000))]
-
-
-class Gelu(NamedTuple):
-    """The meaning of "gelu" in a checkpoint: the name of that activation here, and the reason."""
-
-    name: str
-    why: str
-
-
-def tanh_gelu(config: Config, trained_here: bool) -> Gelu:
-    """Return the meaning of "gelu" for a program that always had the form with tanh."""
-    return Gelu("gelu_new", f"with tanh, as in Google's {config.title}")
-
-
-@dataclass(frozen=True)
-class Variables:
-    """The variables of Google's program for a model type, and its configuration.
-
-    Attributes:
-        modules: pairs (scope, canonical module); {} is a number, * any name.
-        tensors: pairs (variable, canonical tensor); {} is a number.
-        transposed: the same for tensors that are transposed here.
-        stacked: the same for variables that hold all layers, with the dimensions of a layer's part;
-            {} is the layer's number here. If the variable has no dimension for the layers, they all
-            have the same values.
-        classifier: the canonical name of the bias of a classifier.
-        summary: the prefix of the canonical names of the layer that the program always creates
-            before a classifier, even without one; "" if it creates none.
-        key: a key of the configuration that no other program's has; "" if there is none.
-        defaults: keys of the configuration that may be missing, with their defaults, if these
-            differ from transformers'.
-        identities: canonical modules that the program leaves out where input and output widths are
-            equal.
-        gelu: (config, whether the checkpoint has an optimizer's state) → the meaning of "gelu".
-        strangers: parts of names in other networks → the name of the network.
-    """
-
-    modules: tuple[tuple[str, str], ...]
-    tensors: tuple[tuple[str, str], ...]
-    transposed: tuple[tuple[str, str], ...] = ()
-    stacked: tuple[tuple[str, str, int], ...] = ()
-    classifier: str = "classifier.bias"
-    summary: str = ""
-    key: str = ""
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    identities: tuple[str, ...] = ()
-    gelu: Callable[[Config, bool], Gelu] = tanh_gelu
-    strangers: Mapping[str, str] = field(default_factory=dict)
-
-    @cached_property
-    def _patterns(self) -> list[tuple[re.Pattern[str], str, bool]]:
-        rows = [
-            (f"{scope}/{leaf}", f"{module}.{ours}", transposed)
-            for scope, module in self.modules
-            for leaf, (ours, transposed) in _OF_MODULE.items()
-        ]
-        rows += [(variable, tensor, False) for variable, tensor in self.tensors]
-        rows += [(variable, tensor, True) for variable, tensor in self.transposed]
-        return [
-            (
-                re.compile(
-                    re.escape(name).replace(r"\{\}", r"(\d{1,8})").replace(r"\*", "[^/]{1,200}")
-                ),
-                canonical,
-                transposed,
-            )
-            for name, canonical, transposed in rows
-        ]
-
-    def place(self, variable: str) -> VariablePlace | None:
-        """Return the place of `variable`; None if the program has none of this name."""
-        for name, canonical, dimensions in self.stacked:
-            if variable == name:
-                return VariablePlace(canonical, False, dimensions)
-        for pattern, canonical, transposed in self._patterns:
-            if match := pattern.fullmatch(variable):
-                return VariablePlace(canonical.format(*match.groups()), transposed)
-        return None
-
-    def stranger(self, names: Iterable[str]) -> str:
-        """Return which other network has variables of these `names`; "" if unknown."""
-        marks = [
-            (mark, whose)
-            for name in names
-            for mark, whose in self.strangers.items()
-            if mark in name
-        ]
-        return marks[0][1] if marks else ""
-
-
-def plain_name(variable: str) -> str:
-    """Return `variable` without the prefix of exports."""
-    return variable.removeprefix(_PREFIX)
-
-
-def is_left_out(variable: str) -> bool:
-    """Return whether `variable` is an optimizer's or a step counter, not a weight of the model."""
-    return variable in _OF_RUN or variable.rpartition("/")[2] in _SLOTS
-
 
 #: The end of model_type in the ``config.json`` of a model whose head transformers does not have.
 #: Without it, transformers would load the model with a new head, whose answers are random; with it,
@@ -246,8 +89,6 @@ class Family:
         without_pooler: heads whose models get no pooler if they have no others; None: all that do
             not read the pooled output.
         pretraining: heads that together make the class ``ForPreTraining``.
-        variables: what Google's program calls the weights; None where there is no such program, or
-            its checkpoints are not read.
         published: whether transformers has such models.
     """
 
@@ -263,7 +104,6 @@ class Family:
     presets: Mapping[str, Config]
     without_pooler: frozenset[str] | None = None
     pretraining: frozenset[str] = frozenset()
-    variables: Variables | None = None
     published: bool = True
 
     def needs_pooler(self, config: Config, heads: Iterable[str]) -> bool:

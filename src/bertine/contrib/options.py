@@ -1,0 +1,212 @@
+"""Define the options of contrib's verbs: ``paper`` and ``feature_based``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from bertine.core.names import LabelledFormat
+from bertine.options.data import Cleaning, DocumentContext, TableColumns, TaggedColumns
+from bertine.options.declare import OptionGroup, declare, like
+from bertine.options.training import Machine, Resuming, Seed
+
+#: The tasks that can be learned from the states of a frozen model.
+FeatureTask = Literal["tagging", "text", "regression", "multi-label", "glue"]
+
+# Tables of papers.
+
+
+class PaperScale(OptionGroup):
+    """The scale at which a table is reproduced."""
+
+    title = "scale"
+
+    model: str = declare(
+        "bert-mini",
+        "preset, or configuration file, whose sizes replace those of the paper's base model; for "
+        "ELMo's tables elmo-tiny, elmo-mini, …",
+        metavar="PRESET",
+    )
+    vocab_size: int = declare(8192, "pieces of the vocabulary that is trained", least=100)
+    hours: float | None = declare(
+        None,
+        "hours of pre-training for each row, instead of tokens",
+        otherwise="tokens decide",
+        above=0,
+    )
+    steps: int | None = declare(
+        None,
+        "steps of pre-training for each row, instead of tokens",
+        otherwise="tokens decide",
+        least=1,
+    )
+    tokens: int | None = declare(
+        None, "tokens of pre-training for each row", otherwise="30 million", least=1, most=10**15
+    )
+    max_seq_length: int | None = declare(
+        None,
+        "tokens of a sequence of pre-training; a batch always has 2,048 tokens",
+        otherwise="128; short runs learn more with 64",
+        least=8,
+    )
+    seeds: int = declare(3, "runs of fine-tuning for each row and column", least=1)
+    epochs: int | None = declare(
+        None,
+        "passes of fine-tuning, and of what is trained on frozen states",
+        otherwise="as finetune and feature-based by themselves",
+        least=1,
+    )
+
+
+class GivenWeights(OptionGroup):
+    """Options of the tables that fine-tune existing weights."""
+
+    title = "tables of given weights (bert-1 to bert-4, distilbert-1, -3)"
+
+    weights: Sequence[Path | str] | None = declare(
+        None,
+        "model directories, each a row of the table",
+        otherwise="none; other tables pre-train their rows",
+        metavar="DIR",
+    )
+    paper_grid: bool = declare(
+        False,
+        "for every cell search as the paper does: batches of 16 and 32, four rates, 2 to 4 epochs, "
+        "as many restarts as there are seeds; the scores are those of the best setting",
+    )
+
+
+class PaperRunning(OptionGroup):
+    """The part of a table to run, and the processes that run it."""
+
+    title = "run"
+
+    rows: Sequence[str] | None = declare(
+        None, "names of the rows to run, instead of all", otherwise="all"
+    )
+    columns: Sequence[str] | None = declare(
+        None, "names of the columns to run, instead of all", otherwise="all whose data are there"
+    )
+    rerun: Sequence[str] | None = declare(
+        None,
+        "rows, or cells as ROW/COLUMN, to run anew although they are done",
+        otherwise="what is done stays",
+    )
+    held_out: Path | str | None = declare(
+        None,
+        "token store of other text, where the corpus is a token store too",
+        otherwise="documents of the corpus",
+        metavar="STORE",
+    )
+    processes: int = declare(1, "steps at a time, in processes that share the cores", least=1)
+    ray: str | None = declare(
+        None,
+        "let a Ray cluster do the steps (not followed by an address: auto), or 'local'; needs the "
+        "package ray, and all folders where all its machines see them",
+        metavar="ADDRESS",
+    )
+    resume: bool = declare(
+        False, "go on with the table in the output folder; what is done is not done again"
+    )
+
+
+class PaperOptions(PaperScale, GivenWeights, PaperRunning):
+    """All options of ``paper``."""
+
+
+# Taggers and classifiers over frozen models.
+
+
+class BilstmRecipe(Seed):
+    """The architecture and training of a BiLSTM."""
+
+    title = "recipe"
+
+    epochs: int = declare(10, "passes of the BiLSTM over the training sentences", least=1)
+    batch_size: int = declare(32, "sentences in an update, of fine-tuning too", least=1)
+    learning_rate: float = declare(
+        1e-3, "highest learning rate of the BiLSTM, with which it begins", least=0
+    )
+    lstm_size: int = declare(768, "units of each direction", least=1)
+    lstm_layers: int = declare(2, "layers of the BiLSTM", least=1)
+    dropout: float = declare(
+        0.5, "rate of dropout around each layer of the BiLSTM", least=0, most=1
+    )
+    max_grad_norm: float = declare(
+        5.0, "the BiLSTM's gradients are scaled down to this norm; 0 does not clip", least=0
+    )
+    layer_penalty: float | None = declare(
+        None,
+        "λ of the squared weights that layers are summed with: the higher, the nearer they stay to "
+        "the mean of the layers",
+        otherwise="0.1 of an ELMo, as its paper has for entities, else 0",
+        least=0,
+    )
+    crf: bool = declare(
+        False,
+        "of tagging: a chain over the tags (CRF), whose answers are valid sequences, as in ELMo's "
+        "paper",
+    )
+
+
+class FeatureBasedOptions(
+    TableColumns, TaggedColumns, DocumentContext, BilstmRecipe, Machine, Resuming
+):
+    """All options of ``feature_based``."""
+
+    task: FeatureTask = declare(
+        "tagging",
+        "what is learned: a tag for each word (tagging); for each text or pair a label (text), "
+        "several (multi-label) or a number (regression); or a task of GLUE (glue)",
+        title="",
+    )
+    glue_task: str | None = declare(
+        None,
+        "with the task glue: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI",
+        title="",
+    )
+    rows: Sequence[str] | None = declare(
+        None,
+        "of fine-tuning, embeddings, second-to-last, last, sum-last-four, concat-last-four, "
+        "sum-all; mix (all layers, embeddings among them), mix-both (also at the output of the "
+        "BiLSTM), mix-output (there alone, over the words by themselves); of vectors of words "
+        "word-vectors, bag-of-vectors",
+        otherwise="all of an encoder but the mixes; of an ELMo embeddings, second-to-last, last, "
+        "mix and mix-both",
+    )
+    word_vectors: Path | str | None = declare(
+        None,
+        "vectors of words for a row more, in the place of states (of texts also their mean, with "
+        "logistic regression): a folder of word2vec, or a .bin, .txt or .vec file",
+        otherwise="no such row",
+        metavar="VECTORS",
+    )
+    format: LabelledFormat | None = declare(
+        None,
+        "format of the files",
+        otherwise="detected from the name of the file and its first line",
+        title="reading",
+    )
+    strict: bool = like(
+        Cleaning,
+        "strict",
+        help="refuse invalid UTF-8 and NUL bytes instead of mending and counting them",
+        title="reading",
+    )
+    max_length: int = declare(
+        128,
+        "tokens of an input, or words if the task has texts; the rest is cut",
+        least=3,
+        title="tagging",
+    )
+    finetune_epochs: int = declare(3, "passes of fine-tuning", least=1, title="recipe")
+    finetune_learning_rate: float = declare(
+        5e-5, "learning rate of fine-tuning", least=0, title="recipe"
+    )
+    resume: bool = like(
+        Resuming,
+        "resume",
+        help="keep the rows that the output folder has already",
+        more="If they were made with the same settings.",
+    )
