@@ -13,16 +13,9 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from rich.progress import Progress
 
-from bertine.core.console import _TimeLeft, aligned, logger, plural, progress, quietly, visible_list
+from bertine.core.console import aligned, logger, progress, quietly, visible_list
 from bertine.core.text import ESCAPED, visible
-
-
-def test_one_thing_and_more() -> None:
-    assert [plural(number, "row") for number in (0, 1, 2)] == ["0 rows", "1 row", "2 rows"]
-    assert plural(1, "NUL byte", "was", "were") == "1 NUL byte was"
-    assert plural(2, "NUL byte", "was", "were") == "2 NUL bytes were"
 
 
 def test_control_characters_are_escaped_and_letters_are_not() -> None:
@@ -82,16 +75,6 @@ def test_a_command_in_a_notebooks_cell_prints_lines(tmp_path: Path) -> None:
     )
     assert "counting characters" in done.stderr
     assert "\x1b" not in done.stderr
-
-
-def test_the_time_left_is_shown_where_the_end_is_known() -> None:
-    column = _TimeLeft()
-    with Progress(column, disable=True) as bar:
-        for total in (10, None):
-            bar.add_task("reading", total=total)
-        plural, endless = (column.render(task).plain for task in bar.tasks)
-    assert plural.startswith("left ")
-    assert endless == ""
 
 
 def said(monkeypatch: pytest.MonkeyPatch) -> str:

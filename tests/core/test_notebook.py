@@ -78,13 +78,6 @@ def test_a_bar_shows_its_end_however_quick_its_steps_were(kernel: FakeKernel) ->
     assert "1,000 of 1,000" in kernel.outputs[0]["text/plain"]
 
 
-def test_a_bar_whose_end_is_unknown_has_no_share(kernel: FakeKernel) -> None:
-    with progress() as bar:
-        bar.update(bar.add_task("reading", total=None), completed=3)
-    assert "%" not in kernel.outputs[0]["text/plain"]
-    assert "value=" not in kernel.outputs[0]["text/html"]
-
-
 def test_who_wants_no_progress_gets_none(kernel: FakeKernel) -> None:
     with quietly(), progress() as bar:
         bar.advance(bar.add_task("embed", total=1))

@@ -14,7 +14,7 @@ import pytest
 
 import bertine
 import toys
-from bertine.core.console import Shown, aligned, html_of
+from bertine.core.console import Shown
 from bertine.core.errors import BertineError
 from bertine.datasets.check import DataReport
 from bertine.inference.explaining.explain import Explanations
@@ -99,13 +99,6 @@ def all_results(base: type[Any] = Shown) -> Iterator[type[Any]]:
                 yield each
 
 
-def test_plain_tags_mark_no_entities() -> None:
-    plain = TaggedText(("we", "go"), ("PRON", "VERB"), (1.0, 1.0))
-    assert plain.entities == []
-    marked = TaggedText(("in", "Paris"), ("O", "B-place"), (1.0, 0.9))
-    assert [mention.type for mention in marked.entities] == ["place"]
-
-
 def test_no_result_is_shown_by_the_fields_of_a_dataclass() -> None:
     kinds = set(all_results())
     assert len(kinds) > 30
@@ -185,12 +178,6 @@ def test_worst_examples_are_a_table_with_their_places() -> None:
 def test_texts_from_outside_cannot_move_the_cursor() -> None:
     assert str(Inspection(Path("m"), "a\x1b[2Jb\nc")) == "a\\x1b[2Jb\nc"
     assert "\u202e" not in toys.prediction("\u202eevil", {"\u202eevil": 1.0})._repr_html_()
-
-
-def test_tables_one_after_the_other_stay_apart() -> None:
-    lines = ["first", *aligned([("a", "1")]), *aligned([("b", "2")]), "last <"]
-    assert Cells(html_of(lines)).tables == [[["a", "1"]], [["b", "2"]]]
-    assert html_of(lines).endswith(">last &lt;</div></div>")
 
 
 def test_what_cannot_be_read_any_more_is_said_in_a_line() -> None:

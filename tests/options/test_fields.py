@@ -17,7 +17,7 @@ from bertine.commands.parser import Parser, add_options
 from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.names import Masking
-from bertine.options.declare import OptionGroup, declare, declared, free_in, like, names_of
+from bertine.options.declare import OptionGroup, declare, declared, like
 from bertine.options.finetuning import FinetuneOptions
 from bertine.options.pretraining import PretrainOptions
 from bertine.options.training import Notes
@@ -63,15 +63,6 @@ def test_a_verb_takes_them_flat_and_gets_them_whole() -> None:
         cook("iron")
     with pytest.raises(BertineError, match="minutes must be a whole number or None, not 'a' "):
         cook("iron", name="soup", minutes="a")
-
-
-def test_its_documentation_describes_them() -> None:
-    text = cook.__doc__ or ""
-    assert "options:" not in text
-    assert "        minutes: how long; None: until done.\n" in text
-    assert "        covered: put the lid on. It saves *time*.\n" in text
-    assert "        heat: how warm.\n" in text
-    assert text.index("pot:") < text.index("heat:") < text.index("name:") < text.index("Returns:")
 
 
 @pytest.mark.parametrize(
@@ -150,21 +141,6 @@ def test_the_command_line_is_made_of_them() -> None:
     text = " ".join(parser.format_help().split())
     assert "--minutes N how long (not given: until done)" in text
     assert "cooking:" in text
-
-
-def test_help_names_other_options_by_their_flags() -> None:
-    parser = Parser("bertine cook", "Cook.")
-    add_options(parser, Cooking)
-    assert "see --minutes" in parser.format_help()
-
-
-def test_what_may_change_is_said_with_the_option() -> None:
-    assert free_in("run", [Slow]) == {"heat"}
-    assert names_of(Cooking, not_in="try") == {"minutes"}
-    free = free_in("run", [FinetuneOptions, PretrainOptions])
-    assert {"log_every", "workers", "save_best", "evaluate_every", "split_seed"} <= free
-    assert not free & {"seed", "learning_rate", "adam_epsilon", "compile", "patience"}
-    assert "save_best" not in free_in("search", [FinetuneOptions])
 
 
 def test_a_name_is_declared_alike_wherever_it_stands() -> None:

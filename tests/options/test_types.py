@@ -111,24 +111,9 @@ def test_every_verb_checks_each_argument_that_has_a_simple_type(name: str) -> No
             verb(**{**needed, argument: object()})
 
 
-@pytest.mark.parametrize("name", sorted(set(VERBS) - UNCHECKED))
-def test_defaults_have_the_types_that_are_asked_for(name: str) -> None:
-    from bertine.options.verbs import _fits
-
-    for parameter in resolved_signature(getattr(bertine, name)).parameters.values():
-        if parameter.default is not parameter.empty:
-            assert _fits(parameter.default, parameter.annotation), parameter.name
-
-
 @pytest.mark.parametrize("kind", [bertine.Predictor, bertine.Embedder])
 def test_loading_checks_types(kind: Any) -> None:
     with pytest.raises(BertineError, match=r"^model_dir must be a path, not 3"):
         kind.load(3)
     with pytest.raises(BertineError, match=r"^threads must be a whole number or None, not '2'"):
         kind.load("model", threads="2")
-
-
-@pytest.mark.parametrize("verb", [bertine.search, bertine.lr_find])
-def test_arguments_taken_over_from_finetune_are_checked(verb: Callable[..., Any]) -> None:
-    with pytest.raises(BertineError, match=r"^weight_decay must be a number, not '1e-2'"):
-        verb("text", model="m", data="d.csv", out="o", weight_decay="1e-2")

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from bertine.core.errors import BertineError
-from bertine.core.scores import wilson_interval
 from bertine.reports import plots
 from bertine.reports.curves import term_curves
 from bertine.reports.html import (
@@ -165,67 +163,6 @@ def test_ids_are_unique_although_many_plots_share_the_page() -> None:
     ids = Page(whole_page().html()).ids()
     assert len(ids) > 5
     assert sorted(set(ids)) == sorted(ids)
-
-
-def test_given_numbers_are_shown() -> None:
-    log = [{"step": s, "mlm_loss": 4.25, "mlm_accuracy": 0.123} for s in range(1, 5)]
-    bars = [plots.Bar("before", 0.4321, *wilson_interval(432, 1000)), plots.Bar("now", 0.7)]
-    history = MaskHistory(
-        "a ", " b", "wife", [Guesses("step 1,000", [Guess("wife", 0.0423)], 0.0423)]
-    )
-    card = TextCard(
-        [("", [Segment("text")])],
-        [("actual", "Wells", "right"), ("predicted", "Austen", "wrong"), ("loss 2.09", "", "")],
-        place="line 7",
-    )
-    page = Built(
-        "t",
-        headline=[Fact("Accuracy", "71.9%", "of 1,234")],
-        sections=[
-            Section(
-                "s",
-                [
-                    Figures(term_curves(log, "mlm", 6.324)),
-                    Figures([Figure("f", plots.comparison(bars), "a")]),
-                    Heat(["x", "y"], [[5071, 2], [3, 914]]),
-                    MaskHistories([history]),
-                    TextCards([card]),
-                ],
-            )
-        ],
-    )
-    words = Page(page.html()).words
-    for shown in (
-        *("71.9%", "of 1,234", "4.25", "12.3%", "unigram entropy 6.32", "43.2%", "70.0%"),
-        *("5,071", "914", "step 1,000", "wife 4.2%", "Original word: wife"),
-        *("actual Wells", "predicted Austen", "loss 2.09", "line 7"),
-    ):
-        assert shown in words, shown
-
-
-@pytest.mark.parametrize("points", [0, 1, 2])
-def test_an_empty_and_a_very_short_log_give_a_page(points: int, tmp_path: Path) -> None:
-    log = [{"step": s, "mlm_loss": 5.0, "mlm_accuracy": 0.5} for s in range(points)]
-    Built("t", sections=[Section("s", [Figures(term_curves(log, "mlm", None))])]).write(
-        tmp_path / "p.html"
-    )
-    words = Page((tmp_path / "p.html").read_text(encoding="utf-8")).words
-    assert ("MLM accuracy" in words) == (points > 0)
-
-
-def test_an_empty_page_is_a_page() -> None:
-    assert "only a title" in Page(Built("only a title").html()).words
-
-
-def test_writing_where_one_cannot_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(BertineError, match="file"):
-        Built("t").write(tmp_path / "file" / "page.html")
-
-
-def test_a_table_row_of_the_wrong_length_is_refused() -> None:
-    with pytest.raises(ValueError, match="row 2 has 1 of 2"):
-        Table(["a", "b"], [["1", "2"], ["1"]])
 
 
 def test_only_svg_and_png_are_let_into_the_page() -> None:

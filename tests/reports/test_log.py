@@ -21,11 +21,6 @@ def test_a_killed_and_resumed_run_reads_as_one(tmp_path: Path) -> None:
     assert series(log, "loss") == ([1.0, 2.0], [3.0, 2.5])
 
 
-def test_an_empty_log_is_empty(tmp_path: Path) -> None:
-    (tmp_path / "log.jsonl").write_text("")
-    assert read_log(tmp_path / "log.jsonl") == []
-
-
 @pytest.mark.parametrize(
     "line",
     ["{broken", "[1]", '{"loss": 1}', '{"step": null}', "3"],

@@ -5,17 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import toys
 from bertine import finetune, pretrain, report
 from bertine.core.errors import BertineError
-from bertine.core.loss_names import OBJECTIVE_TERMS, TERMS, TermTexts
-from bertine.reports.curves import pretraining_curves
 from bertine.reports.plots import curve
-from bertine.reports.run_sections import sentence
 from reports.run_pages import (
     SETTINGS,
     line,
@@ -172,13 +168,6 @@ def test_chinese_is_written_without_spaces(tmp_path: Path) -> None:
     assert "在 2019 年，<mark>[MASK]</mark>京人口" in page
 
 
-def test_a_sentence_that_begins_with_a_file_keeps_its_name() -> None:
-    assert sentence("labels are uneven") == "Labels are uneven."
-    assert sentence("don't.") == "Don't."
-    for text in ("data/dev.csv: odd", "dev.csv: odd", "--out is a file", "3 texts"):
-        assert sentence(text) == f"{text}."
-
-
 def test_pieces_are_explained_where_they_are_guessed(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", [line(10)])
     write_samples(run, [(1, [sample(0.5)])])
@@ -191,16 +180,6 @@ def test_pieces_are_explained_where_they_are_guessed(tmp_path: Path) -> None:
     assert "##" not in shown
 
 
-def test_only_some_times_of_many_are_shown(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", [line(10)])
-    steps = range(10, 10_001, 10)
-    write_samples(run, [(step, [sample(0.1), sample(0.2, "dog")]) for step in steps])
-    shown = words(run)
-    assert shown.count("step ") < 40
-    assert "step 10 " in shown
-    assert "step 10,000 " in shown
-
-
 def test_sentences_that_have_changed_are_not_mixed(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", [line(10)])
     write_samples(
@@ -208,14 +187,6 @@ def test_sentences_that_have_changed_are_not_mixed(tmp_path: Path) -> None:
     )
     assert "a new" in words(run)
     assert "an old" not in words(run)
-
-
-def test_out_is_another_file(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", [line(10)])
-    result = report(run, out=tmp_path / "pages" / "page.html")
-    assert result.path == tmp_path / "pages" / "page.html"
-    assert result.path.is_file()
-    assert not (run / "report.html").exists()
 
 
 def test_mistakes_are_one_line_that_names_the_file(tmp_path: Path) -> None:
@@ -259,57 +230,10 @@ def test_a_long_log_makes_no_large_page_and_loses_no_peak() -> None:
     assert b">800<" not in flat
 
 
-def test_held_out_is_drawn_over_training_with_a_legend() -> None:
-    steps = [float(step) for step in range(1, 60)]
-    values = [8 - step / 50 for step in steps]
-    plain = curve(steps, values)
-    both = curve(steps, values, overlay=([20.0, 40.0], [7.5, 7.2]))
-    assert b"held-out" in both
-    assert b"training" in both
-    assert b"held-out" not in plain
-    assert curve(steps, values, overlay=None) == plain
-
-
-def test_a_logarithmic_axis_leaves_out_what_it_cannot_show() -> None:
-    assert b"nothing logged yet" in curve([1.0, 2.0], [0.0, 0.0], log_scale=True)
-    assert b">100<" in curve([1.0, 2.0, 3.0], [0.0, 1.0, 150.0], log_scale=True)
-
-
 def test_a_logarithmic_axis_of_a_small_range_has_numbers_too() -> None:
     svg = curve([1.0, 2.0], [0.62, 1.1], reference=1.0, reference_label="one", log_scale=True)
     numbers = re.findall(rb">(\d[\d.]*)<", svg)
     assert any(0.5 < float(number) < 1 for number in numbers)
-
-
-def test_an_objective_with_other_terms_has_a_page_and_a_diagnosis(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Next-token prediction: its loss is of words, none of which can be copied."""
-    clm = TermTexts(
-        title="CLM",
-        loss="Mean cross-entropy of the next tokens, in nats.",
-        accuracy="Next tokens whose best guess is right.",
-        right="next tokens guessed right",
-        targets="next tokens",
-        words=True,
-    )
-    monkeypatch.setitem(TERMS, "clm", clm)
-    monkeypatch.setitem(OBJECTIVE_TERMS, "clm", ("clm",))
-    log = [
-        {"step": step, "loss": 6.25, "accuracy": 0.2, "learning_rate": 1e-3}
-        for step in range(10, 1001, 10)
-    ]
-    log.append({"step": 1000, "eval_loss": 6.5, "eval_accuracy": 0.1, "eval_clm_count": 7000})
-    run = write_run(tmp_path / "run", log, {**SETTINGS, "objective": "clm"})
-    assert titles(run) == ["CLM loss", "CLM accuracy", "Learning rate"]
-    shown = words(run)
-    for text in (
-        *("CLM loss 6.250", "nats; unigram entropy 6.25", "20.0%", "next tokens guessed right"),
-        *("CLM loss 6.25 from step", "is at the unigram entropy 6.25", "7,000 next tokens"),
-    ):
-        assert text in shown, text
-    assert "MLM" not in shown
-    assert [finding.kind for finding in report(run).findings] == ["stalled"]
 
 
 def test_replaced_tokens_stand_beside_guessing(tmp_path: Path) -> None:
@@ -332,14 +256,3 @@ def test_replaced_tokens_stand_beside_guessing(tmp_path: Path) -> None:
     headline = text.index("RTD loss 0.300 nats")
     assert headline < text.index("Generator MLM loss 4.")
     assert "unigram entropy" in text
-
-
-def test_shares_that_are_no_numbers_are_not_drawn() -> None:
-    log: list[dict[str, Any]] = [
-        {"step": step, "rtd_loss": 0.3, "rtd_replaced": share, "rtd_detected": detected}
-        for step, (share, detected) in enumerate(
-            [(0.1, 0.05), (0.0, 0.0), ("a", 0.1), (None, None), (0.2, "b"), (0.1, 0.1)], 1
-        )
-    ]
-    figures = pretraining_curves(log, {})
-    assert {figure.title for figure in figures} >= {"RTD: detected", "RTD: replaced"}

@@ -53,14 +53,6 @@ def test_a_finetuning_run(tmp_path: Path) -> None:
     ]
 
 
-def test_the_epoch_is_told_whose_model_was_saved_where_it_is_not_the_last(tmp_path: Path) -> None:
-    run = write_finetuning(tmp_path / "run")
-    for step, said in ((100, True), (200, False)):
-        scores = finetuning(["yes", "no"], [[5, 2], [3, 9]]) | {"step": step}
-        (run / "scores.json").write_text(json.dumps(scores), encoding="utf-8")
-        assert ("after each epoch. The saved model is the one after epoch 1." in words(run)) is said
-
-
 def test_the_scores_that_a_task_is_judged_by_head_the_page(tmp_path: Path) -> None:
     run = write_finetuning(tmp_path / "run", labels_and_columns={"metrics": ["matthews"]})
     metrics = {"accuracy": 0.875, "macro_f1": 0.75, "loss": 0.5, "matthews": 0.625}
@@ -88,17 +80,6 @@ def test_a_weighted_loss_is_told_from_that_on_the_validation_examples(tmp_path: 
     shown = words(write_finetuning(tmp_path / "focal", focal_gamma=2.0))
     assert "In training it is weighted (focal_gamma), in validation not" in shown
     assert "is weighted" not in words(write_finetuning(tmp_path / "plain"))
-
-
-def test_many_classes_are_told_by_their_worst_confusions(tmp_path: Path) -> None:
-    run = write_finetuning(tmp_path / "run")
-    matrix = [[0] * 60 for _ in range(60)]
-    matrix[7][9] = 77
-    matrix[0][0] = 5000
-    scores = finetuning([f"class {i}" for i in range(60)], matrix)
-    (run / "scores.json").write_text(json.dumps(scores), encoding="utf-8")
-    assert "class 7 class 9 77 100.0%" in words(run)
-    assert "Confusion matrix" not in words(run)
 
 
 def test_of_hundreds_of_classes_the_file_has_the_confusions(tmp_path: Path) -> None:
@@ -159,16 +140,6 @@ def test_thirty_classes_are_a_table_and_more_are_not(tmp_path: Path) -> None:
         run = write_final(tmp_path / str(size), told)
         assert ("Confusion matrix" in words(run)) is shown
         assert "c29 100.00% 100.00% 100.00% 1 1" in words(run)
-
-
-def test_labels_that_are_many_are_told_by_the_most_frequent(tmp_path: Path) -> None:
-    matrix = [[i if i == j else 0 for j in range(300)] for i in range(300)]
-    names = tuple(f"c{i}" for i in range(300))
-    told = ClassificationReport(names, {"accuracy": 1.0}, toys.counts_of(matrix)).to_dict()
-    shown = words(write_final(tmp_path / "run", told))
-    assert "the 200 most frequent of 300" in shown
-    assert "c100 100.00%" in shown
-    assert "c99 100.00%" not in shown
 
 
 def test_many_labels_and_types_have_tables(tmp_path: Path) -> None:
@@ -354,22 +325,12 @@ def test_the_counts_of_the_data_are_on_the_page(tmp_path: Path) -> None:
         report(run)
 
 
-def test_every_finding_has_its_command_on_the_page(tmp_path: Path) -> None:
-    labels = ["a", "b"]
-    final = finetuning(labels, [[60, 0], [40, 0]])["final"] | {"collapsed": True}
-    run = write_final(tmp_path / "run", final)
-    page = page_of(run)
-    assert re.search('<pre tabindex="0"><code><span><span>bertine</span> <span>finetune', page)
-
-
 @pytest.mark.parametrize(
     ("file", "content"),
     [
         ("worst.json", []),
-        ("worst.json", {"examples": [{"texts": ["a"]}]}),
         ("worst.json", {"examples": [], "mean_loss": 1.0, "num_examples": float("inf")}),
         ("scores.json", {"final": {"per_label": {"a": {}}}}),
-        ("scores.json", {"final": {"points": [1, 2], "num_examples": 2}}),
     ],
 )
 def test_damaged_scores_are_told(tmp_path: Path, file: str, content: Any) -> None:
