@@ -20,7 +20,6 @@ from bertine.families.presets import preset
 from bertine.fast.backbone import PackedBackbone
 from bertine.fast.int8 import RangeObserver
 from bertine.hub.model_directory import load_model, save_model
-from bertine.inference.compute import Engine
 from bertine.models.family import config_to_huggingface, read_config
 from bertine.models.heads import Model, new_head
 from bertine.objectives import choose
@@ -28,7 +27,6 @@ from bertine.reports.inspect import describe_model
 from bertine.training.adamw import parameter_groups
 from bertine.training.distillation.student import copy_layers, plan_student
 from bertine.training.mfu import step_cost
-from bertine.training.step import check_freezing
 
 from .parity import close, full_labels, inputs, random_batch, same_gradients
 from .variants import VARIANTS, scramble
@@ -85,16 +83,6 @@ def test_groups_and_their_layers_compute_what_transformers_computes(
     real = batch.attention_mask
     for ours, their in zip(states, theirs.hidden_states, strict=True):
         close(ours[real], their[real], "states")
-
-
-@pytest.mark.parametrize("layers", range(1, 33))
-def test_groups_stand_one_after_the_other(layers: int) -> None:
-    for groups in range(1, layers + 1):
-        passes = tiny(num_hidden_layers=layers, num_hidden_groups=groups).passes
-        assert list(passes) == sorted(passes)
-        assert set(passes) == set(range(groups))
-        if layers % groups == 0:
-            assert list(passes) == [i * groups // layers for i in range(layers)]
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -272,21 +260,6 @@ def test_packed_layers_answer_alike_and_a_shared_one_is_packed_once(
 
 
 @pytest.mark.parametrize("part", ["nothing", *PARTS])
-def test_a_lone_text_gets_the_same_answer_again_and_again(part: str) -> None:
-    """Recorded layers, which TorchScript runs from the ninth call on."""
-    config = tiny(num_hidden_groups=2, shared_across_groups=part)
-    model = pretraining(config)
-    engine = Engine(model, precision="fp32")
-    batch = random_batch(config, 0)
-    ids = batch.input_ids[:1]
-    answers = [
-        engine.model.backbone(ids, torch.ones_like(ids)).last_hidden_state for _ in range(12)
-    ]
-    close(answers[-1], answers[0], "the twelfth")
-    close(answers[0], model.backbone(ids, torch.ones_like(ids)).last_hidden_state, "plain")
-
-
-@pytest.mark.parametrize("part", ["nothing", *PARTS])
 def test_a_mean_layer_on_top_leaves_the_shared_ones_as_they_are(part: str) -> None:
     config = tiny(num_hidden_groups=2, inner_group_num=2, shared_across_groups=part)
     model = pretraining(config)
@@ -327,13 +300,6 @@ def test_rates_of_layers_are_those_of_layers_with_weights_of_their_own() -> None
     assert rates[id(layers[1].up.weight)] == 0.5
     assert rates[id(model.heads["mlm"].dense.weight)] == 1.0
     assert rates[id(model.backbone.word_weights)] == 0.5**3
-
-
-def test_layers_that_are_frozen_are_those_with_weights_of_their_own() -> None:
-    model = pretraining(tiny(num_hidden_groups=2))
-    check_freezing(model, 2)
-    with pytest.raises(BertineError, match="has 2 layers with weights of their own"):
-        check_freezing(model, 3)
 
 
 def test_the_published_config_is_the_preset(tmp_path: Path) -> None:

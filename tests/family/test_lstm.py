@@ -45,12 +45,6 @@ def model_of(settings: LstmConfig) -> Model:
     return Model(settings.with_dropout(0.0), {}).eval()
 
 
-@pytest.mark.parametrize("changes", [{"lstm_size": 40}, {"bilstm_layers": 1}])
-def test_parameters_are_counted(changes: dict[str, int]) -> None:
-    settings = config(**changes)
-    assert settings.num_parameters == sum(p.numel() for p in model_of(settings).parameters())
-
-
 def as_torch(layer: RecurrentLayer, width: int, size: int) -> nn.LSTM:
     both = len(layer.directions) == 2
     lstm = nn.LSTM(width, size, batch_first=True, bidirectional=both)
