@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import toys
@@ -87,27 +85,6 @@ def test_bytes_that_are_no_text_are_counted_or_refused(
     assert f"{table}:2" in message
 
 
-@pytest.mark.slow
-def test_a_line_of_50_megabytes(
-    made: Path, tmp_path: Path, fails: Fails, works: Callable[..., str]
-) -> None:
-    """A corpus may have one: it is read in parts, and they are counted. A table may not."""
-    corpus = tmp_path / "long.txt"
-    corpus.write_text(toys.corpus_text(4) + "\n\n" + "the old cow grazes " * (50_000_000 // 19))
-    said = works("prepare", corpus, "--tokenizer", made / "tokenizer", "--out", tmp_path / "out")
-    assert "cut into pieces" in said
-    shutil.rmtree(tmp_path / "out")
-    table = tmp_path / "long.csv"
-    table.write_text("text,label\nthe cow,animal\n" + "x" * 50_000_000 + ",dish\n")
-    corpus.unlink()
-    for command in (
-        finetune(made / "model", table, tmp_path / "run"),
-        ["predict", made / "classifier", "--input", table, "--output", tmp_path / "answers.csv"],
-        ["evaluate", made / "classifier", "--data", table],
-    ):
-        assert f"{table}:3" in fails(*command)
-
-
 # Tokenizers and stores
 
 
@@ -125,48 +102,6 @@ def test_a_store_of_another_tokenizer(made: Path, tmp_path: Path, fails: Fails) 
     (store / "tokenizer").mkdir()
     other.save(store / "tokenizer")
     assert "made with tokenizer" in fails(*pretrain(store, made / "model", tmp_path / "run"))
-
-
-@pytest.mark.parametrize("missing", SPECIAL_TOKENS)
-def test_a_vocabulary_without_a_special_token(
-    made: Path, tmp_path: Path, fails: Fails, missing: str
-) -> None:
-    vocab = tmp_path / "vocab.txt"
-    tokens = [token for token in (*SPECIAL_TOKENS, *toys.WORDS) if token != missing]
-    vocab.write_text("\n".join(tokens) + "\n")
-    out = tmp_path / "store"
-    message = fails("prepare", made / "corpus.txt", "--tokenizer", vocab, "--out", out)
-    assert missing in message
-    assert str(vocab) in message
-
-
-def test_an_id_outside_the_vocabulary(made: Path, tmp_path: Path, fails: Fails) -> None:
-    # In the store: what another program wrote, or a disk that forgets.
-    store = tmp_path / "store"
-    store.mkdir()
-    words = toys.tokenizer()
-    wrong = words.vocab_size + 7
-    with toys.DocumentWriter(store, vocab_size=256) as writer:
-        for _ in range(4):
-            writer.append(np.full(12, wrong), np.full(3, 4), np.array([3]))
-        writer.finish({"tokenizer_fingerprint": words.fingerprint, "language": "en"})
-    toys.tokenizer_folder(store / "tokenizer")
-    manifest = json.loads((store / "manifest.json").read_text())
-    manifest["vocab_size"] = words.vocab_size
-    (store / "manifest.json").write_text(json.dumps(manifest))
-    counts = np.load(store / "unigram_counts.npy")
-    np.save(store / "unigram_counts.npy", counts[: words.vocab_size])
-    message = fails(*pretrain(store, made / "model", tmp_path / "run"))
-    assert f"holds the id {wrong}, but the vocabulary has {words.vocab_size}" in message
-    assert str(store) in message
-    # In the model: fewer rows than the tokenizer has pieces.
-    model = tmp_path / "model"
-    shutil.copytree(made / "classifier", model)
-    config = json.loads((model / "config.json").read_text())
-    config["vocab_size"] -= 3
-    (model / "config.json").write_text(json.dumps(config))
-    message = fails("predict", model, "--input", made / "train.csv")
-    assert "do not belong together" in message
 
 
 def test_more_tokens_than_positions(made: Path, tmp_path: Path, fails: Fails) -> None:
@@ -213,7 +148,7 @@ def test_an_unseen_label(made: Path, tmp_path: Path, fails: Fails) -> None:
 # Models
 
 
-@pytest.mark.parametrize("length", [0, 5, 200, -1, -100])
+@pytest.mark.parametrize("length", [0, -1])
 def test_a_truncated_safetensors_file(
     made: Path, tmp_path: Path, fails: Fails, length: int
 ) -> None:
@@ -232,17 +167,6 @@ def test_a_truncated_safetensors_file(
         assert str(file) in fails(*command)
 
 
-def test_a_truncated_checkpoint(
-    made: Path, tmp_path: Path, fails: Fails, works: Callable[..., str]
-) -> None:
-    command = [*pretrain(made / "store", made / "model", tmp_path / "run"), "--checkpoint-every", 1]
-    works(*command)
-    shutil.rmtree(tmp_path / "run" / "model")
-    file = tmp_path / "run" / "checkpoints" / "step-00000002" / "model.safetensors"
-    os.truncate(file, 100)
-    assert str(file) in fails(*command, "--resume")
-
-
 def test_folders_that_are_something_else(made: Path, tmp_path: Path, fails: Fails) -> None:
     nowhere = tmp_path / "nowhere"
     for path in (nowhere, made / "store", made / "corpus.txt"):
@@ -259,39 +183,3 @@ def test_folders_that_are_something_else(made: Path, tmp_path: Path, fails: Fail
 
 
 # Settings
-
-
-@pytest.mark.parametrize(
-    ("line", "nearest"),
-    [("learning_rat: 1e-3", "learning_rate"), ("batch-sise: 3", "batch_size")],
-)
-def test_an_unknown_configuration_key_is_answered_with_the_nearest(
-    made: Path, tmp_path: Path, fails: Fails, line: str, nearest: str
-) -> None:
-    file = tmp_path / "config.yaml"
-    file.write_text(f"steps: 3\n{line}\n")
-    command = pretrain(made / "store", made / "model", tmp_path / "run")
-    message = fails(*command, "--config", file)
-    assert str(file) in message
-    assert f"did you mean '{nearest}'?" in message
-    option = f"--{line.split(':')[0].replace('_', '-')}"
-    message = fails(*command, option, "3")
-    assert f"did you mean '--{nearest.replace('_', '-')}'?" in message
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--adam-beta2", "1"], "adam_beta2"),
-        (["--dropout", "1"], "hidden_dropout_prob"),
-        (["--masked-lm-prob", "0"], "masked_lm_prob"),
-        (["--learning-rate", "fast"], "learning-rate"),
-        (["--tokens", "100"], "one of --steps, --tokens and --hours"),
-        (["--steps", "0"], "steps"),
-    ],
-)
-def test_impossible_settings_start_no_run(
-    made: Path, tmp_path: Path, fails: Fails, options: list[str], message: str
-) -> None:
-    command = pretrain(made / "store", made / "model", tmp_path / "run")
-    assert message in fails(*command, *options)
