@@ -23,7 +23,6 @@ from bertine.families.electra import (
 )
 from bertine.models.family import config_to_huggingface, family_of
 from bertine.models.heads import Model
-from bertine.objectives import objective_of
 from bertine.objectives.rtd import EncodedReplacements, Rtd
 from bertine.options.pretraining import ObjectiveOptions
 
@@ -263,41 +262,6 @@ def test_a_drawn_token_that_is_the_original_counts_as_original(data: Pretraining
     replaced = Rtd().encode(model, batch).replaced
     others = int((batch.targets["mlm_labels"] != word).sum())
     assert int(replaced.sum()) == others < len(batch.targets["mlm_labels"])
-
-
-def test_options_say_weights_and_sizes(data: PretrainingData) -> None:
-    options = ObjectiveOptions(
-        generator_size=0.5, generator_layers=0.5, generator_weight=3.0, discriminator_weight=7.0
-    )
-    objective = Rtd().configured(options)
-    model = rtd_model(data, options).eval()
-    generator = generator_of(model)
-    assert generator is not None
-    assert (generator.config.hidden_size, len(generator.layers)) == (12, 1)
-    with torch.no_grad():
-        terms = objective.terms(model, data.batch(0))
-    assert {name: term.weight for name, term in terms.items()} == {"rtd": 7.0, "generator": 3.0}
-    assert objective.settings() == {
-        "generator_size": 0.5,
-        "generator_layers": 0.5,
-        "generator_weight": 3.0,
-        "discriminator_weight": 7.0,
-        "sampling_temperature": 1.0,
-        "save_generator": False,
-    }
-
-
-def test_what_is_kept_is_no_longer_of_the_objective(data: PretrainingData) -> None:
-    model = rtd_model(data)
-    both = objective_of(model)
-    assert both is not None
-    assert both.name == "rtd"
-    assert objective_of(without_generator(model)) is None
-    generator = as_masked_lm(model)
-    assert generator is not None
-    alone = objective_of(generator)
-    assert alone is not None
-    assert alone.name == "mlm"
 
 
 def test_guessing_of_a_rarer_answer() -> None:
