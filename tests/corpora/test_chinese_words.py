@@ -127,20 +127,6 @@ def test_words_are_hidden_as_a_whole(stores: tuple[TokenStore, TokenStore]) -> N
         assert (parted == 0) == together
 
 
-def test_a_store_is_the_same_by_any_number_of_processes(
-    vocabulary: Path, corpus: Path, tmp_path: Path, stores: tuple[TokenStore, TokenStore]
-) -> None:
-    code = main(
-        [
-            *("prepare", str(corpus), "--tokenizer", str(vocabulary), "--out", str(tmp_path / "s")),
-            *("--language", "zh", "--segmenter", "jieba", "--processes", "2"),
-        ]
-    )
-    assert code == 0
-    for name in ("tokens-00000.arrow", "unigram_counts.npy"):
-        assert (tmp_path / "s" / name).read_bytes() == (stores[0].path / name).read_bytes()
-
-
 def test_copies_are_left_out_with_their_marks(
     vocabulary: Path, corpus: Path, tmp_path: Path
 ) -> None:
@@ -191,11 +177,6 @@ def test_without_jieba_one_line_says_what_to_install(
         BertineError, match=r"finding Chinese words needs jieba; .*pip install jieba"
     ):
         bertine.prepare(corpus, tokenizer=vocabulary, out=tmp_path / "s", segmenter="jieba")
-
-
-def test_another_segmenter_is_refused(vocabulary: Path, corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(BertineError, match="segmenter is 'ltp'; give jieba"):
-        bertine.prepare(corpus, tokenizer=vocabulary, out=tmp_path / "s", segmenter="ltp")
 
 
 def config(vocab_size: int) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -184,15 +183,6 @@ def test_static_masking_comes_back_after_its_copies(data):
     assert not set(epochs[1]) & set(epochs[2])
 
 
-def test_a_static_instance_is_masked_alike_in_batches_of_any_size(data):
-    one = data(masking="static", dupe_factor=2, batch_size=5)
-    other = data(masking="static", dupe_factor=2, batch_size=1)
-    together = [row for step in range(30) for row in rows(one.batch(step))]
-    alone = [row for step in range(150) for row in rows(other.batch(step))]
-    assert together == alone
-    assert any(seen != was for seen, was in together)
-
-
 def test_one_sequence_is_masked_in_as_many_ways_as_there_are_copies(data):
     # A document that is one sequence: the same tokens in every copy.
     made = data(
@@ -218,14 +208,6 @@ def test_dynamic_masks_do_not_come_back(data):
     made = data([[20], [30]], input_format="doc-sentences", batch_size=2, max_seq_length=64)
     seen = {row for step in range(40) for row, _ in rows(made.batch(step))}
     assert len(seen) > 60
-
-
-def test_a_batch_larger_than_all_copies_goes_around(data):
-    made = data([[5]] * 3, input_format="doc-sentences", masking="static", dupe_factor=2)
-    assert made.instances_per_epoch == 3
-    found = rows(made.batch(0))
-    assert len(found) == 32
-    assert found[:6] == found[6:12] == found[24:30]
 
 
 # Whole words
@@ -291,36 +273,7 @@ def test_whole_words_are_chosen_at_the_same_rate(wordy, input_format: str, maski
         assert abs(count / n - rate) < 4.5 * (rate * (1 - rate) / n) ** 0.5 + 3e-4
 
 
-def test_without_the_switch_pieces_are_chosen_alone(wordy):
-    batch = toys.instances_of(*wordy, batch_size=64).batch(0)
-    chosen = torch.zeros(batch.input_ids.numel(), dtype=torch.bool)
-    chosen[batch.targets["mlm_positions"]] = True
-    pieces = batch.targets["mlm_positions"][batch.targets["mlm_labels"] >= 305]
-    assert (~chosen[pieces - 1]).float().mean() > 0.5
-
-
 # What is said of it
-
-
-def test_the_choices_are_described(data):
-    facts = json.loads(json.dumps(data().describe()))
-    assert (facts["input_format"], facts["masking"], facts["dupe_factor"]) == (
-        "segment-pair",
-        "dynamic",
-        None,
-    )
-    assert facts["short_seq_prob"] == 0.1
-    facts = data(input_format="full-sentences", masking="static", whole_word_mask=True).describe()
-    assert facts["dupe_factor"] == 10
-    assert facts["whole_word_mask"] is True
-    assert facts["short_seq_prob"] is None
-
-
-def test_one_document_will_do_where_there_are_no_pairs(data):
-    for input_format in ("full-sentences", "doc-sentences"):
-        made = data([[20, 10]], input_format=input_format)
-        assert made.batch(0).num_sequences == 32
-        assert not any("next sentence" in warning for warning in made.warnings())
 
 
 @pytest.mark.parametrize(

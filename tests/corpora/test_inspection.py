@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-import bertine
 import toys
 from bertine.core.errors import BertineError
 from bertine.corpora.formats import FORMATS, INPUT_FORMATS
 from bertine.corpora.pretraining_data import predictions
 from bertine.options.pretraining import InstanceSettings
-from bertine.reports.inspect import MarkedToken, as_text, inspect_store, marked_segments
+from bertine.reports.inspect import as_text, inspect_store, marked_segments
 from bertine.tokenization.tokenizer import Tokenizer
 
 from .conftest import MakeStore
@@ -71,58 +70,12 @@ def test_an_instance_shows_what_was_done_to_each_token(make_store: MakeStore):
     assert all(count > 50 for count in marks.values())
 
 
-def test_a_damaged_store_is_not_described(make_store: MakeStore):
-    store = with_tokenizer(make_store([[30] * 50] * 3))
-    shard = store.path / "tokens-00000.arrow"
-    raw = bytearray(shard.read_bytes())
-    raw[len(raw) // 2] ^= 1
-    shard.write_bytes(raw)
-    with pytest.raises(BertineError, match="checksum"):
-        inspect_store(store.path)
-
-
 def test_another_tokenizer_put_into_the_store_is_found(make_store: MakeStore):
     store = with_tokenizer(make_store([[3, 2], [4]]))
     tokens = Tokenizer.load(store.tokenizer_path).tokens
     Tokenizer.from_vocab([*tokens, "more"]).save(store.tokenizer_path)
     with pytest.raises(BertineError, match="made with tokenizer"):
         inspect_store(store.path)
-
-
-def test_a_single_document_is_described_without_instances(make_store: MakeStore):
-    store = with_tokenizer(make_store([[3, 2]]))
-    assert "at least two documents" in inspect_store(store.path)[-1]
-
-
-def test_pieces_are_joined_and_the_predicted_told_with_what_they_were():
-    tokens = [
-        MarkedToken("[CLS]", "added", "[CLS]"),
-        MarkedToken("un", "plain", "un"),
-        MarkedToken("##even", "plain", "##even"),
-        MarkedToken("[MASK]", "masked", "##ly"),
-        MarkedToken("cat", "replaced", "dog"),
-        MarkedToken("sat", "kept", "sat"),
-        MarkedToken("[SEP]", "added", "[SEP]"),
-    ]
-    assert as_text(tokens) == "[CLS] uneven [MASK→##ly] [cat→dog] [=sat] [SEP]"
-    # A sequence may begin within a word, whose first pieces were cut off.
-    assert as_text([tokens[0], tokens[2], tokens[-1]]) == "[CLS] ##even [SEP]"
-    assert as_text(tokens[2:3]) == "##even"
-
-
-def test_chinese_characters_stand_together():
-    tokens = [
-        MarkedToken("[CLS]", "added", "[CLS]"),
-        MarkedToken("在", "plain", "在"),
-        MarkedToken("2019", "plain", "2019"),
-        MarkedToken("年", "plain", "年"),
-        MarkedToken("[MASK]", "masked", "北"),
-        MarkedToken("[MASK]", "masked", "京"),
-        MarkedToken("人", "kept", "人"),
-        MarkedToken("the", "replaced", "口"),
-        MarkedToken("[SEP]", "added", "[SEP]"),
-    ]
-    assert as_text(tokens) == "[CLS] 在 2019 年[MASK→北][MASK→京][=人][the→口] [SEP]"
 
 
 @pytest.mark.parametrize("input_format", INPUT_FORMATS)
@@ -216,19 +169,6 @@ def test_the_page_shows_the_same_and_loads_nothing(make_store: MakeStore, tmp_pa
     shown = "".join(page.text)
     for fact in ("instance 39", "unigram entropy", "next_sentence_label", str(store.path)):
         assert fact in shown
-
-
-def test_a_page_of_a_model_is_refused(tmp_path: Path):
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(BertineError, match="is a model, but html"):
-        bertine.inspect(tmp_path, html=tmp_path / "x.html")
-    assert not (tmp_path / "x.html").exists()
-
-
-def test_a_tokenizer_is_told_as_such(tmp_path: Path):
-    (tmp_path / "vocab.txt").write_text("[UNK]\n")
-    with pytest.raises(BertineError, match="is a tokenizer alone"):
-        bertine.inspect(tmp_path)
 
 
 def test_a_single_document_is_shown_in_formats_without_pairs(make_store: MakeStore):

@@ -15,7 +15,7 @@ import torch
 import toys
 from bertine.core.errors import BertineError
 from bertine.corpora.batch import Batch
-from bertine.corpora.loader import batches_ahead, default_workers
+from bertine.corpora.loader import batches_ahead
 
 STEPS = 9
 
@@ -183,24 +183,6 @@ def test_killed_runs_leave_no_orphans() -> None:
     while alive := {worker for worker in workers if running(worker)}:
         assert time.monotonic() < deadline, f"still there: {alive}"
         time.sleep(0.05)
-
-
-def test_default_leaves_a_cpu_to_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert default_workers("cpu") == 0
-    assert default_workers("cuda") >= 1
-    assert default_workers("cuda", processes=10**6) == 1
-    # A container has fewer cores than its machine.
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)), raising=False)
-    assert [default_workers("cuda", processes=n) for n in (1, 2, 6)] == [4, 2, 1]
-
-
-def test_a_negative_number_is_refused(store: Path) -> None:
-    data = toys.pretraining_data(store)
-    with (
-        pytest.raises(BertineError, match="workers is -1"),
-        batches_ahead(data.batch, 0, 1, workers=-1),
-    ):
-        pass
 
 
 def running(pid: int) -> bool:

@@ -12,12 +12,10 @@ import pytest
 
 from bertine import prepare
 from bertine.core.rng import generator
-from bertine.corpora import duplicates
 from bertine.corpora.duplicates import (
     BY_ROW,
     SIGNATURES,
     SignatureFile,
-    bands_for,
     find_near_duplicates,
     signatures,
 )
@@ -100,15 +98,6 @@ def test_signatures_are_those_of_each_document_alone() -> None:
     assert (signatures(long, many)[5000] == signatures(long, many[5000:5002])[0]).all()
 
 
-def test_bands_are_as_long_as_they_may_be() -> None:
-    for similarity in (0.3, 0.5, 0.8, 0.9, 1.0):
-        bands, rows = bands_for(similarity)
-        assert bands * rows <= 128
-        assert 1 - (1 - similarity**rows) ** bands >= 0.99
-    assert bands_for(0.8) == (21, 6)
-    assert bands_for(1.0) == (1, 128)
-
-
 @pytest.mark.slow
 def test_near_duplicates_are_left_out_and_others_stay(folder: Path) -> None:
     """Over file borders too, however many processes there are; of like ones the first stays."""
@@ -150,11 +139,6 @@ def test_copies_are_not_counted_twice(folder: Path) -> None:
     assert store.num_documents == 4
     both = store_of(folder, "both", files, drop_duplicates=True)
     assert both.num_documents == 2
-
-
-def test_short_documents_are_left_alone(folder: Path) -> None:
-    store = store_of(folder, "store", [["w1x w2x", "w1x w3x", "w4x w5x w6x w7x", "w4x w5x"]])
-    assert store.num_documents == 4
 
 
 def test_pairs_are_found_at_the_rate_promised(tmp_path: Path) -> None:
@@ -201,16 +185,3 @@ def test_signatures_lie_on_disk_and_not_in_memory(folder: Path) -> None:
     make_part(part, Tokenizer.load(folder / "tokenizer"))
     for name in (SIGNATURES, BY_ROW):
         assert (Path(part.folder) / name).stat().st_size == 30 * 512
-
-
-def test_a_long_document_is_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    draw = generator(4, "long documents")
-    lengths = [700, 0, 3, 90, 1, 64, 5, 68, 0, 200, 4]
-    ids = draw.integers(30000, size=sum(lengths)).astype(np.uint16)
-    offsets = np.cumsum([0, *lengths])
-    whole = signatures(ids, offsets)
-    for at_a_time in (1, 7, 64, 90):
-        monkeypatch.setattr(duplicates, "_TOKENS_AT_A_TIME", at_a_time)
-        assert (signatures(ids, offsets) == whole).all()
-    # Of some rows only, as a record batch has them: what is before and behind does not matter.
-    assert (signatures(ids, offsets[3:7]) == whole[3:6]).all()

@@ -111,20 +111,6 @@ def test_runs_are_of_whole_words_and_never_more_than_asked_for():
     )
 
 
-def test_every_token_of_a_run_is_replaced_for_itself():
-    _, _, masked = run([128] * 2000, ngrams=3)
-    now = masked.input_ids.reshape(-1)[masked.positions]
-    n, hidden = len(now), (now == MASK)
-    assert n == 2000 * 19
-    kept = (now == masked.labels).mean()
-    for share, rate in zip((hidden.mean(), kept), (0.8, 0.1), strict=True):
-        assert abs(share - rate) < 4.5 * (rate * (1 - rate) / n) ** 0.5 + 1e-3
-    # Of two neighbours both are masked as often as two that are decided one by one.
-    beside = np.diff(masked.positions) == 1
-    both = (hidden[1:] & hidden[:-1])[beside].mean()
-    assert abs(both - 0.64) < 4.5 * (0.64 * 0.36 / beside.sum()) ** 0.5
-
-
 def test_one_is_what_there_was_before():
     ids, sizes, choosable = batch([64] * 8)
     arguments = {"mask_token_id": MASK, "random_ids": RANDOM_IDS}

@@ -143,23 +143,6 @@ def test_sequences_are_nearly_as_long_as_when_packed_from_the_front(
     assert max(sizes) <= length - 2
 
 
-def test_a_document_that_fits_is_one_sequence_an_epoch(make_store: MakeStore):
-    rng = np.random.default_rng(0)
-    documents = [rng.integers(1, 10, size=rng.integers(1, 12)).tolist() for _ in range(300)]
-    documents = [document for document in documents if sum(document) <= 62] + [[30, 32]]
-    store, _ = make_store(documents, record_batch_tokens=500)
-    packed = DocSentences(store, max_tokens=62)
-    assert packed.instances_per_epoch == len(documents)
-    for epoch in range(2):
-        first = epoch * len(documents)
-        instances = packed.instances(first, len(documents))
-        order = [instance.documents[0] for instance in instances]
-        assert sorted(order) == list(range(len(documents)))
-        assert order != sorted(order)
-        for instance in instances:
-            assert len(instance.segments[0]) == sum(documents[instance.documents[0]])
-
-
 def test_a_longer_document_has_full_sequences_between_two_shorter_ones(make_store: MakeStore):
     store, _ = make_store([[1] * 1000, [1] * 40])
     packed = DocSentences(store, max_tokens=126)

@@ -6,11 +6,9 @@ import pytest
 import torch
 
 import toys
-from bertine.core.errors import BertineError
 from bertine.corpora.pretraining_data import (
     PhasedData,
     PretrainingData,
-    predictions,
     steps_for_tokens,
 )
 from bertine.corpora.store import TokenStore
@@ -47,24 +45,6 @@ def test_the_facts_name_the_phases(phases: list[PretrainingData]) -> None:
     assert two.epochs > one.epochs
 
 
-def test_epochs_are_counted_where_the_batch_is_larger_than_the_text(
-    phases: list[PretrainingData],
-) -> None:
-    first = phases[0]
-    batch_size = 3 * first.instances_per_epoch
-    large = toys.instances_of(
-        first.store, toys.tokenizer(), batch_size=batch_size, max_seq_length=16
-    )
-    assert PhasedData([large], [1.0], 10).epochs == 30
-
-
-def test_a_phase_without_steps_is_told(phases: list[PretrainingData]) -> None:
-    assert not any("none is left" in line for line in PhasedData(phases, [0.9, 0.1], 10).warnings())
-    (line,) = [w for w in PhasedData(phases, [0.9, 0.1], 4).warnings() if "none is left" in w]
-    assert "of 4 steps" in line
-    assert "32 tokens" in line
-
-
 def test_tokens_become_steps(phases: list[PretrainingData]) -> None:
     steps = steps_for_tokens(20_000, phases, [0.9, 0.1])
     data = PhasedData(phases, [0.9, 0.1], steps)
@@ -90,12 +70,3 @@ def test_tokens_become_steps_for_small_batches_of_uneven_lengths(
         )
         found.append(steps_for_tokens(100_000, [data], [1.0]))
     assert max(found) < 1.1 * min(found)
-
-
-def test_no_steps_are_refused(phases: list[PretrainingData]) -> None:
-    with pytest.raises(BertineError, match="steps is 0"):
-        PhasedData(phases, [0.9, 0.1], 0)
-
-
-def test_predictions_are_the_papers() -> None:
-    assert (predictions(0.15, 128), predictions(0.15, 512)) == (20, 77)

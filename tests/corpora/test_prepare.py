@@ -8,7 +8,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-import toys
 from bertine.core.errors import BertineError
 from bertine.corpora import parts as module
 from bertine.corpora.parts import cut_sentence
@@ -62,16 +61,6 @@ def test_a_store_holds_the_sentences_of_the_documents(folder: Path, tokenizer: T
     assert "MB/s" in text
 
 
-def test_the_store_alone_is_enough_to_pretrain(folder: Path):
-    (folder / "corpus.txt").write_text("\n\n".join(story(i) for i in range(30)))
-    prepare([folder / "corpus.txt"], tokenizer=folder / "tokenizer", out=folder / "store")
-    for file in (folder / "tokenizer").iterdir():
-        file.unlink()
-    store = TokenStore.open(folder / "store")
-    batch = toys.instances_of(store, Tokenizer.load(store.tokenizer_path), batch_size=4).batch(0)
-    assert batch.num_sequences == 4
-
-
 def test_json_lines_and_batches_smaller_than_a_document(
     folder: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ):
@@ -107,15 +96,6 @@ def test_a_csv_makes_the_store_that_json_lines_make(folder: Path):
     assert "1 document without text skipped" in table.lines()
 
 
-def test_chinese_is_split_into_sentences(folder: Path):
-    (folder / "zh.txt").write_text("猫。猫猫。\n\n猫猫猫。", encoding="utf-8")
-    prepare(folder / "zh.txt", tokenizer=folder / "tokenizer", out=folder / "s", language="zh")
-    store = TokenStore.open(folder / "s")
-    lengths = [store.document(i).sentence_lengths.tolist() for i in range(2)]
-    assert lengths == [[2, 3], [4]]
-    assert store.manifest["language"] == "zh"
-
-
 def test_what_is_dropped_is_counted_and_printed(folder: Path):
     control = "\u200b\u200e"  # removed by normalization: text without a token
     (folder / "c.txt").write_text(f"The cat.\n{control}\nIt sat.\n\n{control}\n\nThe dog.\n")
@@ -143,13 +123,6 @@ def test_cutting_a_sentence_loses_nothing():
     assert cut_sentence("ab cd ef", 8) == ["ab cd ef"]
     assert cut_sentence("aaaa bb cccc", 8) == ["aaaa bb ", "cccc"]
     assert cut_sentence("a" * 20, 8) == ["a" * 8, "a" * 8, "a" * 4]
-
-
-def test_one_document_is_warned_of(folder: Path, capsys: pytest.CaptureFixture[str]):
-    (folder / "c.txt").write_text(story(0))
-    report = prepare(folder / "c.txt", tokenizer=folder / "tokenizer", out=folder / "s")
-    assert "one document only" in report.warnings[0]
-    assert "document_per_file=True" in re.sub(r"\s+", " ", capsys.readouterr().err)
 
 
 def test_text_that_the_vocabulary_does_not_know_is_warned_of(folder: Path):
@@ -197,15 +170,6 @@ def test_a_full_disk_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch):
     assert not (folder / "s").exists()
 
 
-def test_a_folder_of_something_else_is_not_replaced(folder: Path):
-    (folder / "c.txt").write_text(story(0))
-    (folder / "precious").mkdir()
-    (folder / "precious" / "thesis.txt").write_text("years of work")
-    with pytest.raises(BertineError, match="not a token store"):
-        prepare(folder / "c.txt", tokenizer=folder / "tokenizer", out=folder / "precious")
-    assert (folder / "precious" / "thesis.txt").read_text() == "years of work"
-
-
 def test_an_earlier_store_is_not_read_as_text(folder: Path):
     (folder / "texts").mkdir()
     (folder / "texts" / "a.txt").write_text("\n\n".join(story(i) for i in range(3)))
@@ -214,22 +178,3 @@ def test_an_earlier_store_is_not_read_as_text(folder: Path):
     with pytest.raises(BertineError, match="store: lies in a folder of the corpus"):
         prepare(folder / "texts", **given)
     prepare(folder / "texts" / "a.txt", **given)
-
-
-def test_missing_things_are_named(folder: Path):
-    with pytest.raises(BertineError, match=r"nowhere\.txt"):
-        prepare(folder / "nowhere.txt", tokenizer=folder / "tokenizer", out=folder / "s")
-    (folder / "c.txt").write_text(story(0))
-    with pytest.raises(BertineError, match="no-tokenizer"):
-        prepare(folder / "c.txt", tokenizer=folder / "no-tokenizer", out=folder / "s")
-    assert not (folder / "s").exists()
-
-
-def test_a_language_without_rules_starts_nothing(folder: Path, capsys: pytest.CaptureFixture[str]):
-    (folder / "c.txt").write_text("\n\n".join(story(i) for i in range(3)))
-    made = {"tokenizer": folder / "tokenizer", "out": folder / "s"}
-    with pytest.raises(BertineError, match=r"'klingon'; name the nearest of am, ar, .*, zh"):
-        prepare(folder / "c.txt", language="klingon", **made)
-    assert {p.name for p in folder.iterdir()} == {"c.txt", "tokenizer"}
-    prepare(folder / "c.txt", language="gsw", **made)
-    assert "'gsw' are split by the rules of 'de'" in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -11,7 +10,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import bertine
@@ -19,10 +17,8 @@ import toys
 from bertine import prepare
 from bertine.core import workers
 from bertine.core.errors import BertineError
-from bertine.core.rng import generator
 from bertine.corpora import prepare as part_runners
 from bertine.corpora import prepare as preparation
-from bertine.corpora.duplicates import SeenFingerprints
 from bertine.corpora.parts import CorpusPart, PartSettings, make_part, plan_parts
 from bertine.corpora.prepare import PrepareReport
 from bertine.corpora.store import TokenStore
@@ -57,19 +53,6 @@ def documents(store: Path) -> list[list[int]]:
     opened = TokenStore.open(store)
     opened.verify()
     return [opened.document(i).input_ids.tolist() for i in range(opened.num_documents)]
-
-
-def test_joining_says_how_far_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[tuple[str, int, int]] = []
-    join = preparation.merge_parts
-
-    def joined(*given: Any, **more: Any) -> Any:
-        return join(*given, **more | {"report": lambda *progress: said.append(progress)})
-
-    monkeypatch.setattr(preparation, "merge_parts", joined)
-    made(folder, "store", processes=1)
-    joining = [progress[1:] for progress in said if progress[0] == "joining"]
-    assert joining == [(number, FILES) for number in range(1, FILES + 1)]
 
 
 @pytest.mark.slow
@@ -379,23 +362,6 @@ def test_small_files_share_a_part_and_keep_their_order(folder: Path, tmp_path: P
     assert CorpusPart.from_json(parts[0].to_json()) == parts[0]
 
 
-@pytest.mark.slow
-def test_the_manifest_does_not_grow_with_what_is_skipped(folder: Path) -> None:
-    for number in range(300):
-        (folder / "texts" / f"{number:03}.png").touch()
-    report = made(folder, "store")
-    corpus = report.manifest["corpus"]
-    assert corpus["skipped_files"] == 300
-    assert len(corpus["first_skipped"]) == 10
-    assert corpus["first_skipped"][0].endswith("000.png")
-    assert "300 files of no known format skipped, the first: " in "\n".join(report.lines())
-    given = sorted((folder / "texts").glob("*.txt")) * 10
-    many = made(folder, "many", corpus=given, part_bytes=1 << 20)
-    assert many.manifest["corpus"]["num_names"] == 50
-    assert len(many.manifest["corpus"]["names"]) == 20
-    assert len(json.dumps(many.manifest)) < 6000
-
-
 def test_wrong_options(folder: Path) -> None:
     for wrong, said in (
         ({"processes": 0}, "processes is 0"),
@@ -406,16 +372,6 @@ def test_wrong_options(folder: Path) -> None:
         with pytest.raises(BertineError, match=said):
             made(folder, "store", **wrong)
     assert not (folder / "store").exists()
-
-
-def test_seen_takes_many_as_it_takes_one() -> None:
-    draw = generator(0, "numbers")
-    one, many = SeenFingerprints(), SeenFingerprints()
-    for _ in range(20):
-        numbers = draw.integers(0, 500, size=60).astype(np.uint64)
-        expected = [one.add(int(number)) for number in numbers]
-        assert many.add_many(numbers).tolist() == expected
-    assert len(one) == len(many)
 
 
 @pytest.mark.slow  # a minute where the cores are busy: Ray starts half a dozen processes

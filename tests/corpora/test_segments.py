@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare, kstest
 
-from bertine.core.errors import BertineError
 from bertine.corpora.sequences import NspSegments, kept_lengths
 from bertine.corpora.store import TokenStore
 
@@ -200,15 +199,3 @@ def test_a_pair_depends_on_its_index_only(make_store: MakeStore):
         assert alone.label == together[i].label
     changed = NspSegments(store, max_tokens=45, seed=12).instances(far, 50)
     assert [spans(p) for p in changed] != [spans(p) for p in together]
-
-
-def test_one_document_is_an_error_that_says_what_to_do(make_store: MakeStore):
-    store, _ = make_store([[5, 5]])
-    with pytest.raises(BertineError, match=r"at least two documents.*document_per_file=True"):
-        NspSegments(store, max_tokens=125)
-
-
-def test_impossible_arguments_are_refused(make_store: MakeStore):
-    store, _ = make_store([[5], [5]])
-    with pytest.raises(BertineError, match="short_seq_prob"):
-        NspSegments(store, max_tokens=125, short_seq_prob=1.1)

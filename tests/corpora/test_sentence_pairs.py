@@ -8,7 +8,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from bertine.core.errors import BertineError
 from bertine.corpora.sequences import Instance, SentencePairs
 from bertine.corpora.store import TokenStore
 
@@ -110,9 +109,3 @@ def test_a_pair_depends_on_its_index_only(make_store: MakeStore):
     assert [spans(pair) for pair in sent.instances(far, 50)] == wanted
     changed = SentencePairs(store, max_tokens=37, seed=12).instances(far, 50)
     assert [spans(pair) for pair in changed] != wanted
-
-
-def test_one_document_is_an_error_that_says_what_to_do(make_store: MakeStore):
-    store, _ = make_store([[5, 5]])
-    with pytest.raises(BertineError, match=r"at least two documents.*document_per_file=True"):
-        SentencePairs(store, max_tokens=125)

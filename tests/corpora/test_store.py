@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import tracemalloc
 from pathlib import Path
 
@@ -116,26 +115,6 @@ def test_ids_are_stored_in_the_smallest_integer(tmp_path: Path, vocab_size: int,
     assert store.document(0).input_ids.tolist() == [vocab_size - 1]
 
 
-@pytest.mark.slow
-def test_a_token_of_a_30k_vocabulary_takes_about_two_bytes(tmp_path: Path):
-    rng = np.random.default_rng(0)
-    documents = [[rng.integers(30522, size=20).tolist() for _ in range(25)] for _ in range(200)]
-    store = written(tmp_path / "s", 30522, documents)
-    size = sum(file.stat().st_size for file in store.path.glob("tokens-*.arrow"))
-    assert size / store.num_tokens < 2.2
-
-
-@pytest.mark.slow
-def test_ids_are_views_into_the_mapped_file(tmp_path: Path):
-    store = written(tmp_path / "s", 30522, [[[1] * 1000] * 1000] * 20)
-    before = pa.total_allocated_bytes()
-    for i in range(20):
-        ids = store.document(i).input_ids
-        assert not ids.flags.owndata
-        assert not ids.flags.writeable
-    assert pa.total_allocated_bytes() - before < 1 << 16
-
-
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no /proc")
 def test_no_file_stays_open(tmp_path: Path):
     """A store of a thousand input files has a thousand shards; a process has 1,024 files."""
@@ -176,26 +155,12 @@ def test_memory_of_writing_does_not_grow_with_the_store(tmp_path: Path):
     assert large < 1.2 * small
 
 
-def test_a_store_can_be_pickled(make_store: MakeStore):
-    store, _ = make_store([[3, 2], [4]])
-    store.document(0)
-    again = pickle.loads(pickle.dumps(store))
-    assert again.document(1).input_ids.tolist() == store.document(1).input_ids.tolist()
-
-
 def test_ids_outside_the_vocabulary_are_not_written(tmp_path: Path):
     with (
         toys.DocumentWriter(tmp_path, vocab_size=10) as writer,
         pytest.raises(ValueError, match="of 10"),
     ):
         writer.add_document([[3, 10]])
-
-
-def test_no_document_at_all_is_an_error(tmp_path: Path):
-    with toys.DocumentWriter(tmp_path, vocab_size=10) as writer:
-        writer.add_document([[], []])
-        with pytest.raises(BertineError, match="no document with text"):
-            writer.finish({"tokenizer_fingerprint": "x"})
 
 
 def edit(store: TokenStore, **changes) -> None:
@@ -254,13 +219,6 @@ def test_an_id_outside_the_vocabulary_is_found_and_its_document_named(make_store
     edit(store, vocab_size=FIRST_ID + 12)
     with pytest.raises(BertineError, match=rf"document 2 holds the id {FIRST_ID + 12}"):
         TokenStore.open(store.path).verify()
-
-
-def test_a_number_of_documents_that_the_shards_do_not_have_is_refused(make_store: MakeStore):
-    store, _ = make_store([[5, 4], [5]])
-    edit(store, num_documents=3)
-    with pytest.raises(BertineError, match="num_documents is 3, but the shards have 2"):
-        TokenStore.open(store.path)
 
 
 @pytest.mark.parametrize("name", ["num_documents", "num_sentences", "num_tokens"])
