@@ -15,7 +15,6 @@ from bertine.core.errors import BertineError
 from bertine.tokenization import word_cache
 from bertine.tokenization.base import bare, goes_on, run_together
 from bertine.tokenization.byte_bpe import ALPHABET, FIRST_TOKENS, ByteBpe
-from bertine.tokenization.sentences import iter_sentences
 from bertine.tokenization.tokenizer import Tokenizer
 
 #: A vocabulary of bytes and a few merges.
@@ -119,12 +118,6 @@ def test_a_piece_is_put_where_the_mask_and_its_space_were(small: Tokenizer) -> N
     assert filled("the  <mask>", begins) == "the  cat"
 
 
-def test_masks_are_shown_with_their_space(small: Tokenizer) -> None:
-    for text in ("the <mask> cat", "<mask> cat", "cat <mask>"):
-        assert small.show(small.encode_plain([text])[0]) == text
-    assert small.decode(small.encode_plain(["the <mask> cat"])[0]) == "the cat"
-
-
 @settings(max_examples=100, deadline=None)
 @given(MIXED)
 def test_decoding_gives_a_text_back(published: Tokenizer, text: str) -> None:
@@ -166,13 +159,6 @@ def test_words_of_characters_have_their_places(published: Tokenizer) -> None:
     assert not any(piece.startswith(" ") for piece in found)
 
 
-def test_lone_surrogates_are_replaced_not_fatal(small: Tokenizer) -> None:
-    encoding = small.encode("a\ud800 cat")
-    assert small.decode(encoding.input_ids) == "a\ufffd cat"
-    assert encoding.offsets[-2] == (3, 6)
-    assert small.encode_plain(["a\ud800 cat"]) == [encoding.input_ids[1:-1]]
-
-
 @settings(max_examples=100, deadline=None)
 @given(MIXED)
 def test_no_piece_crosses_a_place_to_cut(
@@ -209,37 +195,6 @@ def test_a_million_letters_without_a_space(published: Tokenizer) -> None:
     assert published.decode(published.encode_plain([text])[0]) == text
 
 
-def test_a_space_before_a_text_may_be_said(prefixed: Tokenizer, published: Tokenizer) -> None:
-    assert prefixed.encode_plain(["Hello world"]) == published.encode_plain([" Hello world"])
-    assert prefixed.fingerprint != published.fingerprint
-
-
-def test_words_are_those_of_the_middle_of_a_text(small: Tokenizer) -> None:
-    ids, lengths = small.encode_words(["the", "cat", "cats"])
-    assert [small.tokens[i] for i in ids] == ["Ġthe", "Ġcat", "Ġcat", "s"]
-    assert lengths.tolist() == [1, 1, 2]
-
-
-def test_words_that_are_remembered_have_the_pieces_of_their_text(published: Tokenizer) -> None:
-    texts = [
-        f"cat{c}dog {c} the{c} {c}mat <mask>{c}x {c} \n{c}{c} y{c}"
-        for c in map(chr, [*range(0x100), 0x1680, *range(0x2000, 0x2070), 0x3000, 0xFEFF])
-    ]
-    expected = [each.input_ids[1:-1] for each in published.encode_batch(texts)]
-    for _ in range(2):  # new words, then remembered ones
-        assert published.encode_plain(texts) == expected
-    for text, ids in zip(texts, expected, strict=True):
-        assert published.encode_plain([text]) == [ids]
-
-
-def test_sentences_keep_the_space_between_them(published: Tokenizer) -> None:
-    text = "It sat. The cat ran!  Was it red?\nA line.\n\n你好。世界！ 好。"
-    sentences = list(iter_sentences(text, "en", spaces=True))
-    assert [sentence.strip() for sentence in sentences] == list(iter_sentences(text, "en"))
-    assert sentences[:4] == ["It sat.", " The cat ran!", " Was it red?", " A line."]
-    assert "".join(sentences).endswith(" 你好。世界！ 好。")
-
-
 def saved(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
     tokenizer.save(folder)
     return json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
@@ -255,7 +210,6 @@ def saved(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
         (lambda v: v["model"].update(dropout=0.1), "dropout is 0.1"),
         (lambda v: v["model"].update(end_of_word_suffix="</w>"), "end_of_word_suffix"),
         (lambda v: v["model"].update(ignore_merges=True), "ignore_merges is True"),
-        (lambda v: v["model"].update(byte_fallback=True), "byte_fallback is True"),
         (lambda v: v["model"].update(unk_token="x"), "unk_token is 'x', but must be <unk>"),
         (lambda v: v["model"].update(vocab=[]), "must be an object of ids by token"),
         (lambda v: v["model"]["vocab"].update(zz=1.5), "must be a whole number"),
@@ -263,8 +217,6 @@ def saved(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
         (lambda v: v["model"]["vocab"].update(zz=9999), "are not 0.."),
         (lambda v: v["model"]["vocab"].pop("<mask>"), "special token <mask>;"),
         (lambda v: v["model"]["vocab"].pop("A"), "lacks 1 of the 256 bytes .A."),
-        (lambda v: v["model"].update(merges=["a"]), "not a tokenizer"),
-        (lambda v: v["model"].update(merges=[["a", "zz"]]), "not a tokenizer"),
         (lambda v: v.update(added_tokens=[{"id": 1}]), "added_tokens must be"),
         (
             lambda v: v["model"].update(type="WordLevel"),
@@ -344,8 +296,3 @@ def test_tokens_that_reach_beyond_words_are_found(tmp_path: Path, small: Tokeniz
         == (tokenizer.encode_plain(["the new york <x>  cat"])[0])
     )
     assert [bare(tokenizer.names[i]) for i in (-2, -1)] == ["new york", "<x>"]
-
-
-def test_it_extends_no_other(small: Tokenizer, published: Tokenizer) -> None:
-    assert not published.extends(small)
-    assert small.parts_of("Ġthecat") == []

@@ -250,12 +250,6 @@ def test_bad_json_lines_name_file_and_line(tmp_path, line, message):
     assert str(file) in error_of(file)
 
 
-def test_keys_that_are_not_read_may_be_there_twice(tmp_path):
-    file = tmp_path / "c.jsonl"
-    file.write_text('{"text": "fine", "text_id": 1, "meta": {"a": 1, "a": 2}}\n')
-    assert texts(file) == ["fine"]
-
-
 def test_the_column_of_the_text_can_be_named(tmp_path):
     (tmp_path / "c.jsonl").write_text('{"body": "x", "text": "no"}\n')
     pq.write_table(pa.table({"body": ["y"], "id": [1]}), tmp_path / "d.parquet")
@@ -353,15 +347,6 @@ def test_a_line_longer_than_a_document_loses_no_character(tmp_path, unit):
             assert corpus.stats.invalid_utf8 == 0
 
 
-def test_a_line_of_50_mb(tmp_path):
-    line = b"some words of it " * 3_000_000
-    (tmp_path / "a.txt").write_bytes(b"first\n\n" + line + b"\n\nlast\n")
-    (tmp_path / "b.jsonl").write_bytes(b'{"text": "' + line + b'"}\n')
-    corpus = Corpus([tmp_path])
-    assert [len(d.text) for d in corpus] == [5, len(line), 4, len(line)]
-    assert corpus.stats.split_documents == 0
-
-
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(tmp_path):
     file = tmp_path / "c.txt.gz"
@@ -378,15 +363,6 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
         tracemalloc.stop()
     assert count >= 30
     assert peak < 16e6
-
-
-def test_memory_does_not_grow_with_the_row_groups_of_parquet(tmp_path):
-    file = tmp_path / "c.parquet"
-    text = [f"{i} " * 2_000 for i in range(1_000, 5_000)]  # 40 MB
-    pq.write_table(pa.table({"text": text}), file, compression="none", use_dictionary=False)
-    before = pa.total_allocated_bytes()
-    peak = max(pa.total_allocated_bytes() for _ in Corpus(file))
-    assert peak - before < 20e6
 
 
 def test_lines_that_end_as_on_old_macintoshes_are_no_one_document(tmp_path):

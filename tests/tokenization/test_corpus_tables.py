@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import tracemalloc
 from pathlib import Path
 
@@ -48,13 +47,6 @@ def test_the_usual_column_or_the_only_one_is_taken(tmp_path: Path, name: str, co
     assert texts(tmp_path / name) == ["Some, no: text"]
 
 
-def test_compressed_and_in_a_folder_beside_other_files(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("One.\n\nTwo.\n")
-    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(b"id,body\n1,Three.\n"))
-    (tmp_path / "c.jsonl").write_text('{"body": "Four."}\n')
-    assert texts(tmp_path, text_column="body") == ["One.", "Two.", "Three.", "Four."]
-
-
 def test_a_column_that_is_not_there_lists_those_that_are(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("review,stars\nGood.,5\n")
@@ -92,13 +84,6 @@ def test_what_is_mended_is_counted_or_refused(tmp_path: Path) -> None:
     assert [document.text for document in corpus] == ["bad \ufffd byte", "nul byte"]
     assert (corpus.stats.invalid_utf8, corpus.stats.nul) == (1, 1)
     assert "a.csv:2: invalid UTF-8" in error_of(file, strict=True)
-
-
-def test_quotes_can_be_ordinary_characters(tmp_path: Path) -> None:
-    file = tmp_path / "a.csv"
-    file.write_text('id,text\n1,"Quoted" at first\n')
-    assert "not valid csv" in error_of(file)
-    assert texts(file, quotes=False) == ['"Quoted" at first']
 
 
 def test_options_that_have_nothing_to_say_are_refused(tmp_path: Path) -> None:

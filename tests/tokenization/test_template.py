@@ -106,12 +106,3 @@ def test_running_text_has_a_separator_between_documents(documents: list[list[int
 def test_frames_of_store_types() -> None:
     before, between, after = Frame((1,), (2,), (3,)).arrays(np.uint16)
     assert {before.dtype, between.dtype, after.dtype} == {np.dtype(np.uint16)}
-
-
-@pytest.mark.parametrize(
-    ("single", "pair", "segments"),
-    [((1,), (None, None), None), ((None,), (None, 1), None), ((None, 1), (None, None), (0,))],
-)
-def test_a_template_without_its_texts_is_refused(single, pair, segments) -> None:
-    with pytest.raises(ValueError, match=r"texts, not|segments, but"):
-        Template(single, pair, single_segments=segments)

@@ -158,14 +158,6 @@ def test_lone_surrogates_are_dropped_not_fatal(tokenizer):
     assert encoding.offsets[2] == (3, 4)
 
 
-def test_an_id_out_of_range_is_refused(tokenizer):
-    for bad in (-1, len(TOKENS)):
-        with pytest.raises(BertineError, match=f"token id {bad} is out of range"):
-            tokenizer.id_to_token(bad)
-        with pytest.raises(BertineError, match=f"token id {bad} is out of range"):
-            tokenizer.decode([0, bad])
-
-
 def test_save_and_load_give_the_same_tokenizer(tmp_path):
     for lowercase, accents, chinese in [
         (True, None, True),
@@ -200,11 +192,6 @@ def test_fingerprint_tells_vocabularies_and_settings_apart():
     # Accents follow lower case where nothing is said: the same ids, the same fingerprint.
     spelled_out = Tokenizer.from_vocab(TOKENS, strip_accents=True)
     assert spelled_out.fingerprint == variants[0].fingerprint
-
-
-def test_case_is_guessed_from_a_vocabulary_alone(published):
-    for name, lowercase in {"bert-base-uncased": True, "bert-base-cased": False}.items():
-        assert Tokenizer.load(published[name] / "vocab.txt").lowercase is lowercase
 
 
 @pytest.mark.parametrize(
@@ -369,18 +356,3 @@ def test_arrays_are_what_encodings_hold(uncased: Tokenizer) -> None:
         uncased.encode_arrays(["a"], max_length=1)
     with pytest.raises(ValueError, match="1 texts, but 2 pairs"):
         uncased.encode_arrays(["a"], ["b", "c"])
-
-
-def test_words_of_short_texts_are_counted_too(
-    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bertine.tokenization.word_cache._REMEMBERED", 200)
-    remembered = tokenizer._remembered
-    tokenizer.encode_plain([" ".join(f"w{number}" for number in range(150))])
-    tokenizer.encode_plain(["twice once twice"])  # a few words, beside many that are remembered
-    tokenizer.encode_plain([" ".join(f"v{number}" for number in range(60))])
-    tokenizer.encode_plain(["cat"])  # too many: the half that came most often stays
-    assert "twice" in remembered
-    assert "once" not in remembered
-    assert "w0" in remembered
-    assert len(remembered) == 101

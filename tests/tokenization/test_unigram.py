@@ -33,16 +33,6 @@ def test_pieces_ids_and_specials(albert: Tokenizer) -> None:
     assert (albert.lowercase, albert.strip_accents, albert.keeps_spaces) == (True, True, False)
 
 
-def test_a_comma_behind_a_digit_is_a_piece_by_itself(albert: Tokenizer, xlm_r: Tokenizer) -> None:
-    """In ALBERT's vocabulary; others take the pieces that they have."""
-    assert pieces(albert, "19,") == ["▁1", "9", ","]
-    assert pieces(xlm_r, "19,") == ["▁19,"]
-
-
-def test_user_defined_pieces_are_found_inside_words(albert: Tokenizer) -> None:
-    assert pieces(albert, "cat(sat") == ["▁cat", "(", "s", "a", "t"]
-
-
 def test_fairseq_numbers_the_pieces_anew(xlm_r: Tokenizer, tmp_path: Path) -> None:
     first = ["<s>", "<pad>", "</s>", "<unk>"]
     texts = [text for text, _ in PIECES]
@@ -188,14 +178,6 @@ def test_case_and_accents_are_kept_where_the_settings_say_so(tmp_path: Path) -> 
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": 1}')
     with pytest.raises(BertineError, match="do_lower_case is 1, but must be true, false or null"):
         Tokenizer.load(tmp_path)
-
-
-def test_files_of_any_name_are_opened(tmp_path: Path) -> None:
-    unigrams.write_albert(tmp_path)
-    for name in ("30k-clean.model", "mine.model"):
-        file = (tmp_path / "spiece.model").rename(tmp_path / name)
-        assert Tokenizer.load(file).kind == "unigram"
-        file.rename(tmp_path / "spiece.model")
 
 
 def test_saving_and_loading_gives_the_same(

@@ -15,7 +15,6 @@ import regex
 import transformers
 
 import bertine
-from bertine.core.errors import BertineError
 from bertine.tokenization.byte_bpe import ALPHABET, FIRST_TOKENS
 from bertine.tokenization.tokenizer import Tokenizer
 from bertine.tokenization.vocab import train_vocab
@@ -88,16 +87,6 @@ def test_each_merge_is_of_the_pair_that_is_there_most_often(corpus: Path, tmp_pa
         words = merged
 
 
-def test_encoded_data_and_endless_lines_do_not_shape_it(tmp_path: Path) -> None:
-    file = tmp_path / "c.txt"
-    file.write_text("\n".join(["the cat sat"] * 50 + ["q9" * 100_000] * 3) + "\n", encoding="utf-8")
-    report = train_vocab(file, tmp_path / "out", kind="byte-bpe", vocab_size=400)
-    assert report.size < 400
-    assert f"only {report.size} of the 400 tokens asked for" in "\n".join(report.lines())
-    assert ("q", "9") not in merges(tmp_path / "out")
-    assert ("Ġ", "cat") in merges(tmp_path / "out") or ("Ġca", "t") in merges(tmp_path / "out")
-
-
 def test_pieces_are_counted_by_words(tmp_path: Path) -> None:
     file = tmp_path / "c.txt"
     lines = ['"Cat," the cat said; the cat sat.', "你好 the 2 cats", "Cat!"]
@@ -111,12 +100,6 @@ def test_pieces_are_counted_by_words(tmp_path: Path) -> None:
     pieces = [piece for ids in tokenizer.encode_plain(held) for piece in ids]
     marks = sum(tokenizer.names[i].strip('#",;.!␣') == "" for i in pieces)
     assert report.fertility == pytest.approx((len(pieces) - marks) / report.held_out_words)
-
-
-def test_it_cannot_be_extended(corpus: Path, tmp_path: Path) -> None:
-    train_vocab(corpus, tmp_path / "old", kind="byte-bpe", vocab_size=300)
-    with pytest.raises(BertineError, match="is byte-level BPE; only WordPiece"):
-        train_vocab(corpus, tmp_path / "new", extend=tmp_path / "old", vocab_size=400)
 
 
 def test_a_model_learns_with_it(corpus: Path, tmp_path: Path) -> None:

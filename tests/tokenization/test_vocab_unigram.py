@@ -14,18 +14,15 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import numpy as np
 import pytest
 import transformers
-from scipy.special import digamma
 
 import toys
 from bertine.core.errors import BertineError
 from bertine.core.rng import generator
 from bertine.tokenization import learn_unigram
-from bertine.tokenization.learn_unigram import Lattice, Texts, divide, estimate
+from bertine.tokenization.learn_unigram import Lattice, Texts
 from bertine.tokenization.tokenizer import Tokenizer
 from bertine.tokenization.unigram_files import ALBERT
 from bertine.tokenization.vocab import train_vocab
-
-from .conftest import SENTENCES
 
 
 def divisions(text: str, scores: dict[str, float]) -> list[list[str]]:
@@ -100,34 +97,6 @@ def test_the_first_pieces_are_substrings_that_come_often() -> None:
         or (times >= 3 and not any(wanted[piece + c] == times for c in "abc▁" if len(piece) < 16))
     }
     assert dict(zip(pieces, frequencies, strict=True)) == often
-
-
-def test_the_function_of_the_scores_is_right() -> None:
-    x = np.array([0.5, 1.0, 1.5, 3.0, 100.0, 1e7])
-    np.testing.assert_allclose(learn_unigram._digamma(x), digamma(x), atol=1e-9)
-
-
-def test_more_pieces_make_a_text_likelier() -> None:
-    counts = Counter(f"▁{word}" for line in SENTENCES * 20 for word in line.split())
-    texts = sorted(counts)
-    weights = [counts[text] for text in texts]
-    best = []
-    for size in (60, 80, 120):
-        vocab = dict(estimate(texts, weights, size=size, least=2))
-        assert len(vocab) <= size
-        assert {c for text in texts for c in text} <= set(vocab)
-        lattice = Lattice(Texts(texts), learn_unigram._table(list(vocab)))
-        scores = np.array(list(vocab.values()))
-        best.append(lattice.expected(scores, np.array(weights, float))[1])
-    assert best == sorted(best)
-
-
-def test_no_piece_crosses_the_border_between_kinds_of_characters() -> None:
-    assert list(divide("▁don't")) == ["▁don", "'", "t"]
-    assert list(divide("▁(1893),")) == ["▁(", "1893", "),"]
-    assert list(divide("▁x2é\u0301бв中か")) == ["▁x", "2", "é\u0301", "бв", "中か"]
-    assert list(divide("▁")) == ["▁"]
-    assert [len(part) for part in divide("▁" + "a" * 70)] == [32, 32, 7]
 
 
 def test_it_is_laid_out_as_alberts_and_opens_everywhere(corpus: Path, tmp_path: Path) -> None:
