@@ -33,28 +33,6 @@ def test_heads_add_their_published_parameters() -> None:
     assert count - 109_482_240 == (768 * 768 + 768 + 2 * 768 + 30522) + (768 * 2 + 2)
 
 
-@pytest.mark.parametrize(
-    ("name", "layers", "hidden", "heads"),
-    [
-        ("bert-tiny", 2, 128, 2),
-        ("bert-mini", 4, 256, 4),
-        ("bert-small", 4, 512, 8),
-        ("bert-medium", 8, 512, 8),
-        ("bert-base", 12, 768, 12),
-        ("bert-large", 24, 1024, 16),
-    ],
-)
-def test_presets_have_the_published_sizes(name: str, layers: int, hidden: int, heads: int) -> None:
-    config = preset(name)
-    assert config.num_hidden_layers == layers
-    assert config.hidden_size == hidden
-    assert config.num_attention_heads == heads
-    assert config.intermediate_size == 4 * hidden
-    assert (config.vocab_size, config.max_position_embeddings) == (30522, 512)
-    assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.1, 0.1)
-    assert (config.layer_norm_eps, config.initializer_range) == (1e-12, 0.02)
-
-
 def test_preset_takes_changes_and_leaves_the_registry_alone() -> None:
     assert preset("bert-tiny", vocab_size=99, hidden_dropout_prob=0.0).vocab_size == 99
     assert preset("bert-tiny").vocab_size == 30522

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from bertine.core.errors import BertineError
 from bertine.families.mobilebert import MobileBert, MobileBertConfig
-from bertine.families.presets import preset
 from bertine.inference.compute import Engine, evaluating
 from bertine.models import encoder
 from bertine.models.dropout import stream
@@ -186,16 +185,6 @@ def test_packed_rows_are_the_same_rows() -> None:
     packed, padded = model.encode(batch.packed()), model.encode(batch)
     real = batch.attention_mask
     close(packed.last_hidden_state[real], padded.last_hidden_state[real], "states")
-
-
-def test_the_teacher_is_wide_within_and_as_wide_without() -> None:
-    """IB-BERT-large (paper, table 1): 512 between the layers, 1,024 within; in transformers its
-    queries would be as wide as that and cannot be computed."""
-    student, teacher = preset("mobilebert-uncased"), preset("ib-bert-large")
-    assert isinstance(teacher, MobileBertConfig)
-    assert student.hidden_size == teacher.hidden_size
-    assert (teacher.query_width, teacher.attention_width, teacher.head_size) == (512, 1024, 256)
-    assert teacher.num_attention_heads == student.num_attention_heads
 
 
 def test_in_training_a_graph_of_masks_follows_the_seed_alone() -> None:

@@ -14,7 +14,7 @@ from bertine.core.errors import BertineError
 from bertine.families.presets import preset
 from bertine.models import precision
 from bertine.models.heads import Model
-from bertine.models.matmul_timing import Product, best_of, products_of, seconds_of
+from bertine.models.matmul_timing import Product, products_of, seconds_of
 from bertine.models.precision import (
     Rates,
     fastest_threads,
@@ -80,18 +80,6 @@ def test_bf16_is_taken_where_it_is_clearly_faster(fp32: float, bf16: float, chos
     # What is named is taken, however fast it is.
     assert precision_name("bf16", "cpu", rates) == "bf16"
     assert resolve_precision("fp32", "cpu", rates) == torch.float32
-
-
-@pytest.mark.parametrize(
-    ("rates", "line"),
-    [
-        (Rates(190.0, 100.0), "fp32: 1.9 times as fast as bf16 here"),
-        (Rates(100.0, 400.0), "bf16: 4.0 times as fast as fp32 here"),
-        (Rates(100.0, 105.0), "fp32: bf16 is only 1.05 times as fast here"),
-    ],
-)
-def test_what_is_said_of_it(rates: Rates, line: str) -> None:
-    assert rates.line() == line
 
 
 def test_a_precision_that_is_not_known() -> None:
@@ -177,18 +165,6 @@ def test_what_a_product_stands_for_is_counted() -> None:
     assert 0 < seconds < seconds_of([once._replace(times=1e6)], torch.float32)
     assert seconds_of([once._replace(times=0.0)], torch.bfloat16) == 0
     assert seconds_of([once._replace(times=0.0, casts=1.0)], torch.bfloat16) > 0
-
-
-def test_the_best_of_turns() -> None:
-    times = {"a": iter([5.0, 1.0, 2.0, 3.0]), "b": iter([4.0, 4.0, 0.5, 4.0])}
-    order: list[str] = []
-
-    def measure(name: str) -> float:
-        order.append(name)
-        return next(times[name])
-
-    assert best_of([lambda: measure("a"), lambda: measure("b")]) == [1.0, 0.5]
-    assert "".join(order) == "abababab"
 
 
 @pytest.mark.parametrize(
