@@ -94,8 +94,6 @@ def test_keys_that_lack_have_the_values_of_transformers(tmp_path: Path) -> None:
         {"global_attn_every_n_layers": 2, "num_hidden_layers": 5, "local_attention": 32},
         {"layer_types": (LOCAL, GLOBAL, GLOBAL), "num_hidden_layers": 3},
         {"global_rope_theta": 777.0, "local_rope_theta": 33.0, "classifier_pooling": "cls"},
-        {"norm_bias": True, "mlp_bias": True, "attention_bias": True, "classifier_bias": True},
-        {"decoder_bias": False, "classifier_activation": "silu", "hidden_act": "gelu_new"},
         {"embedding_dropout": 0.1, "hidden_dropout_prob": 0.2, "classifier_dropout": 0.3},
     ],
 )
@@ -137,8 +135,6 @@ def test_a_part_of_a_models_layers_keeps_their_kinds(tmp_path: Path) -> None:
         ({"attention_bias": 1}, "attention_bias is 1, but must be of type bool"),
         ({"hidden_activation": "mish"}, "hidden_activation 'mish' is not supported"),
         ({"classifier_activation": "swish"}, "classifier_activation 'swish' is not supported"),
-        ({"initializer_cutoff_factor": 3.0}, "another cut of new weights"),
-        ({"tie_word_embeddings": False}, "a decoder of its own for the MLM head"),
         ({"local_atention": 64}, "unknown key 'local_atention'; did you mean 'local_attention'"),
         ({"num_attention_heads": 256}, "is 3, but rotary positions need an even number"),
         ({"mlp_dropout": 1.0}, r"mlp_dropout is 1.0, but must be in \[0, 1\)"),

@@ -133,15 +133,6 @@ def test_a_head_that_needs_a_pooler_gets_a_new_one(tmp_path: Path, tokenizer: To
     assert (pooler.bias == 0).all()
 
 
-def test_new_mlm_head_starts_with_zero_bias(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    save_model(tmp_path / "m", scrambled(Model(CONFIG, {})), tokenizer)
-    loaded = load_model(tmp_path / "m", heads={"mlm": scrambled(MlmHead(CONFIG))})
-    head = loaded.model.heads["mlm"]
-    assert (head.bias == 0).all()
-    assert head.dense.weight.abs().max() <= 0.04
-    assert (head.layer_norm.weight == 1).all()
-
-
 def test_a_classifier_for_other_labels_is_replaced_and_said(
     tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
