@@ -17,15 +17,13 @@ from safetensors.torch import load_file, save_file
 
 import toys
 from bertine.core.errors import BertineError
-from bertine.hub.model_directory import load_model, save_model
+from bertine.hub.model_directory import load_model
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.fill_mask import fill_mask
 from bertine.inference.predictor import Predictor
-from bertine.models.heads import Model
 from bertine.options.inference import ServeOptions
 from bertine.serving.address import Limits
 from bertine.serving.handles import ModelHandle
-from bertine.serving.schemas import sample_text
 from bertine.tasks import TASKS
 
 from .conftest import Client, running
@@ -111,15 +109,6 @@ def test_predictions_are_those_of_the_predictor(
             assert text[1][each["start"] : each["end"]] == each["answer"]
         if kind == "tagging" and isinstance(text, str):
             assert [text[w["start"] : w["end"]] for w in each["words"]] == text.split()
-
-
-def test_cut_pieces_are_counted(ask: Client) -> None:
-    pieces = len(LONG.split())
-    answer = ask("/predict", {"texts": [SENTENCE, LONG], "model": "text"}).json
-    assert [each["pieces_cut"] for each in answer["predictions"]] == [0, pieces - 14]
-    # Contexts are read in windows; of the question pieces are lost, once and not in each window.
-    answer = ask("/predict", {"texts": [[LONG, LONG]], "model": "spans"}).json
-    assert answer["predictions"][0]["pieces_cut"] == pieces - 10
 
 
 @pytest.mark.slow
@@ -342,19 +331,6 @@ def test_a_directory_of_sentence_transformers_may_have_the_weights_in_a_folder_o
         ModelHandle.load("pet", folder, Limits(), device="cpu", precision="fp32")
 
 
-def test_the_start_says_what_a_model_does_and_in_which_precision(
-    tmp_path: Path, models: dict[str, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    save_model(tmp_path / "encoder", Model(toys.config(), {}), toys.tokenizer())
-    for folder, said in (
-        (models["text"], "explain, predict; predictions in fp32, vectors in fp32"),
-        (models["fill-mask"], "explain, fill-mask, rerank; masks in fp32, vectors in fp32"),
-        (tmp_path / "encoder", "attention, embed, rerank; vectors in fp32"),
-    ):
-        ModelHandle.load("pet", folder, Limits(), device="cpu", precision="fp32")
-        assert capsys.readouterr().err.endswith(f"{said}\n")
-
-
 def test_openais_clients_are_answered(ask: Client, models: dict[str, Path]) -> None:
     texts = [SENTENCE, "the soup"]
     plain = ask("/v1/embeddings", {"input": texts, "model": "text", "user": "somebody"})
@@ -505,22 +481,6 @@ def test_the_example_of_every_path_and_model_is_answered(ask: Client) -> None:
             assert ask("/predict", body).status == 200
 
 
-@pytest.mark.parametrize(
-    ("labels", "word"),
-    [
-        (["joy", "anger"], "cancelled"),
-        (["Sports", "DistContext"], "team"),
-        (["1", "2"], "book"),
-        (["a", "b"], ""),
-    ],
-)
-def test_the_example_fits_the_labels(labels: list[str], word: str) -> None:
-    text = sample_text("text", labels, 1, 0, False)
-    assert isinstance(text, str)
-    assert word in text
-    assert sample_text("text", labels, 1, 0, True) != text  # a model of Chinese gets Chinese
-
-
 def test_the_page_has_a_form_for_every_task() -> None:
     """Titles of the tabs, and the views that fields and answers come from."""
     page = (files("bertine.serving") / "static" / "index.html").read_text(encoding="utf-8")
@@ -590,13 +550,3 @@ def test_numbers_that_are_none_are_an_error_of_one_line(tmp_path: Path) -> None:
         for path, content in asked.items():
             answer = client(path, {"model": "m", **content})
             assert (answer.status, "NaN or infinite" in answer.message) == (422, True), path
-
-
-def test_a_text_that_the_vocabulary_does_not_know_is_flagged(ask: Client) -> None:
-    texts = [SENTENCE, "ไม่ดีเลย เสียเวลา"]
-    answer = ask("/predict", {"texts": texts, "model": "text"}).json
-    assert [found.get("unknown") for found in answer["predictions"]] == [None, 1.0]
-    answer = ask("/embed", {"texts": texts, "model": "text"}).json
-    assert answer["unknown"] == [0.0, 1.0]
-    answer = ask("/embed", {"texts": texts[:1], "model": "text"}).json
-    assert "unknown" not in answer

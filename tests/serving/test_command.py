@@ -130,18 +130,6 @@ def test_a_signal_ends_well_and_the_second_ctrl_c_at_once(
     assert "Traceback" not in errors
 
 
-def test_few_kernels_are_kept_unless_the_user_says_how_many(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LRU_CACHE_CAPACITY", "77")
-    monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "")  # so that it is put back
-    monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY")
-    with pytest.raises(BertineError, match="is not a model directory"):
-        serve([tmp_path], port=0)
-    assert os.environ["LRU_CACHE_CAPACITY"] == "77"
-    assert 0 < int(os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) < 1024
-
-
 #: Resident megabytes, after each of so many batches of ever new sizes.
 GROWTH = """
 import sys

@@ -81,18 +81,6 @@ def test_the_answer_is_that_of_predict_and_python(ask: Client, models: dict[str,
         )
 
 
-def test_another_label_can_be_asked_about(ask: Client) -> None:
-    body = {"text": SENTENCE, "model": "text"}
-    both = [ask("/explain", {**body, "label": label}).json for label in ("animal", "dish")]
-    assert [each["answer"] for each in both] == ["animal", "dish"]
-    # Of two labels what speaks for one speaks against the other.
-    for one, other in zip(both[0]["words"], both[1]["words"], strict=True):
-        assert one["contribution"] == pytest.approx(-other["contribution"], abs=1e-4)
-    refused = ask("/explain", {**body, "label": "cat"})
-    assert refused.status == 422
-    assert "unknown label 'cat'" in refused.json["error"]["message"]
-
-
 @pytest.mark.parametrize(
     ("body", "message"),
     [
