@@ -13,12 +13,11 @@ import transformers
 
 import toys
 from bertine.core.errors import BertineError
-from bertine.corpora.batch import Batch, FeatureBatches, members, plan, split
+from bertine.corpora.batch import Batch, members, plan, split
 from bertine.data.examples import Example, Examples, Splits
 from bertine.datasets.multiple_choice import read_choices
 from bertine.datasets.own_data import read_for, read_own
 from bertine.hub.model_directory import load_model, save_model
-from bertine.inference.answer_files import TextReport
 from bertine.models.heads import Model
 from bertine.tasks import task_class
 from bertine.tasks.choice import ChoicePrediction, MultipleChoice
@@ -112,12 +111,6 @@ def test_own_columns_are_told_or_named(tmp_path: Path) -> None:
         (("q", "a", "b", "c"), "4", r"train.csv:2: the label is '4', but must be the number"),
         (("q", "a", "b", ""), "3", r"of a choice, 0 to 1, its letter or its column's name"),
         (("q", "a", "b", "c"), "d", r"the label is 'd'"),
-        (("q", "a", "b", "c"), "-1", r"the label is '-1'"),
-        (
-            ("q", "a", "b", "c"),
-            "9" * 5000,
-            r"of a choice, 0 to 2, its letter or its column's name \(such as 'choice0'\)",
-        ),
         (("q", "", "b", "c"), "1", r"train.csv:2: the choice 'choice0' is empty"),
         (("q", "a", "", ""), "0", r"train.csv:2: has 1 choice, but must have from 2 to 3"),
     ],
@@ -133,9 +126,7 @@ def test_bad_rows_are_named(texts: tuple[str, ...], label: str, message: str) ->
         (("option A", "option B", "option C"), {"A": 0, "b": 1, "(C)": 2, "D": None, "AB": None}),
         (("A", "B"), {"A": 0, "b": 1, "B.": 1, "C": None}),
         (("answer_b", "answer_a"), {"a": 1, "B": 0}),  # the letters are the columns' own
-        (("choice1", "choice2"), {"A": 0, "B": 1, "C": None}),
         (("good end", "bad end"), {"a": 0, "b)": 1}),
-        (("ending0", "ending1"), {"": None, "?": None, "é": None}),
     ],
 )
 def test_letters_name_choices(columns: tuple[str, ...], numbers: dict[str, int | None]) -> None:
@@ -184,25 +175,6 @@ def test_rows_of_json_lines_may_have_other_keys(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps(each) + "\n" for each in rows))
     with pytest.raises(BertineError, match=r"jsonl:2: there is no column 'choice1'"):
         read_choices(path, choice_columns=named)
-
-
-def test_further_choices_of_csv_files_are_refused_in_training(tmp_path: Path) -> None:
-    train, dev = tmp_path / "train.csv", tmp_path / "dev.csv"
-    train.write_text("question,choice0,choice1,label\na,b,c,0\n", encoding="utf-8")
-    dev.write_text("question,choice0,choice1,choice2,label\na,b,c,d,2\n", encoding="utf-8")
-    splits = Splits(train, validation=dev)
-    with pytest.raises(BertineError, match=r"dev\.csv:1: has the choice 'choice2' besides those"):
-        read_own(MultipleChoice, splits, seed=0, options=TableOptions())
-    dev.write_text("question,choice0,choice1,choice2,label\na,b,c,d,1\n", encoding="utf-8")
-    options = TableOptions(choice_columns=("choice0", "choice1"))
-    *_, build = read_own(MultipleChoice, splits, seed=0, options=options)
-    task = build(24)
-    assert isinstance(task, MultipleChoice)
-    assert task.named_choices
-    with pytest.raises(
-        BertineError, match=r"swag\.csv:1: has the choice 'ending4' besides those of S"
-    ):
-        read_choices(swag_file(tmp_path / "swag.csv", ",ending4"), swag=True)
 
 
 def test_too_few_columns_are_refused() -> None:
@@ -309,17 +281,6 @@ def test_groups_are_dealt_to_processes_whole() -> None:
     ]
 
 
-def test_a_step_has_so_many_examples_with_all_their_choices() -> None:
-    examples = own(UNEVEN)
-    task = MultipleChoice.from_examples(examples, max_length=24)
-    features = task.featurize(examples, toys.tokenizer())
-    batches = FeatureBatches(features, lambda chosen: task.collate(chosen, 0), batch_size=2, seed=1)
-    assert batches.steps_per_epoch == 2
-    rows = [batches.batch(step).rows for step in range(2)]
-    assert sorted(rows[0] + rows[1]) == [0, 0, 0, 1, 1, 2, 2, 3, 3, 3]
-    assert all(len(set(each)) == 2 for each in rows)
-
-
 def test_answers_are_joined_by_example() -> None:
     examples = own(UNEVEN)
     task = MultipleChoice.from_examples(examples, max_length=24)
@@ -344,31 +305,6 @@ def test_answers_are_joined_by_example() -> None:
     )
     assert report.num_examples == 4
     assert task.metrics([ChoicePrediction(1, (0.2, 0.8), "1")], ["choice1"])["accuracy"] == 1.0
-
-
-def test_cut_examples_are_counted_once_and_in_the_same_words_everywhere() -> None:
-    examples = own(UNEVEN)
-    task = MultipleChoice.from_examples(examples, max_length=8)
-    features = task.featurize(examples, toys.tokenizer())
-    lost = [feature.num_truncated for feature in features]
-    assert sum(map(bool, lost)) == 3  # two choices of the second example, one of the third
-    told = f"2 of 4 texts were cut at 8 pieces ({sum(lost)} pieces lost)"
-    assert task.notes(features) == [told]
-    report = TextReport(max_length=8)
-    report.count(len(examples), features)
-    assert report.warnings() == [told]
-
-
-def test_the_task_survives_its_model_directory_entry() -> None:
-    task = MultipleChoice(("a", "b"), ("c", "d", "e"), "label", 24, dataset="swag")
-    assert task_class("choice").from_info(task.task_info(), toys.config()) == task
-
-
-def test_texts_are_one_example_of_two_choices_or_more() -> None:
-    task = MultipleChoice(("question",), ("a", "b", "c"))
-    assert task.group(["q", "one", "two"]) == [("q", "one", "two")]
-    with pytest.raises(BertineError, match="2 texts given, but the model chooses: give 'question'"):
-        task.group(["q", "one"])
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from bertine.corpora.batch import check_batch
 from bertine.data.examples import Example, Examples
 from bertine.families.bert import BertConfig
 from bertine.models.heads import Model
-from bertine.tasks import task_class
 from bertine.tasks.base import truncation_note
 from bertine.tasks.classification import Prediction, TextClassification
 from bertine.tasks.report import ClassificationReport, label_lines
@@ -227,22 +226,6 @@ def test_a_collapse_is_said() -> None:
     assert not right.collapsed
 
 
-def test_few_examples_are_given_with_the_interval_of_their_accuracy() -> None:
-    task = TextClassification(("neg", "pos"))
-    predictions = [prediction(task.labels, [0.4, 0.6])] * 30
-    report = task.report(predictions, ["pos"] * 20 + ["neg"] * 10)
-    assert "95% interval of the accuracy: 48.8% to 80.8%" in report.lines()
-    assert report.to_dict()["accuracy_interval"] == pytest.approx([0.4878, 0.8077], abs=1e-4)
-
-
-def test_of_which_class_f1_is() -> None:
-    two, three = TextClassification(("neg", "pos")), TextClassification(("a", "b", "c"))
-    report = two.report([prediction(two.labels, [0.4, 0.6])], ["neg"])
-    assert "f1 is that of the class 'pos'" in report.lines()
-    report = three.report([prediction(three.labels, [0.4, 0.3, 0.3])], ["a"])
-    assert not any("that of the class" in line for line in report.lines())
-
-
 def test_labels_with_control_characters_keep_to_their_line() -> None:
     """A line break, a colour, a turn of the direction of writing; letters stay as they are."""
     names = ("a\nb", "\x1b[31mred", "\u202eturned", "\u0628\u200c\u0627 naïve 名")
@@ -279,22 +262,6 @@ def test_the_confusion_matrix_is_a_table_or_the_worst_confusions() -> None:
         "2 times 'c03' was taken for 'c00'",
         "1 time 'c01' was taken for 'c00'",
     ]
-
-
-def test_the_task_survives_its_model_directory_entry() -> None:
-    task = TextClassification(("a", "b"), ("premise", "hypothesis"), "gold", 24)
-    info = task.task_info({"seed": 1})
-    assert info.training == {"seed": 1}
-    assert task_class(info.name).from_info(info, CONFIG) == task
-    longer = TextClassification(("a", "b"), max_length=64)
-    assert TextClassification.from_info(longer.task_info(), CONFIG).max_length == 32
-    with pytest.raises(BertineError, match="max_length is 64, but the model has positions for 32"):
-        longer.heads(CONFIG)
-
-
-def test_unknown_tasks_are_answered_with_the_nearest() -> None:
-    with pytest.raises(BertineError, match="unknown task 'texts'; did you mean 'text'"):
-        task_class("texts")
 
 
 def test_what_does_not_fit_the_model_names_its_row() -> None:
@@ -348,15 +315,3 @@ def test_a_report_on_thousands_of_classes_is_small() -> None:
     few = ClassificationReport(names[:100], {"accuracy": 0.1}, {(7, 9): 5})
     assert few.to_dict()["confusion"] == few.confusion
     assert few.confusion[7][9] == 5
-
-
-def test_probabilities_of_many_classes_are_kept_as_numbers() -> None:
-    task = TextClassification(tuple(f"c{number}" for number in range(3_000)))
-    logits = np.zeros(3_000, dtype=np.float32)
-    logits[5] = 9.0
-    feature = task.featurize(examples_of([("good film", "c5")]), TOKENIZER)[0]
-    answer = task.decode([logits], [feature])[0]
-    assert answer.numbers.itemsize * len(answer.numbers) == 24_000
-    assert (answer.label, answer.probability) == ("c5", answer.probabilities["c5"])
-    assert list(answer.probabilities) == list(task.labels)
-    assert json.loads(json.dumps(answer.to_json(True)))["label"] == "c5"

@@ -15,15 +15,10 @@ from bertine.tasks.labels import known_labels, look_alikes, same_numbers, told_a
         ("café", "café\u200b", r"'café\u200b'"),
         ("a b", "a\u00a0b", r"'a\u00a0b'"),
         ("a b", "a  b", "'a  b'"),
-        ("cat", "\u0441at", r"'\u0441at'"),  # a Cyrillic letter
         ("A", "\uff21", r"'\uff21'"),  # a wide one
-        ("co-op", "co\u2011op", r"'co\u2011op'"),
         ("❤", "❤\ufe0f", r"'❤\ufe0f'"),
-        ("yes", "YES", "'YES'"),
         ("Хорошо", "хорошо", "'хорошо'"),
-        ("が", "か\u3099", r"'か\u3099'"),
         ("\U0001d5ba", "a", "'a'"),
-        ("a", "\U0001d5ba", r"'\U0001d5ba'"),  # a mathematical one
         ("cat", "['cat']", "'['cat']'"),
         ("cat", '"cat"', "'\"cat\"'"),
     ],

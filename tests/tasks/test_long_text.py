@@ -80,15 +80,6 @@ def test_windows_are_examples_in_training_and_one_answer_in_the_end() -> None:
     assert [answer.score for answer in scores.decode(plain, features)] == [1.0, 3.0, 7.0]
 
 
-@pytest.mark.parametrize("mode", ["tail", "head-tail"])
-def test_what_is_cut_is_counted(mode: str) -> None:
-    task = TextClassification(("a", "b"), max_length=18, long_text=mode)
-    features = task.featurize(long_examples(), toys.tokenizer())
-    assert [len(feature.input_ids) for feature in features] == [18, 4, 18]
-    assert [feature.num_truncated for feature in features] == [16, 0, 48]
-    assert truncation_note(features, 18) == "2 of 3 texts were cut at 18 pieces (64 pieces lost)"
-
-
 def test_pairs_and_unknown_ways_are_refused() -> None:
     with pytest.raises(BertineError, match="long_text 'tail' is for single texts"):
         TextClassification(("a", "b"), ("x", "y"), long_text="tail")

@@ -16,7 +16,6 @@ from bertine.data.examples import Example, Examples
 from bertine.data.label_sets import joined, read_label_sets
 from bertine.hub.model_directory import load_model, save_model
 from bertine.models.heads import Model
-from bertine.tasks import task_class
 from bertine.tasks.multi_label import MultiLabel
 
 
@@ -63,32 +62,6 @@ def test_a_column_for_each_label_says_the_same(tmp_path: Path) -> None:
         read_label_sets(path, label_columns=["a", "b"])
     with pytest.raises(BertineError, match="not both"):
         read_label_sets(path, label_columns=["a", "b"], label_column="a")
-
-
-def test_lists_in_json_lines_need_no_separator(tmp_path: Path) -> None:
-    path = tmp_path / "train.jsonl"
-    path.write_text('{"text": "x", "labels": ["a|b", "c"]}\n{"text": "y", "labels": []}\n')
-    examples, _ = read_label_sets(path)
-    assert [item.label for item in examples.items] == [joined(["a|b", "c"]), ""]
-    path.write_text('{"text": "x", "labels": [3, 27]}\n{"text": "y", "labels": []}\n')
-    examples, _ = read_label_sets(path)
-    assert [item.label for item in examples.items] == [joined(["3", "27"]), ""]
-    path.write_text('{"text": "x", "labels": ["a", null]}\n')
-    with pytest.raises(BertineError, match=r"train.jsonl:1: 'labels' holds null, but a list of"):
-        read_label_sets(path)
-
-
-@pytest.mark.parametrize(
-    ("cell", "labels"), [("\"['a', 'b']\"", ["a", "b"]), ('"[1, 2]"', ["1", "2"]), ("[]", [])]
-)
-def test_lists_written_as_texts_are_lists(cell: str, labels: list[str], tmp_path: Path) -> None:
-    path = tmp_path / "train.csv"
-    path.write_text(f"text,labels\none,a\ntwo,{cell}\n", encoding="utf-8")
-    examples, _ = read_label_sets(path)
-    assert [item.label for item in examples.items] == ["a", joined(labels)]
-    assert any("lists that are written as texts" in note for note in examples.notes)
-    examples, _ = read_label_sets(path, separator="/")
-    assert [item.label for item in examples.items] == ["a", cell.strip('"')]
 
 
 @pytest.mark.parametrize(
@@ -198,10 +171,3 @@ def test_answers_and_scores_at_a_threshold() -> None:
     assert task.values_of(answers[3], False) == {"labels": "b|c"}
     same = task.decode([np.array([-9.0, -9.0, -9.0])] * 4, features)
     assert task.report(same, labels).collapsed
-
-
-def test_the_task_survives_its_model_directory_entry() -> None:
-    task = MultiLabel(
-        ("x", "y"), ("body",), None, 24, 0.4, ";", one_column_each=True, long_text="tail"
-    )
-    assert task_class("multi-label").from_info(task.task_info(), toys.config()) == task

@@ -10,7 +10,6 @@ import toys
 from bertine.core.errors import BertineError
 from bertine.data.examples import Example, Examples
 from bertine.models.heads import Model
-from bertine.tasks import task_class
 from bertine.tasks.whole_text import Score, TextRegression
 
 
@@ -104,11 +103,6 @@ def test_the_report_tells_the_mean_and_a_collapse() -> None:
     assert "collapsed: every prediction is nearly the same number" in text
     assert task.report([Score(2.0), Score(2.001)], ["1", "2"]).collapsed
     assert not task.report([Score(1.0), Score(3.0)], ["1", "2"]).collapsed
-
-
-def test_the_task_survives_its_model_directory_entry() -> None:
-    task = TextRegression(("a", "b"), "score", 24, metric_names=("spearman",), dataset="glue/STS-B")
-    assert task_class("regression").from_info(task.task_info(), toys.config()) == task
 
 
 def test_scores_are_held_out_though_each_comes_once() -> None:

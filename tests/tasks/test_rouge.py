@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bertine.core.rng import generator
-from bertine.tasks.seq2seq import longest_common, rouge_l, rouge_n, rouge_words, text_scores
+from bertine.tasks.seq2seq import rouge_l, rouge_n, rouge_words, text_scores
 
 
 def texts(count: int) -> list[tuple[str, str]]:
@@ -32,17 +32,6 @@ def test_scores_are_those_of_rouge_score() -> None:
         assert rouge_n(first, second, 1) == pytest.approx(expected["rouge1"].fmeasure)
         assert rouge_n(first, second, 2) == pytest.approx(expected["rouge2"].fmeasure)
         assert rouge_l(first, second) == pytest.approx(expected["rougeL"].fmeasure)
-
-
-def test_the_longest_common_sequence_is_that_of_the_table() -> None:
-    for ours, wanted in texts(100):
-        a, b = ours.split(), wanted.split()
-        table = np.zeros((len(a) + 1, len(b) + 1), int)
-        for i, one in enumerate(a):
-            for j, other in enumerate(b):
-                longer = max(table[i, j + 1], table[i + 1, j])
-                table[i + 1, j + 1] = table[i, j] + 1 if one == other else longer
-        assert longest_common(a, b) == table[-1, -1]
 
 
 def test_other_alphabets_have_words_too() -> None:

@@ -17,7 +17,6 @@ from bertine.core.task_info import TaskInfo
 from bertine.data.squad import Gold, RawQuestion, SpanExamples, span_examples
 from bertine.families.bert import FAMILY
 from bertine.models.heads import Model
-from bertine.tasks import task_class
 from bertine.tasks.span_scores import SpanAnswer, SpanPrediction
 from bertine.tasks.spans import N_BEST, SpanExtraction, SpanLimits
 from squad_scorers import scorer
@@ -279,18 +278,6 @@ def test_a_collapse_is_said() -> None:
 
 
 # The task as such
-
-
-def test_the_task_survives_its_model_directory_entry() -> None:
-    task = SpanExtraction(
-        ("q", "c"), "a", 24, LIMITS, True, -1.25, ("exact_match", "f1"), "squad/v2.0"
-    )
-    info = task.task_info({"seed": 1})
-    assert json.loads(json.dumps(info.settings)) == info.settings
-    assert task_class(info.name).from_info(info, toys.config()) == task
-    plain = SpanExtraction.from_info(TaskInfo("spans"), toys.config(max_position_embeddings=512))
-    assert plain == SpanExtraction()
-    assert (plain.max_length, plain.unanswerable) == (384, False)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from bertine.corpora.batch import check_batch, split
 from bertine.data.entities import Sentence, Sentences
 from bertine.families.bert import BertConfig
 from bertine.models.heads import Model
-from bertine.tasks import task_class
 from bertine.tasks.tagged_words import Tags, WordFeatures
 from bertine.tasks.tagging import IGNORED, Tagging
 from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
@@ -140,21 +139,6 @@ def test_document_context_needs_documents() -> None:
     assert examples.notes == ["train.conll: tells no documents, so each sentence is read by itself"]
 
 
-def test_what_is_met_is_noted_once() -> None:
-    rows = [(["a"] * 30, ["O"] * 30), (["a" * 20, "\u200b"], ["B-x", "O"])]
-    examples = examples_of(rows)
-    task = Tagging(LABELS, max_length=12)
-    for _ in range(2):
-        features = features_of(task, examples)
-        assert task.notes(features) == []
-    assert examples.notes == [
-        "train.conll: 1 of 2 sentences are longer than 12 pieces; they are read in 6 windows, so "
-        "that every word is predicted",
-        "train.conll: of 1 of 32 words normalization leaves nothing; their tag is O",
-        "train.conll: 1 word has more than 10 pieces; the last ones are left out (10 pieces lost)",
-    ]
-
-
 def test_where_no_tag_says_nothing_a_word_without_pieces_is_unknown() -> None:
     task = Tagging(("NOUN", "VERB"), max_length=12)
     features = features_of(task, examples_of([(["a", "\u200b", "aa"], None)]))
@@ -183,18 +167,6 @@ def test_the_loss_is_the_cross_entropy_of_the_words_in_any_micro_batch() -> None
     assert len(parts) > 1
     assert sum(part.count for part in parts) == 12
     assert sum(float(part.total) for part in parts) == pytest.approx(float(expected), rel=1e-4)
-
-
-def test_tags_of_the_task() -> None:
-    rows = [(["a", "b", "a"], ["B-y", "O", "B-x"])]
-    task = Tagging.from_examples(examples_of(rows))
-    assert task.labels == ("O", "B-x", "I-x", "B-y", "I-y")
-    assert task.has_entities
-    plain = Tagging.from_examples(examples_of([(["a", "b"], ["VERB", "NOUN"])]))
-    assert plain.labels == ("NOUN", "VERB")
-    assert not plain.has_entities
-    with pytest.raises(BertineError, match=r"train\.conll: column 2 holds only the tag 'O'"):
-        Tagging.from_examples(examples_of([(["a"], ["O"])]))
 
 
 def test_an_unknown_tag_is_named_with_its_line() -> None:
@@ -260,11 +232,6 @@ def test_plain_tags_are_scored_by_words() -> None:
     assert report.collapsed
 
 
-def test_the_task_survives_its_model_directory_entry() -> None:
-    task = Tagging(LABELS, ("tokens",), "ner", 24, True, "conll")
-    assert task_class("tagging").from_info(task.task_info(), CONFIG) == task
-
-
 @pytest.mark.parametrize(
     ("labels", "max_length", "message"),
     [
@@ -276,11 +243,6 @@ def test_the_task_survives_its_model_directory_entry() -> None:
 def test_what_is_no_task(labels: tuple[str, ...], max_length: int, message: str) -> None:
     with pytest.raises(BertineError, match=message):
         Tagging(labels, max_length=max_length)
-
-
-def test_more_positions_than_the_model_has() -> None:
-    with pytest.raises(BertineError, match="max_length is 64, but the model has positions for 32"):
-        Tagging(LABELS, max_length=64).heads(CONFIG)
 
 
 @pytest.mark.parametrize("written", ["O B_x M_x E_x S_x", "o b-x i-x e-x s-x", "O B-x I-x L-x U-x"])

@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 
 import toys
-from bertine.data.entities import Sentence, Sentences
 from bertine.data.examples import Example, Examples
 from bertine.tasks.answer import Answer
 from bertine.tasks.base import Features, Task
 from bertine.tasks.classification import Prediction, TextClassification
 from bertine.tasks.multi_label import LabelSet, MultiLabel
-from bertine.tasks.tagging import Tagging
 from bertine.tasks.unknown_text import UnknownText, empty_rows, mostly_unknown, with_flags
 from bertine.tasks.whole_text import Score, TextRegression
 from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
@@ -90,15 +88,6 @@ def test_the_share_and_the_most_frequent_characters_are_said() -> None:
 )
 def test_nothing_is_said_of_text_that_is_known(texts: list[str]) -> None:
     assert counted(tokenizer(), texts).lines_for_answers() == []
-
-
-def test_a_vocabulary_without_an_unknown_piece_counts_nothing() -> None:
-    known = tokenizer()
-    features = features_of(known, [CHINESE])
-    known.unk_token_id = None
-    unknown = UnknownText(known)
-    unknown.count(features, [CHINESE])
-    assert (unknown.unknown, unknown.note(), mostly_unknown(features, known)) == (0, None, {})
 
 
 def test_counts_go_on() -> None:
@@ -187,23 +176,6 @@ def test_of_an_empty_text_nothing_is_answered(
     assert columns.lines_below([""], flagged, True) == []
     assert not answer.empty
     assert "empty" not in answer.to_json(True)
-
-
-def test_words_with_tags_count_too() -> None:
-    known, task = toys.tokenizer(), Tagging(("O", "B-x", "I-x"))
-    words = ("the", "cat", "好", "的", "吗")
-    features = task.featurize(Sentences("t", ("words",), None, [Sentence(words)]), known)
-    assert mostly_unknown(features, known) == {0: pytest.approx(3 / 5)}
-    tagged = task.answers(task.examples_of([words]), [answer_of(words)])
-    flagged = with_flags(tagged, [[" ".join(words)]], features, known)
-    assert isinstance(flagged[0], Answer)
-    assert flagged[0].to_json(False)["unknown"] == 0.6
-
-
-def answer_of(words: Sequence[str]) -> object:
-    from bertine.tasks.tagged_words import Tags
-
-    return Tags(("O",) * len(words), (1.0,) * len(words))
 
 
 def test_pairs_are_one_text() -> None:
