@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from typing import Any
 
@@ -18,7 +17,6 @@ from bertine.data.entities import Sentence, Sentences
 from bertine.data.examples import Example, Examples
 from bertine.data.squad import Gold, Question, SpanExamples
 from bertine.inference.baselines.linear import (
-    ChoiceTargets,
     ClassTargets,
     LabelTargets,
     LinearModel,
@@ -75,27 +73,6 @@ def test_numbers_are_fitted_by_ridge_regression() -> None:
     ours = fit_linear(matrix, NumberTargets(values), [10.0]).scores(matrix)[:, 0]
     theirs = Ridge(alpha=0.1).fit(matrix, values).predict(matrix)
     np.testing.assert_allclose(ours, theirs, atol=1e-3)
-
-
-def test_the_right_choice_is_found_among_those_of_its_example() -> None:
-    sizes = np.array([2, 3, 4] * 20)
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    matrix = _matrix(int(starts[-1]), 3)
-    right = np.array([int(matrix[a:b, 1].argmax()) for a, b in itertools.pairwise(starts)])
-    scores = fit_linear(matrix, ChoiceTargets(starts, right), [0.1, 10.0]).scores(matrix)[:, 0]
-    found = [int(scores[a:b].argmax()) for a, b in itertools.pairwise(starts)]
-    assert found == right.tolist()
-
-
-def test_a_strong_penalty_is_chosen_where_there_is_nothing_to_learn() -> None:
-    matrix = _matrix(90, 40)
-    ids = generator(1, "labels").integers(2, size=90)
-    assert fit_linear(matrix, ClassTargets(ids, 2), [1e-4, 1.0, 100.0]).strength == 1e-4
-    alone = fit_linear(matrix, ClassTargets(ids, 2), [1.0])
-    assert alone.strength == 1.0
-    assert alone.left_out is None  # nothing was to be chosen
-    learnable = (matrix[:, 0] > 0).astype(np.int64)
-    assert fit_linear(matrix, ClassTargets(learnable, 2), [1e-4, 1.0, 100.0]).strength >= 1.0
 
 
 def test_scores_of_one_row_and_of_many_agree() -> None:
@@ -195,19 +172,6 @@ def test_texts_without_a_word_are_no_error() -> None:
     )
     for each in measure_baselines(TextClassification.from_examples(train), train, {"": train}):
         assert each.metrics["accuracy"] == 0.5
-
-
-def test_chinese_is_learned_by_its_characters() -> None:
-    draw = generator(0, "chinese")
-    letters = "的一是不了人我在有他这为之大来以个中上们"
-    rows = []
-    for at in range(120):
-        filler = "".join(letters[draw.integers(len(letters))] for _ in range(12))
-        rows.append((filler[:6] + ("好" if at % 2 else "坏") + filler[6:],))
-    items = [Example(texts, str(at % 2), at) for at, texts in enumerate(rows)]
-    train, held = (Examples("zh", ("text",), "label", part) for part in (items[:80], items[80:]))
-    task = TextClassification.from_examples(train)
-    assert measure_baselines(task, train, {"": held})[1].metrics["accuracy"] > 0.9
 
 
 def test_pairs_are_learned_by_what_they_share() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -155,19 +154,6 @@ def test_columns_in_another_order_go_by_their_own_names(
     every = by_pairs(predictor, table[0], 4)
     found = [float(answer[name]) for name in report.columns[2:]]
     assert found == pytest.approx([every[n] / sum(every) for n in (3, 2, 1, 0)], abs=2e-5)
-
-
-def test_a_model_whose_choices_were_named_reads_no_others(
-    predictor: Predictor, tmp_path: Path
-) -> None:
-    assert isinstance(predictor.task, MultipleChoice)
-    named = dataclasses.replace(predictor.task, named_choices=True)
-    assert MultipleChoice.from_info(named.task_info(), toys.config()) == named
-    reader = Predictor(predictor.model, predictor.tokenizer, named)
-    path = written(tmp_path / "in.csv", rows(6))
-    report = predicted(reader, path, tmp_path / "out.csv", all_probabilities=True)
-    assert report.columns[-1] == "probability_ending3"
-    assert not any("columns of choices" in line for line in report.lines())
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import bertine.inference.compute as choosing
 from bertine.core.errors import BertineError
 from bertine.corpora.batch import Batch
 from bertine.families.bert import BertConfig
-from bertine.fast.layers import FEW_ROWS, PaddedRows, Rows, UnpaddedRows
+from bertine.fast.layers import FEW_ROWS, Rows
 from bertine.inference.compute import Engine, run_batch, run_features
 from bertine.inference.predictor import Predictor
 from bertine.models.encoder import Encoder
@@ -156,26 +156,6 @@ def test_batches_of_all_sizes_need_few_kernels(
     assert {rows.count for rows in met} == set(range(64, 257, 32))
 
 
-def test_full_batches_are_padded_and_others_not(
-    model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = Engine(model, precision="fp32")
-    met = rows_met(engine, monkeypatch)
-    engine.max_tokens = 100
-    sizes: list[int] = []
-    ids = [[1 + row, 2, 3, 4, 5, 6, 7, 8, 9] for row in range(18)]
-    features = features_of(ids)
-    found = run_features(engine, Ends(), features, pad_id=0, on_batch=sizes.append)
-    assert sizes == [11, 7]
-    assert isinstance(met[0], PaddedRows)
-    assert isinstance(met[1], UnpaddedRows)
-    with torch.no_grad():
-        expected = model.backbone(torch.tensor(ids))
-    for row, (first, pooled) in enumerate(found):
-        assert_close(first, expected.last_hidden_state[row, 0], terms=TERMS)
-        assert_close(pooled, expected.pooler_output[row], terms=TERMS, size=1.0)
-
-
 def test_a_batch_that_is_cut_already_is_not_cut_again(model: Model) -> None:
     engine = Engine(model, precision="fp32", max_tokens=64)
     features = features_of(sequences(20))
@@ -263,22 +243,6 @@ def test_8_bits_are_compared_with_what_is_faster_of_bf16_and_fp32(
     assert ("fp32: 1.8 times as fast as bf16 here" in check.lines()) == (rates == BF16_IS_SLOWER)
 
 
-@pytest.mark.parametrize("rival", [torch.float32, torch.bfloat16])
-def test_a_layer_is_timed_against_one_in_another_precision(
-    model: Model, rival: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both are computed, and the faster one is told by the times alone."""
-    packed = choosing.PackedBackbone(model.backbone, torch.float32)
-    for faster in (0, 1):
-
-        def best_of(measures: Sequence[Any], faster: int = faster) -> list[float]:
-            assert all(measure() > 0 for measure in measures)
-            return [0.2, 0.1] if faster else [0.1, 0.2]
-
-        monkeypatch.setattr(choosing, "best_of", best_of)
-        assert choosing._slower(packed, model.backbone, rival) == bool(faster)
-
-
 def test_a_precision_that_the_machine_refuses(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,22 +280,6 @@ def test_threads_are_set_and_put_back() -> None:
     with using_threads(before + 1):
         assert torch.get_num_threads() == before + 1
     assert torch.get_num_threads() == before
-
-
-def test_a_predictor_in_every_precision(classifier: Path) -> None:
-    texts = random_texts(40, seed=4)
-    exact = Predictor.load(classifier, "cpu", "fp32")
-    assert exact.precision_check is None
-    expected = exact.predict(texts)
-    precisions = ["bf16"] + ([] if choosing.why_not_int8() else ["int8"])
-    for precision in precisions:
-        rough = Predictor.load(classifier, "cpu", precision, threads=1)
-        assert rough.engine is not None
-        assert (rough.engine.precision, rough.engine.threads) == (precision, 1)
-        assert rough.precision_check is not None
-        found = rough.predict(texts)
-        same = [a.label == b.label for a, b in zip(expected, found, strict=True)]
-        assert sum(same) >= 36
 
 
 def test_one_text_and_a_stream(classifier: Path) -> None:

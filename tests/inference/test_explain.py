@@ -13,7 +13,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import bertine
 import toys
 from bertine.cli import main
 from bertine.core.errors import BertineError
@@ -356,15 +355,6 @@ def test_files_become_json_lines_with_their_columns(
         assert main(["explain", str(folder), *arguments]) == 2
         assert message in capsys.readouterr().err
     assert not (tmp_path / "a.csv").exists()
-
-
-def test_in_python(folder: Path) -> None:
-    predictor = Predictor.load(folder, "cpu", "fp32")
-    one, other = bertine.explain(predictor, ["the old cat", {"text": "a warm soup"}])
-    assert (one.answer, other.answer) == ("animal", "dish")
-    assert len(bertine.explain(predictor, "the old cat")) == 1
-    with pytest.raises(BertineError, match="either texts or an input"):
-        bertine.explain(predictor)
 
 
 def test_by_cost_the_label_that_is_answered_is_explained(

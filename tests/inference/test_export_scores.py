@@ -167,21 +167,6 @@ def test_each_set_of_examples_has_its_own_scores(
         assert each.metrics["model.pt2"]["accuracy"] == pytest.approx(expected[name], abs=1e-3)
 
 
-@pytest.mark.slow
-def test_the_command_prints_them(
-    config: BertConfig, tokenizer: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from bertine.cli import main
-
-    model = write_model(tmp_path / "model", TASKS["text"], config, tokenizer)
-    data = write_data(tmp_path / "held.txt", "text")
-    words = ["export", str(model), "--out", str(tmp_path / "out"), "--data", str(data)]
-    assert main([*words, "--data-format", "jsonl"]) == 0
-    out = capsys.readouterr().out
-    assert f"scores on 45 examples of {data}:" in out
-    assert "model.onnx against the model: the same accuracy" in out
-
-
 def test_differences_in_words() -> None:
     some = ScoreDifference(-0.003, (-0.0062, 0.0002))
     assert some.text("accuracy") == "accuracy -0.30 points (95% interval -0.62 to +0.02)"

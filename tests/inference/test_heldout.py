@@ -79,17 +79,6 @@ def test_the_size_of_the_parts_does_not_matter(store: Path) -> None:
     assert parts == pytest.approx(whole, rel=1e-5)
 
 
-def test_the_budget_and_the_epoch_end_it(store: Path) -> None:
-    model = toys.pretraining_model()
-    seen: list[int] = []
-    scores = evaluate(model, store, tokens=500, on_batch=seen.append)
-    assert sum(seen) == scores["tokens"]
-    assert sum(seen[:-1]) < 500 <= sum(seen)
-    scores = evaluate(model, store, tokens=10**9)
-    epoch = toys.pretraining_data(store).steps_per_epoch
-    assert scores["sequences"] == 8 * epoch
-
-
 @pytest.mark.parametrize("input_format", ["full-sentences", "segment-pair"])
 def test_without_nsp(input_format: str, store: Path) -> None:
     """MLM alone: under its own name, no NSP anywhere."""

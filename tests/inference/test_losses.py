@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
 import tagged
 import toys
@@ -141,17 +140,6 @@ def test_it_is_the_loss_of_training(name: str, task: Task[Any], examples: Exampl
         assert loss == pytest.approx(expected, rel=1e-4), (name, row)
 
 
-def test_a_class_in_words_of_the_formula() -> None:
-    _, task, examples = cases()[0]
-    model = model_of(task)
-    features = task.featurize(examples, toys.tokenizer())
-    losses = example_losses(model, task, features)
-    with torch.no_grad():
-        logits = task.outputs(model, task.collate(list(features), 0))
-    expected = F.cross_entropy(logits, torch.tensor([0, 1, 1, 0]), reduction="none")
-    assert losses == pytest.approx(expected.tolist(), rel=1e-4)
-
-
 def test_a_saved_regression_tells_the_losses_of_its_training() -> None:
     """In a model directory mean and scale are in the head; the losses stay standardized."""
     _, task, examples = cases()[3]
@@ -206,26 +194,6 @@ def test_equal_losses_are_in_the_order_of_the_examples() -> None:
     task = TextClassification(("animal", "dish"), ("text",), "label", 40)
     worst = worst_examples(model_of(task), task, examples, toys.tokenizer(), 3)
     assert [each.index for each in worst] == [0, 1, 2]
-
-
-@pytest.mark.parametrize(("name", "task", "examples"), cases(), ids=[case[0] for case in cases()])
-def test_labels_and_answers_are_texts(name: str, task: Task[Any], examples: Examples[Any]) -> None:
-    worst = worst_examples(model_of(task), task, examples, toys.tokenizer(), 10)
-    by_row = {each.index: each for each in worst}
-    assert all(isinstance(each.answer, str) and each.answer for each in worst)
-    first, second = (item.label for item in examples.items[:2])
-    if name == "labels":
-        first, second = "a|b", "(none)"
-    elif name == "spans":
-        first, second = "sofa", "river"
-    elif name.startswith("tagging"):
-        first, second = (
-            f"{' '.join(item.words[2:4])}: {item.tags[2].removeprefix('B-')}"
-            for item in examples.items[:2]
-        )
-    assert (by_row[0].label, by_row[1].label) == (first, second)
-    if name == "spans":
-        assert by_row[2].label == "(none)"
 
 
 def test_the_file_is_short_and_whole(tmp_path: Path) -> None:

@@ -27,7 +27,6 @@ from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.classification import TextClassification
 from bertine.tasks.multi_label import MultiLabel
 from bertine.tasks.spans import SpanExtraction, SpanLimits
-from bertine.tasks.tagging import Tagging
 from bertine.tasks.whole_text import TextRegression
 
 TASK = TextClassification(("animal", "dish"), ("text",), "label", 24)
@@ -189,16 +188,6 @@ def test_every_kind_of_task_has_them(case: str, tmp_path: Path) -> None:
     assert near.label == label
     assert near.texts == ((text,) if isinstance(text, str) else text)
     assert near.similarity == pytest.approx(1.0, abs=1e-5)
-
-
-def test_taggers_show_the_entities_of_sentences(tmp_path: Path) -> None:
-    task = Tagging(("B-PET", "I-PET", "O"), max_length=24)
-    folder = random_model(tmp_path / "model", task)
-    data = tmp_path / "examples.conll"
-    data.write_text("the O\ncat B-PET\n\nsoup O\nboils O\n", encoding="utf-8")
-    (found,) = bertine.explain(folder, "the cat", nearest_examples=2, examples=data)
-    assert {near.label for near in found.nearest} == {"cat: PET", "(none)"}
-    assert found.nearest[0].texts == ("the cat",)
 
 
 def test_they_are_shown_in_the_terminal_and_in_files(

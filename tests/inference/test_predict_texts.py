@@ -111,21 +111,3 @@ def test_nothing_to_predict_is_one_line(
     assert "give a text, --input FILE, or pipe" in error_line(
         capsys, "predict", str(models / "text")
     )
-
-
-def test_texts_that_the_vocabulary_does_not_know_are_flagged(
-    models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    texts = ["a cat sat", "ไม่ดี", "the dog ran on"]
-    written = {
-        "jsonl": "".join(json.dumps({"text": text}) + "\n" for text in texts),
-        "csv": "\n".join(["text", *texts]) + "\n",
-    }
-    for suffix, text in written.items():
-        source, out = tmp_path / f"in.{suffix}", tmp_path / f"out.{suffix}"
-        source.write_text(text)
-        assert rows(capsys, str(models / "text"), f"--input={source}", f"--output={out}") == []
-        found = out.read_text().splitlines()
-        if suffix == "jsonl":
-            assert [json.loads(row).get("unknown") for row in found] == [None, 1.0, None]
-    assert found[0] == "text,label,probability"

@@ -7,7 +7,6 @@ import csv
 import json
 import math
 import pickle
-import shutil
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -30,7 +29,6 @@ from bertine.inference.explaining.explain import explain
 from bertine.inference.predict import predict
 from bertine.inference.predictor import Predictor
 from bertine.models.heads import Model
-from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.spans import SpanExtraction, SpanLimits
 from bertine.tasks.whole_text import TextRegression
 from bertine.tokenization.tokenizer import Tokenizer
@@ -88,15 +86,6 @@ def test_the_model_is_left_in_the_mode_it_was_in(predictor: Predictor) -> None:
     assert predictor.predict(["a cat sat"]) == with_dropout_off
 
 
-def test_pairs(pair_classifier: Path) -> None:
-    predictor = Predictor.load(pair_classifier, "cpu", "fp32")
-    forth = predictor.predict([("a cat sat", "the dog ran"), ("very good", "bad")])
-    back = predictor.predict([("the dog ran", "a cat sat")])
-    assert forth[0].probabilities != pytest.approx(back[0].probabilities, abs=1e-4)
-    with pytest.raises(BertineError, match="input:1: 1 text, but the model takes 2"):
-        predictor.predict(["a cat sat"])
-
-
 def test_misuse_is_answered(predictor: Predictor, pretrained: Path, classifier: Path) -> None:
     with pytest.raises(BertineError, match="stream takes many texts"):
         next(predictor.stream("a cat sat"))
@@ -110,16 +99,6 @@ def test_misuse_is_answered(predictor: Predictor, pretrained: Path, classifier: 
         Predictor.load(classifier, "meta", "int8")  # as on a GPU
     with pytest.raises(BertineError, match="precision 'fp17'"):
         Predictor.load(classifier, "cpu", "fp17")
-
-
-def test_bf16_gives_nearly_the_same(predictor: Predictor, classifier: Path) -> None:
-    texts = random_texts(20, seed=3)
-    rough = Predictor.load(classifier, "cpu", "bf16")
-    assert rough.dtype == torch.bfloat16
-    for exact, near in zip(predictor.predict(texts), rough.predict(texts), strict=True):
-        assert list(near.probabilities.values()) == pytest.approx(
-            list(exact.probabilities.values()), abs=0.2
-        )
 
 
 def test_a_csv_keeps_its_order_and_columns(
@@ -164,21 +143,6 @@ def test_json_lines_keep_their_other_values(predictor: Predictor, tmp_path: Path
     assert any("1 blank line was skipped" in line for line in report.lines())
 
 
-def test_plain_text_to_stdout(
-    predictor: Predictor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source = tmp_path / "in.txt"
-    source.write_text("good cat\n\n" + "very " * 30 + "bad\n")
-    report = predict(predictor, source)
-    lines = [line.split("\t", 2) for line in capsys.readouterr().out.splitlines()]
-    assert [line[2] for line in lines] == source.read_text().splitlines()
-    answers = predictor.predict(source.read_text().splitlines())
-    assert [line[0] for line in lines] == [answers[0].label, "", answers[2].label]
-    text = "\n".join(report.lines())
-    assert "1 of 3 texts were cut at 24 pieces (9 pieces lost)" in text
-    assert "1 of 3 texts are empty (line 2) and have no answer" in text
-
-
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -212,19 +176,6 @@ def test_the_output_is_what_its_name_says(
         assert not (tmp_path / out).exists()
 
 
-def test_a_row_is_cut_once_however_many_of_its_choices_are(
-    config: BertConfig, tokenizer: Tokenizer, tmp_path: Path
-) -> None:
-    task = MultipleChoice(("text",), ("one", "two"), "label", 12)
-    predictor = Predictor(Model(config, task.heads(config)), tokenizer, task)
-    source = tmp_path / "in.csv"
-    rows = ["very " * 5 + "," + "cat " * 10 + "," + "dog " * 10, "very,cat,dog"]
-    source.write_text("\n".join(["text,one,two", *rows]) + "\n")
-    report = predict(predictor, source, tmp_path / "out.csv")
-    # Five pieces, ten of a choice and three special tokens are six too many, twice.
-    assert "1 of 2 texts were cut at 12 pieces (12 pieces lost)" in report.lines()
-
-
 def test_answers_in_squads_format_are_not_named_as_if_compressed(
     config: BertConfig, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
@@ -255,23 +206,6 @@ def test_files_that_do_not_fit_leave_nothing(
         predict(pair_classifier, plain, out)
     assert not out.exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv", "in.txt"]
-
-
-def test_the_text_column_of_a_plain_file_need_not_be_named(
-    classifier: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "body"
-    shutil.copytree(classifier, path)
-    info = json.loads((path / "bertine.json").read_text())
-    (path / "bertine.json").write_text(json.dumps(info | {"text_columns": ["body"]}))
-    plain, out = tmp_path / "in.txt", tmp_path / "out.txt"
-    plain.write_text("good cat\nbad dog\n")
-    assert predict(path, plain, out, device="cpu").rows == 2
-    table = tmp_path / "in.csv"
-    table.write_text("text\ngood cat\n")
-    with pytest.raises(BertineError, match="no column 'body'"):
-        predict(path, table, out, device="cpu")
-    assert predict(path, table, out, text_columns=["text"], device="cpu").rows == 1
 
 
 _TABLE = {"text": ["good cat", "a\u2028line", ""], "label": [7, None, 9]}

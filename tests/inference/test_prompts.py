@@ -14,7 +14,6 @@ import bertine.inference.embedding.embed as embed_module
 import bertine.inference.embedding.similar as similar_module
 from bertine.core.errors import BertineError
 from bertine.inference.embedding.embedder import Embedder
-from bertine.inference.embedding.vectors import Prompts
 
 TEXTS = ["the cat sat on the mat", "a good dog", "soup"]
 SETTINGS: dict[str, Any] = {"precision": "fp32", "show_progress": False}
@@ -115,23 +114,3 @@ def test_an_embedder_gives_one_with_another_prompt(pretrained: Path, tmp_path: P
     assert found[0].score < 0.9999
     asked: dict[str, Any] = {"model": plain, "query_prompt": "p", **SETTINGS}
     assert similar_module.similar("cat", {"text": ["a cat"]}, **asked)[0].score > 0.9999
-
-
-def test_a_prompt_that_is_not_pooled_is_never_chosen(pretrained: Path, tmp_path: Path) -> None:
-    model = prompted(pretrained, tmp_path / "m", include=False, prompts={"query": "the "})
-    prompts = Prompts.read(model)
-    assert (prompts.for_queries, prompts.text("")) == (None, "")
-    with pytest.raises(BertineError, match="its pooling leaves the prompt out"):
-        prompts.text("query")
-    similar_module.similar("a cat", {"text": TEXTS}, model=model, **SETTINGS)
-
-
-def test_a_prompt_that_could_not_be_put_is_not_missed(pretrained: Path, tmp_path: Path) -> None:
-    """Where vectors are there, and the query is to have none."""
-    settings = {"prompts": {"query": "the "}, "default_prompt_name": "query"}
-    model = prompted(pretrained, tmp_path / "m", include=False, **settings)
-    vectors = tmp_path / "v.npy"
-    embed_module.embed(model, {"text": TEXTS}, vectors, prompt="", **SETTINGS)
-    for none in ({"prompt": ""}, {"query_prompt": ""}):
-        found = similar_module.similar("a cat", vectors, model=model, **none, **SETTINGS)
-        assert (len(found), found.notes) == (3, [])

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from contextlib import nullcontext
 from pathlib import Path
-from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,8 +12,7 @@ import pytest
 from bertine.core.errors import BertineError
 from bertine.data.lines import TableLayout
 from bertine.data.tables import TableRow
-from bertine.inference import rows as rows_module
-from bertine.inference.rows import chunks, count_texts, joined, text_progress, unused
+from bertine.inference.rows import chunks, count_texts, joined, unused
 
 
 def size(row: TableRow) -> int:
@@ -65,16 +62,3 @@ def test_a_line_break_inside_a_cell_ends_no_row(tmp_path: Path) -> None:
     cell = '"two\nlines of ""one"" cell"\n'
     (tmp_path / "in.csv").write_text("text\n" + cell * 100_000)  # of several blocks
     assert count_texts(tmp_path / "in.csv", TableLayout("csv", ",", True)) == 100_000
-
-
-def test_the_bar_counts_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "in.csv").write_text("text\n" + "a\n" * 5)
-    bar = Mock()
-    monkeypatch.setattr(rows_module, "progress", lambda show: nullcontext(bar))
-    with text_progress(
-        "predict", tmp_path / "in.csv", TableLayout("csv", ",", True), show=True
-    ) as add:
-        add(3)
-        add(2)
-    assert bar.add_task.call_args.kwargs["total"] == 5
-    assert [call.kwargs["completed"] for call in bar.update.call_args_list] == [3, 5, 5]

@@ -121,18 +121,6 @@ def test_a_column_file_does_not_become_parquet(predictor: Predictor, tmp_path: P
     assert list(tmp_path.iterdir()) == [source]
 
 
-@pytest.mark.parametrize(
-    ("value", "kind"), [("null", "null"), ("[1]", "a list"), ("7", "a number")]
-)
-def test_what_is_no_text_is_called_so(
-    predictor: Predictor, tmp_path: Path, value: str, kind: str
-) -> None:
-    source = tmp_path / "in.jsonl"
-    source.write_text(f'{{"text": "the cat"}}\n{{"text": {value}}}\n')
-    with pytest.raises(BertineError, match=rf"in\.jsonl:2: 'text' is {kind}, but must be a text"):
-        predict(predictor, source, tmp_path / "out.jsonl")
-
-
 def test_json_lines_are_not_named_as_another_format(predictor: Predictor, tmp_path: Path) -> None:
     source = tmp_path / "in.txt"
     source.write_text("the cat sat\n")
@@ -165,26 +153,3 @@ def test_a_column_file_may_be_called_tsv(predictor: Predictor, tmp_path: Path) -
     path.write_text("# a comment with\ta tab\n1\tNew York\tO\n2\tsleeps\tO\n3\t.\tO\n")
     predict(predictor, path, out, word_column=2, show_progress=False)
     assert [line.count("\t") for line in out.read_text().splitlines()] == [1, 3, 3, 3]
-
-
-def test_a_column_that_numbers_the_words_holds_none(predictor: Predictor, tmp_path: Path) -> None:
-    plain, numbered = tmp_path / "plain.conll", tmp_path / "numbered.conll"
-    plain.write_text("the\tDT\ncat\tNN\n\na\tDT\ndog\tNN\n")
-    numbered.write_text("1\tthe\tDT\n2\tcat\tNN\n\n1\ta\tDT\n2\tdog\tNN\n")
-    tags = []
-    for source in (plain, numbered):
-        report = predict(predictor, source, tmp_path / "out.conll")
-        lines = (tmp_path / "out.conll").read_text().split("\n")
-        tags.append([line.split("\t")[-1] for line in lines])
-        assert any("holds numbers" in note for note in report.notes) == (source == numbered)
-    assert tags[0] == tags[1]
-
-
-def test_words_that_the_vocabulary_does_not_know_are_flagged(
-    predictor: Predictor, tmp_path: Path
-) -> None:
-    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    source.write_text('{"words": ["the", "cat"]}\n{"words": ["好", "的"]}\n')
-    report = predict(predictor, source, out)
-    assert [row.get("unknown") for row in rows_of(out)] == [None, 1.0]
-    assert any("1 of 2 texts is mostly unknown" in note for note in report.notes)

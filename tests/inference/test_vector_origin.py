@@ -32,21 +32,6 @@ def vectors(pretrained: Path, tmp_path: Path) -> Path:
     return tmp_path / "v.npy"
 
 
-@pytest.mark.parametrize(
-    ("pooling", "words"),
-    [
-        (Pooling(normalize=True), "mean, normalized"),
-        (Pooling(("mean", "max"), layer=0), "mean + max, layer 0"),
-        (
-            Pooling(("cls",), dimensions=8, normalize=True, normalize_kept=True),
-            "cls, normalized, the first 8 dimensions, normalized again",
-        ),
-    ],
-)
-def test_a_pooling_is_described(pooling: Pooling, words: str) -> None:
-    assert pooling.describe() == words
-
-
 def test_it_says_how_the_vectors_were_made(vectors: Path, pretrained: Path) -> None:
     about = json.loads((vectors.parent / "v.npy.json").read_text())
     embedder = Embedder.load(pretrained)
