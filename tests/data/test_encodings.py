@@ -250,19 +250,6 @@ def test_read_columns_are_written_as_they_were_read(tmp_path: Path) -> None:
     assert out.read_bytes() == "text,n\na\ufffd,".encode() + b"\xff\n"
 
 
-def test_stdout_gets_the_bytes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a.csv"
-    path.write_bytes(b"text,n\na,\xff\n")
-    content = io.BytesIO()
-    stream = io.TextIOWrapper(content, encoding="utf-8", errors="backslashreplace")
-    monkeypatch.setattr(sys, "stdout", stream)
-    with Table(path) as table, open_writer("-", table.layout, table.columns) as writer:
-        for row in table:
-            writer.write(joined(table.name, row, {}, ["text"]))
-    assert content.getvalue() == b"text,n\na,\xff\n"
-    assert stream.errors == "backslashreplace"
-
-
 def long_list(size: int) -> bytes:
     row = '{"text": "' + "ü" * 1000 + '"}'
     return ("[" + ",".join([row] * (size // len(row.encode()) + 1)) + "]").encode()

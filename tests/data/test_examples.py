@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 
 import pytest
 
 from bertine.core.errors import BertineError
-from bertine.data.examples import Example, Examples, find_splits, read_examples
+from bertine.data.examples import Example, Examples, read_examples
 
 
 def write(path: Path, content: str) -> Path:
@@ -62,14 +61,6 @@ def test_empty_texts_are_kept_and_counted(tmp_path: Path) -> None:
     examples = read_examples(write(tmp_path / "a.csv", "text,label\n,x\n  ,y\nc,x\n"))
     assert len(examples) == 3
     assert [note for note in examples.notes if "2 of 3 texts are empty" in note]
-
-
-def test_json_labels_become_texts(tmp_path: Path) -> None:
-    lines = (
-        '{"text": "a", "label": 1}\n{"text": "b", "label": true}\n{"text": "c", "label": " x "}\n'
-    )
-    examples = read_examples(write(tmp_path / "a.jsonl", lines))
-    assert [item.label for item in examples.items] == ["1", "true", "x"]
 
 
 def test_pairs_that_lack_a_text_are_told_by_line(tmp_path: Path) -> None:
@@ -151,22 +142,6 @@ def test_every_label_stays_in_training_and_is_held_out_in_its_share() -> None:
     # A column of numbers of rows is likely not the one that was meant.
     with pytest.raises(BertineError, match="twice in the column 'label'; name another one with"):
         alone.hold_out(0.5, seed=0)
-
-
-def test_one_column_may_be_given_as_a_string(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "review,stars\nfine,5\n")
-    examples = read_examples(path, text_columns="review", label_column="stars")
-    assert examples.text_columns == ("review",)
-
-
-def test_compressed_files_are_splits_too(tmp_path: Path) -> None:
-    packed = gzip.compress(b"text,label\nfine,good\n")
-    (tmp_path / "train.csv.gz").write_bytes(packed)
-    write(tmp_path / "dev.csv", "text,label\nbad,bad\n")
-    splits = find_splits(tmp_path)
-    assert splits.train == tmp_path / "train.csv.gz"
-    assert splits.validation == tmp_path / "dev.csv"
-    assert read_examples(tmp_path / "train.csv.gz").items[0].texts == ("fine",)
 
 
 def test_the_same_examples_have_the_same_fingerprint(tmp_path: Path) -> None:

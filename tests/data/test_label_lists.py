@@ -20,18 +20,13 @@ from bertine.tasks.multi_label import MultiLabel
     [
         ("['x', 'y']", ["x", "y"]),
         ("('x', 'y')", ["x", "y"]),
-        ("('x',)", ["x"]),
-        ("{'y', 'x'}", ["x", "y"]),
         ("frozenset({'y', 'x'})", ["x", "y"]),
         ("set()", []),
         ("[]", []),
         ('["x", "caf\\u00e9"]', ["x", "café"]),
-        ("['it\\'s', \"don't\"]", ["it's", "don't"]),
-        ("['a' 'b']", ["a", "b"]),
         ("array(['a', 'b'], dtype=object)", ["a", "b"]),
         ("tensor([0, 1, 1])", ["0", "1", "1"]),
         ("dict_keys(['a', 'b'])", ["a", "b"]),
-        ("Index(['a', 'b'], dtype='object')", ["a", "b"]),
         ("good (as [it] is)", None),
         ("[0. 1. 1.]", ["0.", "1.", "1."]),
         ("[very good, bad]", ["very good", "bad"]),
@@ -39,9 +34,6 @@ from bertine.tasks.multi_label import MultiLabel
         ("(none)", None),
         ("[A]|[B]", None),
         ("{'a': 1}", None),
-        ("['a', None]", None),
-        ("a (b)", None),
-        ("x", None),
     ],
 )
 def test_lists_that_are_written_as_texts(text: str, labels: list[str] | None) -> None:

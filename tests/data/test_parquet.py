@@ -11,12 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import toys
 from bertine.core.errors import BertineError
 from bertine.data.examples import find_splits, read_examples
 from bertine.data.parquet import write_parquet
 from bertine.data.tables import Table
-from bertine.inference.predict import predict
 
 
 def write(path: Path, columns: dict[str, list[Any]]) -> Path:
@@ -110,18 +108,6 @@ def test_what_is_no_parquet_is_one_line(tmp_path: Path) -> None:
     write(path, {"text": ["x"]})
     with pytest.raises(BertineError, match="leave out format and quotes"):
         Table(path, format="csv")
-
-
-def test_predictions_of_parquet_are_json_lines(tmp_path: Path) -> None:
-    model = toys.write_classifier(tmp_path / "model")
-    path = write(tmp_path / "a.parquet", {"text": ["the cat", "soup"], "number": [1, 2]})
-    report = predict(model, path, tmp_path / "out.jsonl", precision="fp32", show_progress=False)
-    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert report.rows == 2
-    assert [(row["text"], row["number"]) for row in rows] == [("the cat", 1), ("soup", 2)]
-    assert all(row["label"] in ("animal", "dish") for row in rows)
-    predict(model, path, tmp_path / "out.parquet", precision="fp32", show_progress=False)
-    assert pq.read_table(tmp_path / "out.parquet").to_pylist() == rows
 
 
 def test_times_that_python_cannot_hold_are_texts(tmp_path: Path) -> None:

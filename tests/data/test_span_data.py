@@ -222,12 +222,6 @@ def test_json_that_is_broken_or_something_else_is_told_by_place(
     assert "\n" not in str(caught.value)
 
 
-def test_a_byte_order_mark_is_no_part_of_the_json(tmp_path: Path) -> None:
-    path = tmp_path / "train.json"
-    path.write_text(json.dumps(squad(question("a", ("oil", 4)))), encoding="utf-8-sig")
-    assert len(read_squad(path)) == 1
-
-
 def test_nothing_is_said_of_the_columns_of_squads_files_in_vain(tmp_path: Path) -> None:
     path = write(tmp_path / "dev.json", squad(question("a", ("oil", 4))))
     given: dict[str, Any] = {"text_columns": ["q", "c"], "label_column": "a", "quotes": False}

@@ -124,16 +124,6 @@ def test_any_bytes_are_rows_or_one_clear_error(
     assert isinstance(outcome, list) or (outcome.startswith(str(path)) and "\n" not in outcome)
 
 
-def test_the_emotion_format_is_told_by_its_header(tmp_path: Path) -> None:
-    path = write(tmp_path / "train.txt", 'text;label_name\ni feel, well, fine;joy\noh "no";fear\n')
-    with Table(path, quotes=False) as table:
-        assert table.columns == ["text", "label_name"]
-        rows = list(table)
-    assert [row.values["label_name"] for row in rows] == ["joy", "fear"]
-    assert rows[1].values["text"] == 'oh "no"'
-    assert [row.line for row in rows] == [2, 3]
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -268,18 +258,6 @@ def test_invalid_utf8_and_nul_bytes_are_counted_or_refused(tmp_path: Path) -> No
 CHINESE = "物流太慢了，等了一个星期才收到，客服也不回复。"
 
 
-@pytest.mark.parametrize("encoding", ["gbk", "gb18030", "gb2312"])
-def test_chinese_that_is_not_utf8_is_refused_by_name(tmp_path: Path, encoding: str) -> None:
-    """As Excel writes it in China: read with replaced characters, nothing of it would be left."""
-    path = write(tmp_path / "a.csv", f"text,label\n{CHINESE},bad\n".encode(encoding))
-    message = error_of(path)
-    assert "a.csv:2: is not UTF-8 but looks like GB18030 (GBK)" in message
-    assert message.endswith(f"iconv -f GB18030 -t UTF-8 {path} > NEW")
-    packed = tmp_path / "a.csv.gz"
-    packed.write_bytes(gzip.compress(path.read_bytes()))
-    assert error_of(packed).endswith("convert it to UTF-8 (iconv -f GB18030 -t UTF-8)")
-
-
 def test_a_damaged_header_is_said_to_be_that(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "Gr\ufffd\ufffde,text\n1,a\n")
     with (
@@ -289,35 +267,12 @@ def test_a_damaged_header_is_said_to_be_that(tmp_path: Path) -> None:
         require_columns(str(path), table.columns, ["Größe"])
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        CHINESE.encode()[1:],
-        CHINESE.encode()[:-1] + b"x" + CHINESE.encode(),
-        b"\xff" + b"plain text",
-    ],
-)
-def test_a_few_damaged_bytes_are_replaced_and_counted(tmp_path: Path, line: bytes) -> None:
-    with Table(write(tmp_path / "a.csv", b'text,label\n"' + line + b'",bad\n')) as table:
-        assert len(list(table)) == 1
-        assert table.stats.invalid_utf8 > 0
-
-
 def test_half_a_character_in_json_is_mended_and_counted(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", '{"text": "a\\ud800b"}\n')
     with Table(path) as table:
         assert [row.values["text"] for row in table] == ["a\ufffdb"]
     assert table.stats.invalid_utf8 == 1
     assert "surrogate" in error_of(path, strict=True)
-
-
-def test_half_a_character_inside_a_list_is_mended_and_counted(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", '{"a": [{"text": "x\\ud800"}, "\\udfffy"]}\n')
-    with Table(path) as table:
-        assert [row.values for row in table] == [{"a": [{"text": "x\ufffd"}, "\ufffdy"]}]
-        assert table.stats.invalid_utf8 == 2
-    with pytest.raises(BertineError, match="half a surrogate pair"):
-        rows_of(path, strict=True)
 
 
 def test_nan_is_no_label(tmp_path: Path) -> None:
