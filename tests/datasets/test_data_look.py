@@ -206,29 +206,6 @@ def test_the_rarest_labels_are_in_the_line(count: int, line: str) -> None:
     assert DataReport({"labels": labels}, {}).label_line().endswith(line)
 
 
-WORDS = ("O", "B-per", "I-per", "B-loc", "O")
-
-
-@pytest.mark.parametrize(
-    ("sentences", "counts"),
-    [
-        ([WORDS], {"per": 1, "loc": 1}),
-        ([WORDS, ("O",) * 9], {"per": 1, "loc": 1}),  # words outside are no entities
-        ([("O",) * 9, WORDS, WORDS], {"per": 2, "loc": 2}),
-        ([("B-per", "B-per", "I-per")], {"per": 2}),
-        ([("N", "V", "N"), ("O", "N")], {"N": 3, "V": 1, "O": 1}),
-        ([("O", "PER"), ("O", "O")], {"O": 3, "PER": 1}),  # plain tags: each word
-        ([("O", "O")], {"O": 2}),
-        ([("B", "I", "O")], {"B": 1, "I": 1, "O": 1}),
-        ([], {}),
-    ],
-)
-def test_tags_are_counted_over_all_sentences(
-    sentences: list[tuple[str, ...]], counts: dict[str, int]
-) -> None:
-    assert dict(TASKS["tagging"].count_names(sentences)) == counts
-
-
 @pytest.mark.parametrize(
     ("labels", "source", "command"),
     [

@@ -11,11 +11,8 @@ from bertine.core.errors import BertineError
 from bertine.datasets.glue import (
     AVERAGED,
     GLUE,
-    find_glue_labelled,
     find_glue_test,
     glue_built,
-    glue_task,
-    glue_task_of,
     glue_tasks_in,
     read_glue,
     read_glue_file,
@@ -140,26 +137,6 @@ def test_folders_that_are_not_glue_are_said(tmp_path: Path) -> None:
     write_glue(tmp_path, "MNLI", but=("dev_mismatched.tsv",))
     with pytest.raises(BertineError, match=r"has dev_matched.tsv, but no dev_mismatched.tsv"):
         read_glue(tmp_path, GLUE["MNLI"])
-
-
-def test_names_in_any_case(data: Path) -> None:
-    assert glue_task("sts-b").name == "STS-B"
-    with pytest.raises(BertineError, match="no task 'COLLA'; did you mean 'CoLA'"):
-        glue_task("COLLA")
-    assert glue_task_of("glue/RTE") is GLUE["RTE"]
-    assert glue_task_of("RTE") is None
-    assert glue_task_of(None) is None
-    assert [task.name for task in glue_tasks_in(data)] == list(AVERAGED)
-
-
-def test_ax_is_a_test_of_a_model_for_mnli(data: Path) -> None:
-    with pytest.raises(BertineError, match="has nothing to train on; fine-tune MNLI"):
-        read_glue(data, GLUE["AX"])
-    path = data / "diagnostic" / "diagnostic-full.tsv"
-    found = find_glue_labelled(path, GLUE["MNLI"])
-    assert found == (GLUE["AX"], {"": path})
-    assert len(read_glue_file(path, GLUE["AX"])) == 24
-    assert find_glue_labelled(path, GLUE["RTE"]) is None
 
 
 @pytest.mark.parametrize("folder", ["", "AX", "diagnostic"])
