@@ -94,13 +94,6 @@ def test_csv_files_read_back_as_written(tmp_path: Path) -> None:
     assert [(r["text"], r["subject"]) for r in rows] == [(p.text, p.subject) for p in passages]
 
 
-def test_the_typesetter_leaves_no_traces_in_the_novels() -> None:
-    """Marks that differ between editions are the same in all texts."""
-    everything = [row["text"] for row in rows_of(texts.pretraining_corpus)]
-    for mark in ("“", "”", "‘", "’", "--", "…", "  ", "\t", "\r", "* *", "\x00", "�"):
-        assert not [text[:60] for text in everything if mark in text], mark
-
-
 def test_facts_agree_with_the_files() -> None:
     facts = texts.count_texts()
     rows = rows_of(texts.articles_corpus)
@@ -126,15 +119,3 @@ def test_the_licences_name_every_article_and_every_book() -> None:
     for row in rows_of(texts.pretraining_corpus):
         assert int(row["year"]) < 1926
         assert f"| {row['author']} | {row['title']} | {row['year']} |" in books
-
-
-def test_sizes_are_bounded() -> None:
-    folder = resources.files("bertine.contrib.demo") / "data"
-    packed = sum(len(file.read_bytes()) for file in folder.iterdir() if file.is_file())
-    assert packed < 4_500_000
-    for corpus in (texts.articles_corpus, texts.pretraining_corpus):
-        lengths = [len(row["text"]) for row in rows_of(corpus)]
-        assert 5_000_000 < sum(lengths) < 8_000_000
-        # Documents are neither scraps nor whole books.
-        assert min(lengths) > 200
-        assert max(lengths) < 40_000
