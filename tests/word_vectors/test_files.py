@@ -107,12 +107,9 @@ BINARY = b"2 3\n" + b"".join(
         ("v.txt.gz", gzip.compress(b"\xef\xbb\xbf" + GLOVE, mtime=0)),
         ("v.vec.xz", lzma.compress(b"2 3\n" + GLOVE)),
         ("v.txt", GLOVE.replace(b" ", b"\t")),
-        ("v.vec", b"2\t3\n" + GLOVE.replace(b" ", b"\t")),
         ("v.txt", b"the\t0.5 -1 2\nbank\t1 0 0\n"),
         ("v.txt", b" the  0.5 -1   2 \n\n  bank 1 0 0\t\n\n \n"),
-        ("v.txt", (b"2 3\n" + GLOVE).replace(b"\n", b"\r\n")),
         ("v.txt", GLOVE.replace(b"\n", b"\r\n")[:-2]),
-        ("v.bin", b"2 3\n" + GLOVE),  # text, whatever its name says
         ("v.bin", GLOVE),
         ("v.txt", BINARY),
         ("v.vec.gz", gzip.compress(BINARY, mtime=0)),
