@@ -1,6 +1,6 @@
 """Cases of folders that version 0.1 has written: they open as before, and say the same.
 
-They lie in ``v01.tar.xz``; :mod:`golden.make_old` has written them.
+They lie in ``v01.tar.xz``; version 0.1 has written them.
 """
 
 from __future__ import annotations
