@@ -6,11 +6,9 @@ benchmark of seconds would be the import of PyTorch and transformers, a dozen ti
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
 import re
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -143,34 +141,6 @@ def toy_model(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.deep
-def test_finetune_prints_ratio_and_accuracies(run: Run, tmp_path: Path) -> None:
-    toy_model(tmp_path / "model")
-    data = tmp_path / "data"
-    data.mkdir()
-    rows = [("very good film", "positive"), ("very bad film", "negative")] * 20
-    text = "text;label_name\n" + "".join(f"{a};{b}\n" for a, b in rows)
-    for part in ("train", "val"):
-        (data / f"{part}.txt").write_text(text, encoding="utf-8")
-    saved = tmp_path / "result.json"
-    where = ["--data", data, "--model", tmp_path / "model", "--json", saved]
-    recipe = ["--epochs", 2, "--examples", 32, "--learning-rate", 3e-3]
-    printed = run("finetune", *ONE, *where, *recipe)
-    assert re.search(r"^transformers, default .* \d+\.\d\dx ", printed, re.MULTILINE)
-    result = json.loads(saved.read_text(encoding="utf-8"))
-    assert result["examples"] == 32
-    systems = result["systems"]
-    assert list(systems) == ["bertine", "transformers, default"]
-    for system in systems.values():
-        assert len(system["accuracy"]) == len(system["elapsed"]) == 2
-        assert system["accuracy"][-1] == 1.0  # one word decides
-        assert system["elapsed"] == sorted(system["elapsed"])
-    theirs = systems["transformers, default"]
-    assert theirs["ratio"] == pytest.approx(
-        theirs["elapsed"][-1] / systems["bertine"]["elapsed"][-1]
-    )
-
-
 def test_finetune_asks_for_data_that_is_not_there(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -201,31 +171,6 @@ def toy_tasks(folder: Path) -> Path:
             path = folder / task / f"{part}.{suffix}"
             path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
-
-
-@pytest.mark.deep
-def test_tasks_judges_both_sides_and_goes_on_with_its_file(run: Run, tmp_path: Path) -> None:
-    saved = tmp_path / "results.json"
-    where = ["--data", toy_tasks(tmp_path / "data"), "--model", toy_model(tmp_path / "model")]
-    common = [*ONE, *where, "--resume", saved, "--seeds", 0, "--learning-rate", 1e-2]
-    common += ["--max-length", 24, "--batch-size", 4, "--epochs", 4]
-    run("tasks", *common, "--tasks", "CODAH", "WNUT-17", "--rounds", 0)
-    speed = ["--rounds", 1, "--speed-examples", 8, "--default-steps", 1]
-    run("tasks", *common, "--tasks", "emotion", *speed)
-    before = saved.read_bytes()
-    # All is there: nothing is measured, the table is printed.
-    printed = run("tasks", *common, "--tasks", "emotion", "CODAH", "WNUT-17", "--rounds", 0)
-    assert saved.read_bytes() == before
-    tasks = json.loads(before)["tasks"]
-    for name, metric in (("emotion", "accuracy"), ("CODAH", "accuracy"), ("WNUT-17", "f1")):
-        for system in ("bertine", "best"):
-            result = tasks[name]["runs"]["0"][system]
-            # One word decides: a side that gets its inputs or labels wrong cannot learn it.
-            assert result["scores"][metric] == 1.0, (name, system)
-        assert re.search(rf"^{name} +{metric} +100.00 +100.00 ", printed, re.MULTILINE)
-    speed_of = tasks["emotion"]["speed"]
-    ratios = [speed_of[name][0] / speed_of["bertine"][0] for name in ("default", "best")]
-    assert re.search(rf"^emotion .* {ratios[0]:.2f}x +{ratios[1]:.2f}x$", printed, re.MULTILINE)
 
 
 def test_tasks_refuses_to_go_on_with_other_settings(run: Run, tmp_path: Path) -> None:
@@ -322,35 +267,6 @@ def test_kills_notices_other_weights_and_another_log(tmp_path: Path) -> None:
             kills.compare(tmp_path / "whole", tmp_path / name)
 
 
-@pytest.mark.deep
-def test_contention_measures_every_system_beside_busy_programs(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Bertine, that is: loading transformers and its first steps take ten seconds."""
-    contention = importlib.import_module("contention")
-    ours = contention.worker
-
-    @contextlib.contextmanager
-    def worker(system: str, *given: Any) -> Iterator[Callable[[float], float]]:
-        if system == "bertine":
-            with ours(system, *given) as measure:
-                yield measure
-        else:
-            yield lambda seconds: 1000.0
-
-    monkeypatch.setattr(contention, "worker", worker)
-    saved = tmp_path / "result.json"
-    turns = ["--busy", 0, 1, "--rounds", 1, "--seconds", 0.1, "--again", 0]
-    printed = run("contention", "pretrain", *turns, "--json", saved)
-    result = json.loads(saved.read_text(encoding="utf-8"))["pretrain"]
-    for system in ("bertine", "transformers"):
-        assert [len(result[system][busy]) for busy in ("0", "1")] == [1, 1]
-    quiet, busy = (result["bertine"][programs][0] for programs in ("0", "1"))
-    line = rf"^pretrain +1 busy +bertine +{busy:,.0f} tokens/s +{busy / quiet:.0%} +transformers +"
-    line += rf"1,000 tokens/s +100% +{busy / 1000:.2f}x$"
-    assert re.search(line, printed, re.MULTILINE), printed
-
-
 @pytest.mark.slow
 def test_inference_compares_equal_outputs(run: Run, tmp_path: Path) -> None:
     saved = tmp_path / "result.json"
@@ -406,38 +322,6 @@ def test_elmo_computes_the_same_as_pytorch(run: Run, tmp_path: Path) -> None:
     assert losses["bertine, fp32"] == pytest.approx(losses["PyTorch, fp32"], rel=1e-5)
 
 
-@pytest.mark.slow
-def test_versions_notices_a_slower_tree(
-    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    old, new = ROOT / "src", tmp_path / "new"
-    (new / "bertine").mkdir(parents=True)
-    for path in (old / "bertine").iterdir():
-        if path.name != "__init__.py":
-            (new / "bertine" / path.name).symlink_to(path)
-    content = (old / "bertine" / "__init__.py").read_text(encoding="utf-8")
-    slower = f"{content}\nimport time\n\ntime.sleep(1)\n"
-    (new / "bertine" / "__init__.py").write_text(slower, encoding="utf-8")
-    saved = tmp_path / "result.json"
-    works = ["--only", "embed", "import", "--rounds", 2, "--again", 0, "--seconds", 0.1]
-    where = ["--model", toy_model(tmp_path / "model"), "--json", saved]
-    usual = signal.getsignal(signal.SIGTERM)
-    try:
-        with pytest.raises(SystemExit) as ended:
-            run("versions", old, new, *works, *ONE, *where, "--at-least", 0.3)
-    finally:
-        signal.signal(signal.SIGTERM, usual)
-    printed = capsys.readouterr().out
-    works_of: dict[str, Any] = json.loads(saved.read_text(encoding="utf-8"))["works"]
-    ratio = works_of["import"]["ratio"]
-    assert ratio < 0.3
-    assert ended.value.code == f"slower than 0.3 of the old speed: import {ratio:.3f}"
-    assert [len(result["pairs"]) for result in works_of.values()] == [2, 2]
-    for pair in works_of["embed"]["pairs"]:
-        assert {units for side in ("old", "new") for units, _ in pair[side]["pieces"]} == {1050}
-    assert re.search(rf"^import, ms .* {ratio:.3f} ", printed, re.MULTILINE)
-
-
 def test_the_interval_of_a_median_is_between_ranks() -> None:
     """The ranks are those of a table of the sign test (two-sided, 5%)."""
     from versions import median_interval
@@ -445,32 +329,6 @@ def test_the_interval_of_a_median_is_between_ranks() -> None:
     for count, rank in ((5, 1), (6, 1), (9, 2), (10, 2), (15, 4), (20, 6)):
         values = list(range(count, 0, -1))
         assert median_interval(values) == (rank, count + 1 - rank)
-
-
-@pytest.mark.deep
-def test_replaced_tokens_are_compared_at_equal_time(run: Run, tmp_path: Path) -> None:
-    corpus = toys.write_corpus(tmp_path / "corpus.txt")
-    glue = glue_files.write_glue(tmp_path / "glue", "CoLA", "SST-2", "MRPC", "STS-B", "RTE")
-    out = tmp_path / "out"
-    where = ["--corpus", corpus, "--held-out", corpus, "--glue", glue, "--out", out]
-    shape = ["--layers", 1, "--hidden-size", 16, "--embedding-size", 16, "--vocab-size", 300]
-    options = [*where, *shape, "--minutes", 0.02, "--seeds", 0, 1, "--epochs", 1, "--batch-size", 4]
-    printed = run("electra", *ONE, *options)
-    _, losses, scores = printed.split("\n\n")
-    lines = losses.splitlines()
-    assert lines[0].startswith("losses (nats) and shares on held-out text, seed 0; mlm ")
-    last = lines[12].split()  # of ten rows under two of headers
-    assert len(last) == 8
-    assert float(last[0]) == 0.02
-    assert all(float(value) >= 0 for value in last[1:])
-    assert len([line for line in lines if line.startswith("CoLA-")]) == 4
-    rows = [line for line in scores.splitlines() if "±" in line]
-    assert len(rows) == 6
-    assert rows[-1].startswith("average")
-    # What is done is not done again; another comparison has another folder.
-    assert run("electra", *ONE, *options).split("\n\n")[2] == scores
-    with pytest.raises(SystemExit, match="other settings; name another folder"):
-        run("electra", *ONE, *options, "--layer-decay", 0.8)
 
 
 @pytest.mark.slow
@@ -491,32 +349,6 @@ def test_a_language_model_beside_tasks_is_compared_with_none(run: Run, tmp_path:
     assert [row.split()[0] for row in table if "±" in row][-2:] == ["CoLA", "MRPC"]
     # What is done is not done again.
     assert run("lm_weight", tmp_path / "gpt", *options).split("\n\n")[1].splitlines() == table
-
-
-@pytest.mark.deep
-def test_an_hour_of_transformers_in_seconds(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = importlib.import_module("hour")
-    monkeypatch.setattr(program, "BATCH", 2)
-    monkeypatch.setattr(program, "LENGTH", 16)
-    corpus = toys.write_corpus(tmp_path / "corpus.txt")
-    glue_files.write_glue(tmp_path / "data" / "glue", "CoLA", "SST-2", "MRPC", "STS-B", "RTE")
-    where = ["--corpus", corpus, "--data", tmp_path / "data", "--out", tmp_path / "out"]
-    options = [*where, "--minutes", 0.1, "--seeds", 1, *ONE]
-    printed = run("hour", *options)
-    made = json.loads((tmp_path / "out" / "hour.json").read_text())["made"]
-    # All steps that there was time for, and the 21 that measured it.
-    assert made["tokens"] == (21 + made["steps"]) * 2 * 16
-    table = printed[printed.index("\ntask ") :]
-    rows = [line.split()[0] for line in table.splitlines()[-6:]]
-    assert rows == ["CoLA", "SST-2", "MRPC", "STS-B", "RTE", "average"]
-    # What is done is not done again.
-    again = run("hour", *options)
-    assert "step" not in again.replace("steps", "")
-    assert again.endswith(table)
-    with pytest.raises(SystemExit, match="other settings; name another folder"):
-        run("hour", *options, "--learning-rate", 1e-3)
 
 
 @pytest.mark.slow

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import transformers
 
 import bertine
-from bertine.cli import main
 from bertine.core.errors import BertineError
 from bertine.core.model_folders import BUNDLED, locate
 
@@ -74,52 +72,6 @@ def test_transformers_computes_the_same(name: str, text: str) -> None:
         )
 
 
-@pytest.mark.slow
-def test_every_verb_takes_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    examples = "text,label\n" + "".join(
-        f"The {'band played a song' if n % 2 else 'river flows to the sea'} {n}.,{'ab'[n % 2]}\n"
-        for n in range(40)
-    )
-    Path("my.csv").write_text(examples)
-    Path("texts.txt").write_text("The king of England\n\nA queen of France\n")
-
-    def run(*arguments: str) -> None:
-        assert main(list(arguments)) == 0, arguments
-
-    finetune = ("finetune", "text", "--model", "bertine-en", "--data", "my.csv")
-    run(*finetune, "--out", "head", "--frozen")
-    run(*finetune, "--out", "run", "--epochs", "1")
-    assert not (tmp_path / "bertine-en").exists()
-    assert bertine.Predictor.load("head").predict(["They sang songs."])[0].label == "b"
-    run("fill-mask", "bertine-en", "The [MASK] of England")
-    run("inspect", "bertine-en")
-    run("embed", "bertine-en", "--input", "my.csv", "--out", "vectors.npy")
-    assert np.load("vectors.npy").shape == (40, 256)
-    run("similar", "--model", "bertine-en", "--in", "my.csv", "A river")
-    run("lr-find", *finetune[1:], "--out", "rates")
-    grid = ("--epochs", "5", "--learning-rates", "1e-3", "--batch-sizes", "16", "--restarts", "1")
-    run("search", *finetune[1:], "--out", "search", *grid)
-    run("vocab", "texts.txt", "--extend", "bertine-en", "--vocab-size", "8193", "--out", "vocab")
-    run("prepare", "texts.txt", "--tokenizer", "bertine-en", "--out", "store")
-    run(
-        "pretrain",
-        "store",
-        "--model",
-        "bertine-en",
-        "--out",
-        "more",
-        "--steps",
-        "2",
-        "--batch-size",
-        "2",
-        "--max-seq-length",
-        "32",
-    )
-    run("evaluate", "bertine-en", "--data", "store")
-    run("export", "bertine-en", "--out", "program", "--format", "torch")
-
-
 def test_it_knows_some_english() -> None:
     """Enough that weights which were mixed up would show."""
     best = bertine.fill_mask("bertine-en", "He was born in the United [MASK].")[0].candidates
@@ -129,15 +81,3 @@ def test_it_knows_some_english() -> None:
 def test_it_knows_some_chinese() -> None:
     best = bertine.fill_mask("bertine-zh", "中华人民共和[MASK]的首都是北京。")[0].candidates
     assert best[0].token == "国"
-
-
-@pytest.mark.slow
-def test_the_chinese_model_learns_a_task(tmp_path: Path) -> None:
-    rows = [
-        f"{'乐队的新歌很好听' if n % 2 else '这条河流入大海'}{n},{'水乐'[n % 2]}" for n in range(40)
-    ]
-    (tmp_path / "my.csv").write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
-    learner = bertine.finetune(
-        "text", model="bertine-zh", data=tmp_path / "my.csv", out=tmp_path / "out", frozen=True
-    )
-    assert learner.predictor("这首歌是乐队写的").label == "乐"

@@ -137,14 +137,3 @@ def test_scikit_learns_checks(kind: type[Any], model: Path) -> None:
     skipped = {result["check_name"] for result in results} - passed
     assert skipped <= MAY_BE_SKIPPED
     assert len(passed - set(OF_READING_NUMBERS)) >= 30
-
-
-@pytest.mark.parametrize("kind", [BertClassifier, BertRegressor])
-def test_scikit_learn_runs_no_check_on_estimators_of_texts(kind: type[Any], model: Path) -> None:
-    """Should that change, the way around above is no longer needed."""
-    with pytest.warns(SkipTestWarning, match="requires input"):
-        assert not [
-            each
-            for each in check_estimator(kind(model, **SETTINGS), on_fail=None)
-            if each["check_name"] != "check_estimator_cloneable"
-        ]

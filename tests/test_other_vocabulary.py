@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -15,26 +14,17 @@ import toys
 from bertine.core.errors import BertineError
 from bertine.corpora.prepare import prepare
 from bertine.corpora.store import TokenStore
-from bertine.data.entities import Sentence, Sentences
 from bertine.data.examples import Example, Examples
 from bertine.data.squad import Gold, SpanExamples
 from bertine.families.bert import BertConfig
 from bertine.hub.model_directory import LoadedModel, load_model, save_model
-from bertine.inference.compute import sample_inputs
-from bertine.inference.explaining.words import read_text
 from bertine.models.heads import Model
 from bertine.objectives.losses import Mlm
-from bertine.options.pretraining import InstanceSettings
-from bertine.reports.inspect import inspect_store
 from bertine.tasks.classification import TextClassification
 from bertine.tasks.span_windows import SpanFeatures
 from bertine.tasks.spans import SpanExtraction, SpanLimits
-from bertine.tasks.tagged_words import WordFeatures
-from bertine.tasks.tagging import Tagging
 from bertine.tokenization.base import bare, goes_on
-from bertine.tokenization.sentences import split_sentences
 from bertine.tokenization.tokenizer import Tokenizer
-from bertine.training.pretraining.result import MaskSamples
 from roberta import write_vocabulary
 
 DOCUMENTS = [
@@ -81,15 +71,6 @@ def model(folder: Path, tokenizer: Tokenizer) -> LoadedModel:
     )
     save_model(folder / "model", Model(config, Mlm.heads(config)), tokenizer)
     return load_model(folder / "model")
-
-
-def test_a_store_holds_running_text(store: TokenStore, tokenizer: Tokenizer) -> None:
-    """The space before a sentence is there, so the document reads as it was written."""
-    for number, text in enumerate(DOCUMENTS):
-        document = store.document(number)
-        assert tokenizer.decode(document.input_ids.tolist()) == " ".join(text.split())
-        assert len(document.sentence_lengths) == len(split_sentences(text))
-        assert document.input_ids.tolist() == tokenizer.encode_plain([" ".join(text.split())])[0]
 
 
 @pytest.mark.parametrize("input_format", ["segment-pair", "sentence-pair", "full-sentences"])
@@ -157,37 +138,6 @@ def test_whole_words_go_from_space_to_space(store: TokenStore, tokenizer: Tokeni
     assert words > 20
 
 
-@pytest.mark.slow
-def test_instances_are_shown_in_words(folder: Path) -> None:
-    lines = inspect_store(
-        folder / "store",
-        num_instances=40,
-        settings=InstanceSettings(whole_word_mask=True),
-        html=folder / "page.html",
-    )
-    text = "\n".join(lines)
-    assert "Ġ" not in text
-    assert "A: <s> " in text
-    assert "A: <s> ##" not in text
-    assert "[MASK→" in text
-    assert "lighthouse keeper climbed" in text
-    assert "0.000% are <unk>" in text
-    page = (folder / "page.html").read_text(encoding="utf-8")
-    assert "&lt;mask&gt;<rt>" in page
-    assert "Ġ" not in page
-
-
-def test_hidden_words_are_words(
-    store: TokenStore, tokenizer: Tokenizer, model: LoadedModel
-) -> None:
-    samples = MaskSamples(tokenizer, store, 0, count=4)
-    for filled in samples.fill(model.model):
-        assert filled["mask"] == "<mask>"
-        assert filled["truth"].isalpha()
-        whole = filled["text"].replace("<mask>", filled["truth"])
-        assert any(whole in " ".join(text.split()) for text in DOCUMENTS)
-
-
 def test_masks_are_filled(model: LoadedModel, tokenizer: Tokenizer) -> None:
     text = "The capital of  <mask> is <mask>."
     found = bertine.fill_mask(model, text, top_k=200)
@@ -241,47 +191,6 @@ def test_answers_have_their_characters(tokenizer: Tokenizer) -> None:
     assert met == {0, 1, 2, 3}
     with pytest.raises(BertineError, match="leaves no room for the context"):
         SpanExtraction(max_length=12, limits=limits).featurize(given, tokenizer)
-
-
-def test_tagged_words_have_the_pieces_of_running_text(tokenizer: Tokenizer) -> None:
-    words = ("Alice", "Lidell", "lives", "in", "Zürich", ".")
-    sentence = Sentence(words, ("PER", "PER", "O", "O", "LOC", "O"), 1)
-    task = Tagging(("O", "PER", "LOC"), max_length=32)
-    (feature,) = task.featurize(Sentences("test", ("words",), "tags", [sentence]), tokenizer)
-    assert isinstance(feature, WordFeatures)
-    text = tokenizer.encode_plain([" " + " ".join(words)])[0]
-    assert feature.input_ids.tolist() == [0, *text, 2]
-    starts = [tokenizer.tokens[feature.input_ids[place]] for place in feature.positions]
-    assert all(token.startswith("Ġ") for token in starts)
-    explained = read_text(task, tokenizer, (" ".join(words),), max_tokens=32)
-    assert explained.inputs[0].input_ids.tolist()[0] == 0
-
-
-def test_words_are_explained(tokenizer: Tokenizer) -> None:
-    text = "The unbelievably good cat, Zürich 😀!"
-    task = TextClassification(("a", "b"), ("x", "y"), "label", 40)
-    found = read_text(task, tokenizer, (text, "second text"), max_tokens=40)
-    shown = [(word.part, word.text) for word in found.words]
-    assert (0, "unbelievably") in shown
-    assert (0, "Zürich") in shown
-    assert (1, "second") in shown
-    for each, words in zip(found.inputs, found.word_of, strict=True):
-        special = np.isin(each.input_ids, [0, 2])
-        assert (words[special] == -1).all()
-        assert (words[~special] >= 0).all()
-
-
-def test_long_texts_and_samples_keep_their_special_tokens(tokenizer: Tokenizer) -> None:
-    examples: Any = Examples("test", ("text",), None, [Example((DOCUMENTS[0] * 3,))])
-    for mode in ("head", "tail", "head-tail", "windows"):
-        task = TextClassification(("a", "b"), ("text",), "label", 24, long_text=mode)
-        for feature in task.featurize(examples, tokenizer):
-            assert len(feature.input_ids) == 24
-            assert (feature.input_ids[0], feature.input_ids[-1]) == (0, 2)
-            assert not np.isin(feature.input_ids[1:-1], [0, 2]).any()
-    for ids in sample_inputs(tokenizer, 20):
-        assert (ids[0], ids[-1]) == (0, 2)
-        assert len(ids) <= 20
 
 
 def test_no_room_for_a_pair_is_one_line(tokenizer: Tokenizer) -> None:

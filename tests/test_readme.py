@@ -279,15 +279,6 @@ def test_links_lead_somewhere() -> None:
     assert wrong == []
 
 
-def test_the_readme_shows_the_two_commands_and_the_verbs() -> None:
-    found = list(blocks((ROOT / "README.md").read_text(encoding="utf-8")))
-    made = [arguments for block in found for arguments in commands(typed(block), "make")]
-    assert ["demo"] in made
-    assert ["test"] in made
-    verbs = {call[0] for block in found for call in commands(typed(block), "bertine") if call}
-    assert verbs >= {"vocab", "prepare", "pretrain", "finetune", "predict"}
-
-
 def test_the_readme_is_short_and_its_first_steps_are_run() -> None:
     document = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(document.splitlines()) <= 120
@@ -316,35 +307,6 @@ def test_the_chinese_documents_show_the_commands_and_output_of_the_readme() -> N
 
 # The checks themselves
 
-SAMPLE = r"""
-Text.
-
-```bash
-# a comment with `bertine nonsense` in it
-$ bertine vocab books/ --out vocab   # trailing
-OMP_NUM_THREADS=2 .venv/bin/bertine predict m --input - < in.csv | sort > out.csv
-bertine pretrain store \
-    --model bert-mini --out run && make test
-echo "bertine in a string"
-```
-
-```text
-bertine not a command
-```
-"""
-
-
-def test_calls_are_found_and_nothing_else() -> None:
-    first, second = blocks(SAMPLE)
-    assert (first.language, first.words, first.line) == ("bash", (), 4)
-    assert second.language == "text"
-    assert list(commands(first.text, "bertine")) == [
-        ["vocab", "books/", "--out", "vocab"],
-        ["predict", "m", "--input", "-"],
-        ["pretrain", "store", "--model", "bert-mini", "--out", "run"],
-    ]
-    assert list(commands(first.text, "make")) == [["test"]]
-
 
 @pytest.mark.parametrize(
     "line",
@@ -361,19 +323,6 @@ def test_calls_are_found_and_nothing_else() -> None:
 def test_a_wrong_line_is_noticed(line: str) -> None:
     with pytest.raises(BertineError):
         check_bertine(shlex.split(line))
-
-
-def test_programs_and_their_options_are_found() -> None:
-    text = "| x | `benchmarks/kills.py A --steps 9` |\n## `lstm.py`\n\n| `--units`, `--no` | |\n"
-    assert list(scripts(text)) == [
-        ("benchmarks/kills.py", {"--steps"}),
-        ("benchmarks/lstm.py", {"--units", "--no"}),
-    ]
-
-
-@pytest.mark.parametrize("line", ["--help", "finetune spans --help", "pretrain --config c.yaml"])
-def test_a_right_line_passes(line: str) -> None:
-    check_bertine(shlex.split(line))
 
 
 CONSOLE = """
@@ -395,17 +344,3 @@ def test_console_blocks_are_commands_and_their_output() -> None:
     outputs = [shown for _, shown in shown_commands(block.text)]
     assert outputs == ["don't parse this: bertine nonsense \"\n", ""]
     assert within(block) == pytest.approx(0.2)
-
-
-def test_anchors_are_those_of_github() -> None:
-    document = "# A, b `c`\n\n## Words: 2–3 _d_\n\n```bash\n# no heading\n```\n"
-    assert anchors(document) == {"a-b-c", "words-23-_d_"}
-
-
-def test_paragraphs_are_items_and_rows_too() -> None:
-    document = (
-        "# A title\n\nOne line\nand one more.\n\n- an item\n  of two lines\n- another\n\n"
-        "| a | b |\n|---|---|\n| `c d` | [e](f.md) |\n\n```text\nno words\n\nhere\n```\n\n1. last\n"
-    )
-    counted = [count_words(each) for each in paragraphs(document)]
-    assert counted == [2, 5, 5, 1, 2, 0, 3, 1]

@@ -197,17 +197,6 @@ def test_chinese_tasks_are_missed_before_the_time_begins(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_chinese_file_that_excel_wrote_is_refused_before_the_time_begins(
-    tmp_path: Path, chinese_tasks: Path, given: list[str | Path], hour: Hour
-) -> None:
-    file = chinese_tasks / "single-sib200" / "test.tsv"
-    file.write_text(file.read_text(), encoding="gb18030")
-    (chinese_tasks / "single-sib200").rename(chinese_tasks / "SIB200")
-    told = mistake(hour(*given, "--model", "bertine-zh", "--tasks", chinese_tasks))
-    assert "test.tsv: is not UTF-8; convert it" in told
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_damaged_sentence_is_another_one(module: ModuleType) -> None:
     damage: Callable[..., str | None] = module.write_acceptability.__globals__["damage"]
     sentence, words = "They have walked to the old river.", Counter[str]()
@@ -263,16 +252,6 @@ def test_a_mistake_is_one_line_before_the_hour(
     assert "is a file" in told("--glue", glue)
 
 
-@pytest.mark.slow
-def test_it_runs_as_a_program(given: list[str | Path]) -> None:
-    command = [sys.executable, HOUR, *given, "--seeds", "0"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    )
-    assert done.returncode == 2
-    assert "--seeds: 0 is below 1" in done.stderr
-
-
 def test_the_clock_counts_what_was_interrupted(
     module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,36 +295,6 @@ def test_the_clock_counts_what_was_interrupted(
     (tmp_path / "run" / "run.json").write_text("{}")
     clock.stage("sentence-pairs", lambda: work(30.0))
     assert module._hours_left(left, tmp_path / "run", 2.0, clock) == expected
-
-
-def test_scores_are_of_one_version_of_the_recipe(module: ModuleType, tmp_path: Path) -> None:
-    module.check_finetuning(tmp_path, module.RECIPES["bertine-en"])
-    module.check_finetuning(tmp_path, module.RECIPES["bertine-en"])
-    settings = json.loads((tmp_path / "finetuning.json").read_text())
-    settings["trained"]["batch_size"] += 1
-    (tmp_path / "finetuning.json").write_text(json.dumps(settings))
-    with pytest.raises(module.bertine.BertineError, match="another version of the recipe"):
-        module.check_finetuning(tmp_path, module.RECIPES["bertine-en"])
-
-
-def test_the_clock_counts_what_was_killed(
-    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_TICK", 0.01)
-    file = tmp_path / "hour.json"
-
-    def work() -> None:
-        """What a kill at its end would leave is there."""
-        deadline = time.monotonic() + 30
-        while not file.exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        kept = json.loads(file.read_text())
-        assert kept["done"] == []
-        assert kept["seconds"]["vocabulary"] > 0
-
-    module.Clock(file, [tmp_path / "text"], module.RECIPES["bertine-en"]).stage("vocabulary", work)
-    assert json.loads(file.read_text())["done"] == ["vocabulary"]
 
 
 STORY = ROOT / "recipes" / "history"
@@ -412,21 +361,6 @@ def test_a_story_of_seconds(tmp_path: Path) -> None:
     assert "was begun with seeds = 1, not 2" in mistake(story(*given, "--seeds", "2"))
 
 
-def test_all_systems_of_the_story_have_one_shape(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(STORY))
-    story_looks = importlib.import_module("story_looks")
-    systems = importlib.import_module("systems")
-    for system in systems.SYSTEMS:
-        assert system.asked in ("", *story_looks.WAYS)
-        if system.model_type and not system.teacher:
-            config = read_config(systems.write_config(system, tmp_path / system.name)).config
-            assert len(config.passes) == 2
-            sizes = (config.hidden_size, config.num_attention_heads, config.intermediate_size)
-            assert sizes == (256, 4, 1024)
-
-
 @pytest.mark.parametrize("name", ["xlnet", "bart"])
 def test_gaps_are_filled_as_in_transformers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -473,20 +407,6 @@ def test_gaps_are_filled_as_in_transformers(
     assert [value for _, value in found] == pytest.approx(expected.values.tolist(), rel=1e-4)
     names = [words.decode([index]).strip() or words.names[index] for index in expected.indices]
     assert [word for word, _ in found] == names
-
-
-def test_little_text_of_a_large_corpus_has_a_document_held_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(STORY))
-    story_data = importlib.import_module("story_data")
-    corpus = toys.write_corpus(tmp_path / "corpus.txt", documents=60)
-    read, apart = tmp_path / "read.jsonl", tmp_path / "apart.jsonl"
-    story_data.write_text_parts([corpus], read, apart, 10)
-    assert (len(read.read_text().splitlines()), len(apart.read_text().splitlines())) == (39, 1)
-    few = toys.write_corpus(tmp_path / "few.txt", documents=20)
-    with pytest.raises(BertineError, match="has 20 documents, too few to hold any out"):
-        story_data.write_text_parts([few], read, apart, 10)
 
 
 def test_a_system_ends_a_tenth_after_its_time(
