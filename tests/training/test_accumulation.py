@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import toys
-from bertine.corpora.batch import Batch, select, split
+from bertine.corpora.batch import Batch, split
 from bertine.models.heads import Model
 from bertine.objectives.losses import MlmNsp, Objective
 from bertine.tasks.classification import TextClassification
@@ -95,21 +95,6 @@ def test_a_batch_within_the_budget_is_not_touched() -> None:
     batch = make_batch([4, 6], [1, 2])
     assert split(batch, 12) == [batch]
     assert len(split(batch, 11)) == 2
-
-
-def test_sequences_of_like_length_stand_together() -> None:
-    parts = split(make_batch([2, 9, 3, 8, 2, 9], [0] * 6), 27)
-    assert [part.rows for part in parts] == [[101, 103, 105], [100, 102, 104]]
-    assert [part.input_ids.numel() for part in parts] == [27, 9]
-
-
-def test_select_without_masked_tokens_or_rows() -> None:
-    batch = make_batch([3, 5], [0, 2])
-    batch.rows = []
-    alone = select(batch, torch.tensor([0]))
-    assert alone.input_ids.shape == (1, 3)
-    assert alone.targets["mlm_positions"].shape == alone.targets["mlm_labels"].shape == (0,)
-    assert alone.rows == []
 
 
 def gradients(model: Model, objective: Objective, parts: list[Batch]) -> dict[str, Tensor]:

@@ -94,20 +94,6 @@ def test_without_bias_correction_it_is_the_papers(betas: tuple[float, float]) ->
     assert_equal(model, weights)
 
 
-def test_the_switch_makes_a_difference() -> None:
-    """Without correction the first update is (1 - beta1) / sqrt(1 - beta2) = 3.16 as large."""
-    sizes = []
-    for bias_correction in (True, False):
-        model = toys.pretraining_model()
-        before = model.heads["nsp"].dense.weight.detach().clone()
-        optimizer = AdamW(model, weight_decay=0.0, eps=0.0, bias_correction=bias_correction)
-        give(model, random_gradients(model, 0))
-        optimizer.clipped_step(1e-3, 0.0)
-        sizes.append(float((model.heads["nsp"].dense.weight.detach() - before).abs().mean()))
-    assert sizes[0] == pytest.approx(1e-3, rel=1e-3)
-    assert sizes[1] == pytest.approx(3.1623e-3, rel=1e-3)
-
-
 @pytest.mark.parametrize("max_grad_norm", [1.0, 1e9])
 def test_clipping_is_pytorchs(max_grad_norm: float) -> None:
     ours, theirs = twins()
@@ -129,20 +115,6 @@ def test_clipping_is_pytorchs(max_grad_norm: float) -> None:
             group["lr"] = 1e-3
         reference.step()
     assert_equal(ours, list(theirs.parameters()))
-
-
-def test_clipping_changes_what_is_learnt() -> None:
-    """Or the comparison above could not fail: Adam forgives a constant factor, not a changing
-    one."""
-    ends = []
-    for max_grad_norm in (0.0, 1.0):
-        model = toys.pretraining_model()
-        optimizer = AdamW(model)
-        for step in range(2):
-            give(model, random_gradients(model, step, scale=10.0**-step))
-            optimizer.clipped_step(1e-3, max_grad_norm)
-        ends.append(model.heads["nsp"].dense.weight.detach().clone())
-    assert not torch.allclose(*ends, rtol=1e-3)
 
 
 def test_parameters_without_gradient_stay() -> None:

@@ -47,14 +47,6 @@ def test_the_count_is_that_of_the_formula(size: str, length: int) -> None:
     )
 
 
-@pytest.mark.parametrize("size", ["bert-mini", "bert-base"])
-@pytest.mark.parametrize("targets", [{}, {"mlm": 640}])
-def test_the_cost_is_that_of_the_products(size: str, targets: dict[str, int]) -> None:
-    model, lengths = empty(size), torch.full((32,), 128)
-    found = operations(step_products(model, 32, 128, targets))
-    assert step_cost(model, 128).of(lengths, targets) == pytest.approx(found)
-
-
 @pytest.mark.parametrize(
     ("size", "term"), [("gpt-tiny", "clm"), ("bart-tiny", "denoising"), ("xlnet-tiny", "plm")]
 )
@@ -85,15 +77,6 @@ def test_flops_of_a_real_step_agree() -> None:
     counted = counter.get_total_flops()
     nsp = 6 * 4 * 32 * 2
     assert counted == operations(step_products(model, 4, 16, {"mlm": len(positions)})) + nsp
-
-
-def test_a_count_leaves_the_model_and_the_generator_alone() -> None:
-    model = toys.pretraining_model().train()
-    before, drawn = model.fingerprint(), torch.get_rng_state()
-    step_cost(model, 16)
-    assert model.fingerprint() == before
-    assert torch.equal(torch.get_rng_state(), drawn)
-    assert all(p.grad is None for p in model.parameters())
 
 
 def test_the_rate_is_measured_once_and_leaves_the_generator_alone(
@@ -130,31 +113,6 @@ def test_the_share_is_that_of_the_rate(store: Path, monkeypatch: pytest.MonkeyPa
     assert gauge.facts(1000) == {"share_of_ceiling": pytest.approx(wanted / 0.5 / 1e9)}
     gauge.add(batch, 0.1)
     assert gauge.facts(0) == {"share_of_ceiling": pytest.approx(wanted / 0.1 / 1e9)}
-
-
-@pytest.mark.slow
-def test_longer_sequences_have_a_rate_of_their_own(
-    store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The second phase of the paper, at length 512, has other matrix products."""
-    asked: list[int] = []
-
-    def rate(*_: object, length: int, **__: object) -> float:
-        asked.append(length)
-        return 1e12 / length
-
-    monkeypatch.setattr(mfu, "matrix_rate", rate)
-    gauge = MfuMeter(
-        toys.pretraining_model(), MlmNsp().counts, dtype=torch.float32, max_tokens=1000
-    )
-    shares = []
-    for length in (16, 16, 32, 16):
-        batch = toys.pretraining_data(store, max_seq_length=length).batch(0)
-        gauge.add(batch, 1.0)
-        wanted = operations_of(toys.pretraining_model(), batch)
-        shares.append(gauge.facts(10_000)["share_of_ceiling"] / wanted * 1e12)
-    assert len(asked) == 2
-    assert shares == pytest.approx([asked[0], asked[0], asked[1], asked[0]])
 
 
 def test_a_rate_that_was_measured_beside_other_work_is_measured_again(

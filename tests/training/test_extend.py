@@ -6,14 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 import toys
 from bertine import load_model, prepare, pretrain, train_vocab
 from bertine.cli import main
 from bertine.core.errors import BertineError
-from bertine.families.roberta import RobertaConfig
-from bertine.models.heads import Model, new_head
 from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bertine.training.pretraining.pretrain import extend_vocabulary
 
@@ -49,15 +46,6 @@ def test_old_rows_stay_and_new_ones_are_means() -> None:
         assert torch.equal(after[name][:rows], value), name
     torch.testing.assert_close(after[table][-1], before[table][: old.vocab_size].mean(0))
     assert bigger.config.vocab_size == len(after[table]) == new.vocab_size
-
-
-def test_the_head_stays_that_of_the_type() -> None:
-    config = RobertaConfig(**toys.config(hidden_act="relu").to_dict())
-    model = Model(config, new_head(config, "mlm"))
-    old = Tokenizer.from_vocab([*SPECIAL_TOKENS, *toys.WORDS])
-    bigger, _ = extend_vocabulary(model, old, Tokenizer.from_vocab([*old.tokens, "§"]))
-    # RoBERTa's does not follow hidden_act.
-    assert bigger.heads["mlm"].act is model.heads["mlm"].act is F.gelu
 
 
 def test_from_the_corpus_of_a_field_to_a_model_that_went_on(model: Path, tmp_path: Path) -> None:

@@ -19,12 +19,11 @@ from bertine import BertineError
 from bertine.cli import main
 from bertine.corpora.batch import Batch
 from bertine.families.modernbert_layers import ModernBertConfig
-from bertine.families.presets import preset
 from bertine.models.heads import Model
 from bertine.reports.run_files import read_log
 from bertine.tasks.base import Features
 from bertine.training.contrastive import LabelBatches, contrastive_loss, count_pairs, likeness
-from bertine.training.defaults import contrast_rate, steps_for, weights_for
+from bertine.training.defaults import weights_for
 from bertine.training.finetuning.run import _Finetuning
 
 #: The toy model's vectors know nothing yet, so that all its weights must learn.
@@ -73,13 +72,6 @@ def test_pairs_are_counted_as_one_would_count_them(rows: list[list[bool]]) -> No
     alike = sum(bool((a & b).any()) or not (a.any() or b.any()) for a, b in combinations(chosen, 2))
     assert counts.alike == alike
     assert counts.total == len(rows) * (len(rows) - 1) // 2
-
-
-def test_pairs_of_a_million_labels_are_counted_without_holding_them() -> None:
-    chosen = np.eye(4, dtype=bool)[np.arange(1_000_000) % 4]
-    counts = count_pairs(chosen)
-    assert counts.alike == 4 * 250_000 * 249_999 // 2
-    assert "499,999,500,000 possible pairs" in counts.line()
 
 
 @pytest.mark.slow
@@ -134,43 +126,6 @@ def test_the_loss_is_that_of_the_paper() -> None:
     assert counted == count == 5
 
 
-def test_likeness_is_the_share_of_labels_in_common() -> None:
-    chosen = torch.tensor([[1, 1, 0], [0, 1, 1], [0, 0, 0], [0, 0, 0]]).float()
-    expected = [[0, 1 / 3, 0, 0], [1 / 3, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]]
-    assert torch.allclose(likeness(chosen), torch.tensor(expected))
-
-
-def test_more_examples_get_more_batches_up_to_a_bound() -> None:
-    counts = [steps_for(number, 32) for number in (8, 48, 384, 1_000, 1_000_000)]
-    assert counts == sorted(counts)
-    assert counts[-1] == counts[-2] or counts[-1] <= 500
-
-
-def test_more_examples_get_a_higher_rate_and_wider_models_a_lower_one() -> None:
-    config = preset("bert-small")  # 512 wide
-    rates = [contrast_rate(config, number, "all") for number in (8, 32, 96, 320, 1_000_000)]
-    assert rates == sorted(rates)
-    assert rates[0] == rates[1]
-    assert rates[-1] == rates[-2] == pytest.approx(10 * rates[0], rel=0.2)
-    assert contrast_rate(preset("bert-base"), 96, "all") < contrast_rate(config, 96, "all")
-    narrow = preset("bert-tiny")  # 128 wide
-    assert [contrast_rate(narrow, number, "all") for number in (8, 64, 1_000)] == [1e-4, 2e-4, 5e-4]
-
-
-def test_biases_learn_at_a_higher_rate_than_all_weights() -> None:
-    tiny, base = preset("bert-tiny"), preset("bert-base")
-    assert [contrast_rate(tiny, number, "biases") for number in (8, 48, 1_000)] == [
-        2e-3,
-        3e-3,
-        5e-3,
-    ]
-    assert contrast_rate(base, 1_000, "biases") == 3e-3  # 2.5e-3, rounded
-    for number in (8, 100, 1_000):
-        for config in (tiny, base):
-            of_all = contrast_rate(config, number, "all")
-            assert contrast_rate(config, number, "biases") > 5 * of_all
-
-
 def test_few_examples_train_the_biases_alone_where_there_are_any() -> None:
     bert = Model(toys.config(), {})
     assert weights_for(bert, 20) == "biases"
@@ -219,35 +174,6 @@ def test_texts_are_learned_kept_and_answered(
 
 
 @pytest.mark.slow
-def test_the_usual_rate_of_biases_is_not_blamed(model: Path, tmp_path: Path) -> None:
-    """It is far above the usual one of all weights, which the page of a run otherwise names."""
-    folder = tmp_path / "data"
-    folder.mkdir()
-    train = toys.write_labelled(folder / "train.csv", rows=16)
-    with open(train) as file:
-        rows = list(csv.DictReader(file))
-    others = {"animal": "dish", "dish": "animal"}
-    with open(folder / "dev.csv", "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["text", "label"])
-        writer.writerows([row["text"], others[row["label"]]] for row in rows)
-    usual: dict[str, Any] = {"trained_weights": "biases", "learning_rate": None, "steps": 30}
-    learner = learn(folder, model, tmp_path / "run", **usual)
-    assert learner.metrics["accuracy"] < 0.5
-    kinds = [finding.kind for finding in learner._findings()]
-    assert not {"rate-too-high", "rate-too-low"} & {*kinds}
-    # More of the same is what may help, and an option that few-shot has.
-    longer = [each for each in learner._findings() if each.kind == "few-updates"]
-    assert longer
-    assert "--steps 60" in longer[0].command
-    # A rate that is too high for them still is.
-    learner = learn(folder, model, tmp_path / "high", **{**usual, "learning_rate": 0.5})
-    high = [finding for finding in learner._findings() if finding.kind == "rate-too-high"]
-    assert high
-    assert "--learning-rate 0.002" in high[0].command
-
-
-@pytest.mark.slow
 def test_a_validation_file_is_judged_on_and_not_learned_from(model: Path, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
@@ -256,15 +182,6 @@ def test_a_validation_file_is_judged_on_and_not_learned_from(model: Path, tmp_pa
     learner = learn(folder, model, tmp_path / "run")
     assert learner.report is not None
     assert learner.metrics["accuracy"] >= 0.9
-
-
-@pytest.mark.slow
-def test_the_same_run_gives_the_same_bits(model: Path, tmp_path: Path) -> None:
-    data = toys.write_labelled(tmp_path / "few.csv", rows=12)
-    for name in ("one", "two"):
-        learn(data, model, tmp_path / name, steps=6)
-    first, second = (toys.weights(tmp_path / name / "model") for name in ("one", "two"))
-    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_a_run_that_was_stopped_while_saving_has_one_line_of_its_head(

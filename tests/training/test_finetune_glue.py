@@ -4,7 +4,6 @@ same; the whole of GLUE and its table; fresh weights; the leaderboard's files.""
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import zipfile
 from pathlib import Path
@@ -18,7 +17,6 @@ import bertine
 import toys
 from bertine.cli import main
 from bertine.core.errors import BertineError
-from bertine.datasets.readers import DataConfig, read_labelled
 from bertine.training.finetuning.learner import Learner
 from glue_files import write_glue
 
@@ -92,13 +90,6 @@ def test_finished_tasks_are_not_run_again(
         bertine.finetune(
             "glue", glue_task="all", model=model, data=data, out=out, resume=True, **changed
         )
-
-
-def test_all_of_glue_is_no_examples_in_memory(data: Path, model: Path, tmp_path: Path) -> None:
-    one = read_labelled("glue", data, seed=0, reading=DataConfig(glue_task="CoLA"))
-    with pytest.raises(BertineError, match="is read from its folder"):
-        bertine.finetune("glue", glue_task="all", model=model, data=one, out=tmp_path / "o")
-    assert not (tmp_path / "o").exists()
 
 
 def test_a_collapse_is_named_in_the_table(model: Path, tmp_path: Path) -> None:
@@ -222,29 +213,6 @@ def test_what_cannot_be_handed_in_is_said(
     assert not path.exists()
 
 
-def test_the_best_epoch_is_the_one_of_the_official_metric(
-    data: Path, model: Path, tmp_path: Path
-) -> None:
-    settings = {**QUICK, "epochs": 3, "learning_rate": 5e-3, "save_best": True}
-    done = bertine.finetune(
-        "glue", glue_task="CoLA", model=model, data=data, out=tmp_path / "run", **settings
-    )
-    saved = r"saved: (the last epoch \(3\)|epoch [12] of 3), the best on the validation examples"
-    assert re.search(saved, "\n".join(done.lines()))
-    assert done.metrics["matthews"] == max(entry["matthews"] for entry in done.scores)
-
-
-@pytest.mark.slow
-def test_seeds_differ_and_repeat(data: Path, model: Path, tmp_path: Path) -> None:
-    def losses(out: str, seed: int) -> dict[str, float]:
-        return bertine.finetune(
-            "glue", glue_task="rte", model=model, data=data, out=tmp_path / out, seed=seed, **QUICK
-        ).metrics
-
-    assert losses("a", 1) == losses("b", 1)
-    assert losses("a2", 2) != losses("b2", 3)
-
-
 @pytest.mark.slow
 def test_fresh_weights_owe_nothing_to_the_model(data: Path, model: Path, tmp_path: Path) -> None:
     other = toys.write_model(tmp_path / "other", seed=5)
@@ -325,31 +293,13 @@ def test_scores_of_ones_own_are_learned_saved_and_predicted(
     assert [answer.score for answer in loaded.predict(texts)] == pytest.approx([low, high])
 
 
-def test_a_regression_can_be_gone_on_with(model: Path, tmp_path: Path) -> None:
-    data = write_scored(tmp_path / "prices.csv", 48)
-    columns = {"text_columns": "review", "label_column": "price"}
-    given: dict[str, Any] = {"data": data, **columns, **QUICK}
-    first = bertine.finetune("regression", model=model, out=tmp_path / "a", **given)
-    second = bertine.finetune("regression", model=first.model, out=tmp_path / "b", **given)
-    # The head that had the scores' mean and scale in it is not trained on as if it had not.
-    assert second.metrics["mean_absolute_error"] < 12_000
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["glue", "--data", "DATA"], "which task of GLUE?"),
         (["glue", "--task", "CoLLA", "--data", "DATA"], "did you mean 'CoLA'"),
-        (
-            ["text", "--task", "CoLA", "--data", "DATA"],
-            "--task is for glue, but this is 'bertine finetune text'",
-        ),
         (["glue", "--task", "RTE", "--data", "DATA/CoLA"], "there is no column 'sentence1'"),
         (["glue", "--all", "--data", "DATA/CoLA"], "has no folder of a GLUE task"),
-        (
-            ["glue", "--task", "RTE", "--label-column", "x", "--data", "DATA"],
-            "--label-column is for text, multi-label,",
-        ),
         (["glue", "--task", "AX", "--data", "DATA"], "fine-tune MNLI"),
     ],
 )

@@ -127,29 +127,6 @@ def test_a_row_without_a_last_choice_has_fewer(suffix: str, model: Path, tmp_pat
         bertine.evaluate(tmp_path / "run", data, precision="fp32", show_progress=False)
 
 
-@pytest.mark.slow
-def test_accumulation_gives_swags_large_batch(swag: Path, model: Path, tmp_path: Path) -> None:
-    """Micro-batches that hold two examples' choices, or not even one's."""
-
-    def losses(name: str, tokens: int | None) -> list[float]:
-        bertine.finetune(
-            "swag",
-            model=model,
-            data=swag,
-            out=tmp_path / name,
-            dropout=0.0,
-            max_tokens_per_micro_batch=tokens,
-            log_every=1,
-            **QUICK,
-        )
-        return [line["loss"] for line in toys.log(tmp_path / name) if "loss" in line]
-
-    whole = losses("whole", None)
-    assert len(whole) == 20
-    for tokens in (130, 10):
-        assert losses(str(tokens), tokens) == pytest.approx(whole, rel=1e-3)
-
-
 def write_tagged(path: Path, rows: int, columns: bool = False) -> Path:
     """Which of "animal", "pet" and "wet" a text is about; bread, rice and cake are none."""
     draw = generator(0, "toy tags")
@@ -248,25 +225,6 @@ def test_windows_are_trained_and_answered(
     assert len(predictor.predict([" ".join(["the cat"] * 40), "soup"])) == 2
 
 
-@pytest.mark.slow
-def test_weights_of_classes_find_the_rare_one(model: Path, tmp_path: Path) -> None:
-    """Ten texts of one class and ninety of the other, that cannot be told apart: without weights
-    the common one is always answered."""
-    path = tmp_path / "train.csv"
-    rows = [f"the cat sleeps .,{'rare' if n % 10 == 0 else 'common'}" for n in range(100)]
-    path.write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
-
-    def probability(name: str, **options: Any) -> float:
-        bertine.finetune(
-            "text", model=model, data=path, out=tmp_path / name, **{**QUICK, "epochs": 4}, **options
-        )
-        (answer,) = bertine.Predictor.load(tmp_path / name).predict(["the cat sleeps ."])
-        return answer.probabilities["rare"]
-
-    assert probability("plain") < 0.25
-    assert 0.35 < probability("weighted", class_weights="balanced") < 0.65
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -297,15 +255,6 @@ def test_mistakes_end_in_one_line(
     assert len(errors) == 1
     assert message in errors[0]
     assert not out.exists()
-
-
-def test_a_label_of_the_dev_file_that_is_no_choice(model: Path, tmp_path: Path) -> None:
-    write_swag(tmp_path / "train.csv", 16)
-    text = write_swag(tmp_path / "val.csv", 4).read_text(encoding="utf-8").splitlines()
-    text[2] = text[2].rsplit(",", 1)[0] + ",7"
-    (tmp_path / "val.csv").write_text("\n".join(text) + "\n", encoding="utf-8")
-    with pytest.raises(BertineError, match=r"val.csv:3: the label is '7', but must be the number"):
-        bertine.finetune("swag", model=model, data=tmp_path, out=tmp_path / "run", **QUICK)
 
 
 def test_the_start_is_read_once_though_its_head_is_for_other_labels(

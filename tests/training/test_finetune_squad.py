@@ -229,31 +229,6 @@ def test_answers_that_do_not_align_are_in_a_file_of_the_run(
     assert "1 of 18 gold answers are not where answer_start says" in said
 
 
-def test_mistakes_are_one_line(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = write_squad(tmp_path / "data", articles=2, dev=1)
-    given = ["finetune", "squad", "--model", str(model), "--out", str(tmp_path / "run")]
-    for more, said in (
-        (["--data", str(data)], "leaves no room for the context beside a question of up to 64"),
-        (["--data", str(tmp_path)], "has no training file of SQuAD"),
-        (["--data", str(data), "--label-column", "x"], "--label-column is for text,"),
-        (
-            ["--data", str(data), "--task", "CoLA"],
-            "--task is for glue, but this is 'bertine finetune squad'",
-        ),
-    ):
-        assert main([*given, *more]) == 2
-        assert said in capsys.readouterr().err.splitlines()[-1]
-        assert not (tmp_path / "run").exists()
-    text = ["finetune", "text", "--model", str(model), "--out", str(tmp_path / "run")]
-    assert main([*text, "--data", str(data), "--doc-stride", "9"]) == 2
-    assert (
-        "--doc-stride is for spans and squad, but this is 'bertine finetune text'"
-        in capsys.readouterr().err.splitlines()[-1]
-    )
-
-
 def test_the_answers_are_json_and_the_n_best_need_a_file(
     run: tuple[str, Path, Path, Learner], tmp_path: Path
 ) -> None:
@@ -279,17 +254,6 @@ def test_nothing_is_written_beside_a_pipe(
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
     with pytest.raises(BertineError, match="the n best answers go to a file"):
         bertine.predict(out, dev, pipe, all_probabilities=True, precision="fp32")
-
-
-def test_columns_are_not_named_for_squads_files(
-    run: tuple[str, Path, Path, Learner], tmp_path: Path
-) -> None:
-    version, data, out, _ = run
-    dev = data.with_name(f"dev-v{version}.json")
-    with pytest.raises(
-        BertineError, match="text_columns is for tables of texts and files of words, but"
-    ):
-        bertine.predict(out, dev, tmp_path / "out.json", text_columns=["q", "c"])
 
 
 def test_answers_to_stdout_are_the_json_alone(

@@ -71,23 +71,6 @@ def test_what_was_saved_scores_as_in_training(trained: Learner, data: Path) -> N
     assert (info["text_columns"], info["label_column"]) == (["column 1"], "column 3")
 
 
-@pytest.mark.slow
-def test_json_lines_are_the_same_data(
-    trained: Learner, data: Path, model: Path, tmp_path: Path
-) -> None:
-    tagged.write_json(tmp_path / "train.jsonl")
-    tagged.write_json(tmp_path / "dev.jsonl", 24, seed=1)
-    report = bertine.evaluate(trained.model, tmp_path, precision="fp32", show_progress=False)
-    assert report.metrics == trained.metrics
-    short = {**QUICK, "epochs": 1}
-    runs = [
-        bertine.finetune("tagging", model=model, data=path, out=tmp_path / path.name, **short)
-        for path in (tmp_path, data)
-    ]
-    weights = [toys.weights(run.model) for run in runs]
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-
-
 def test_transformers_says_the_same(trained: Learner, tagger: bertine.Predictor) -> None:
     other, info = transformers.AutoModelForTokenClassification.from_pretrained(
         trained.model, output_loading_info=True
@@ -253,16 +236,6 @@ def test_json_lines_get_tags_and_keep_their_keys(trained: Learner, tmp_path: Pat
     assert found[1] == {**rows[1], "predicted_tags": [], "entities": [], "empty": True}
 
 
-def test_what_is_done_is_said(
-    trained: Learner, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    predict(trained.model, data / "dev.conll", tmp_path / "out.conll")
-    said = capsys.readouterr().err
-    assert "tagged 24 sentences, 192 words" in said
-    assert "added column 4 (the tag)" in said
-    assert " entities: " in said
-
-
 # Documents
 
 
@@ -298,10 +271,8 @@ def test_document_context_is_remembered(model: Path, tmp_path: Path) -> None:
     ("options", "message"),
     [
         (["--tag-column", "9"], "train.conll: has 3 columns, so the tag cannot be in column 9"),
-        (["--tag-scheme", "BIO"], "--tag-scheme: invalid choice: 'BIO'"),
         (["--tag-scheme", "IOB2", "--tag-column", "2"], "the tag '3' is not one of IOB2"),
         (["--document-context"], "train.conll: tells no documents"),
-        (["--quotes"], "--quotes is for text,"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -320,24 +291,6 @@ def test_mistakes_are_one_line(
     assert not (tmp_path / "run").exists()
 
 
-def test_options_of_tagging_are_for_tagging(model: Path, labelled: Path, tmp_path: Path) -> None:
-    given = {"model": model, "data": labelled, "out": tmp_path / "run"}
-    with pytest.raises(BertineError, match=r"tag_column is for tagging, but .* 'text'"):
-        bertine.finetune("text", **given, tag_column=2)
-    classifier = toys.write_classifier(tmp_path / "classifier")
-    with pytest.raises(BertineError, match="tag_scheme is for tagging"):
-        bertine.evaluate(classifier, labelled, tag_scheme="IOB2", show_progress=False)
-    with pytest.raises(BertineError, match="word_column is for files of words"):
-        bertine.predict(classifier, labelled / "dev.csv", tmp_path / "out", word_column=2)
-
-
-def test_an_unknown_tag_at_evaluation_is_named(trained: Learner, tmp_path: Path) -> None:
-    path = tmp_path / "dev.conll"
-    path.write_text("the x O\nold x B-animal\n\nrice x B-plant\n")
-    with pytest.raises(BertineError, match=r"dev\.conll:4: unknown tag 'B-plant' of 'rice'"):
-        bertine.evaluate(trained.model, path, show_progress=False)
-
-
 def test_a_file_of_answers_is_whole_or_not_there(trained: Learner, tmp_path: Path) -> None:
     source = tmp_path / "in.conll"
     source.write_text("the\tDT\nold\tJJ\n\ncat\n")
@@ -346,15 +299,6 @@ def test_a_file_of_answers_is_whole_or_not_there(trained: Learner, tmp_path: Pat
         main(["predict", str(trained.model), "--input", str(source), "--output", str(target)]) == 2
     )
     assert not target.exists()
-
-
-def test_the_page_of_a_run_has_the_types(trained: Learner) -> None:
-    run = trained.model.parent
-    bertine.report(run)
-    page = next(run.glob("*.html")).read_text(encoding="utf-8")
-    assert "By type, of the saved model." in page
-    assert "animal" in page
-    assert "24 examples of dev.conll" in page
 
 
 def test_a_long_file_is_tagged_in_parts_with_the_same_answers(

@@ -99,20 +99,6 @@ def run_fit(folder: Path, batch: Any, **changes: Any) -> list[dict[str, Any]]:
     return toys.log(folder)
 
 
-@pytest.mark.slow
-def test_a_batch_is_learnt_by_heart(store: Path, tmp_path: Path) -> None:
-    """Both heads: every masked word, and which segments are next."""
-    batch = toys.pretraining_data(store, batch_size=16).batch(0)
-    lines = run_fit(
-        tmp_path / "run", lambda step: batch, steps=250, learning_rate=3e-3, warmup_steps=20
-    )
-    assert lines[0]["nsp_accuracy"] < 0.9
-    assert lines[0]["mlm_accuracy"] < 0.5
-    assert lines[-1]["nsp_accuracy"] > 0.9
-    assert lines[-1]["mlm_accuracy"] > 0.9
-    assert lines[-1]["loss"] < 0.15 * lines[0]["loss"]
-
-
 def test_the_log_says_what_happened(store: Path, tmp_path: Path) -> None:
     data = toys.pretraining_data(store)
     fine = run_fit(tmp_path / "a", data.batch, warmup_steps=2)
@@ -229,18 +215,6 @@ def test_dropout_can_be_set_for_a_model_that_has_another(
         result = pretrain(store, model=start, out=out, dropout=0.25, **given)
         saved = load_config(result.model)
         assert saved.hidden_dropout_prob == saved.attention_probs_dropout_prob == 0.25
-
-
-@pytest.mark.slow
-def test_tensorboard_by_option(store: Path, model: Path, tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    given: dict[str, Any] = {"max_seq_length": 32, "batch_size": 2, "steps": 1, "model": model}
-    pretrain(store, out=tmp_path / "with", tensorboard=True, **given)
-    pretrain(store, out=tmp_path / "without", **given)
-    files = [path.name for path in (tmp_path / "with" / "tensorboard").iterdir()]
-    assert len(files) == 1
-    assert files[0].startswith("events.out.tfevents")
-    assert not (tmp_path / "without" / "tensorboard").exists()
 
 
 def test_progress_without_a_terminal_is_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,28 +84,6 @@ def test_numbers(model: Path, tmp_path: Path) -> None:
     assert learner.metrics["mean_absolute_error"] < 1.0
 
 
-@pytest.mark.slow
-def test_many_labels_and_choices(model: Path, tmp_path: Path) -> None:
-    rows = ["text,labels"]
-    for number, topic in enumerate([*toys.TOPICS] * 12):
-        labels = "animal|alive" if number % 8 < 4 else "dish"
-        rows.append(f"{toys.sentence(topic, 'old')},{labels}")
-    data = tmp_path / "sets.csv"
-    data.write_text("\n".join(rows) + "\n")
-    learner = _frozen("multi-label", model, data, tmp_path / "sets", baselines=False)
-    assert learner.metrics["micro_f1"] > 0.95
-    topics = [*toys.TOPICS]
-    rows = ["question,choice0,choice1,label"]
-    for number in range(96):
-        animal, dish = topics[number % 4], topics[4 + number % 3]
-        pair = (animal, dish) if number % 2 else (dish, animal)
-        rows.append(f"the animal,{pair[0]},{pair[1]},{0 if number % 2 else 1}")
-    data = tmp_path / "quiz.csv"
-    data.write_text("\n".join(rows) + "\n")
-    learner = _frozen("choice", model, data, tmp_path / "quiz", baselines=False)
-    assert learner.metrics["accuracy"] > 0.9
-
-
 def test_tags(model: Path, tmp_path: Path) -> None:
     lines = []
     for number, topic in enumerate([*toys.TOPICS] * 8):

@@ -30,7 +30,6 @@ from bertine.hub.model_directory import load_model
 from bertine.inference.baselines.linear import LinearModel
 from bertine.inference.baselines.texts import FrozenEncoder, Scaling, pair_features
 from bertine.inference.compute import Engine
-from bertine.inference.explaining.explainer import Explainer
 from bertine.inference.predictor import Predictor
 from bertine.models.config import Config
 from bertine.models.encoder import TextInputs
@@ -42,7 +41,7 @@ from bertine.tasks.classification import TextClassification
 from bertine.tokenization.base import Template
 from bertine.training.finetuning import linear_probe
 from bertine.training.finetuning.learner import Learner
-from bertine.training.finetuning.linear_probe import alone_is_better, few_of_many
+from bertine.training.finetuning.linear_probe import alone_is_better
 
 #: For the fixture that leaves them out elsewhere.
 WITH_BASELINES = True
@@ -55,14 +54,6 @@ def _batch(model: Path) -> tuple[Batch, Any]:
     items = [Example(texts, None, line) for line, texts in enumerate(_TEXTS)]
     examples = Examples("memory", ("a", "b"), None, items)
     return task.collate(task.featurize(examples, loaded.tokenizer), 0), loaded
-
-
-@pytest.mark.parametrize(
-    ("classes", "examples", "few"),
-    [(77, 5 * 77, True), (77, 30 * 77, True), (77, 31 * 77, False), (16, 80, False), (0, 9, False)],
-)
-def test_many_classes_with_few_examples_each(classes: int, examples: int, few: bool) -> None:
-    assert few_of_many(classes, examples) is few
 
 
 @pytest.mark.parametrize("expected", [False, True])
@@ -297,29 +288,6 @@ def test_pairs_have_a_head_on_both_vectors(model: Path, tmp_path: Path, task: st
     with pytest.raises(BertineError, match=r"no BERT with a pair classifier .*frozen=False"):
         bertine.convert(folder, tmp_path / "converted")
     assert "It is for Bertine alone" in (folder / "README.md").read_text()
-
-
-@pytest.mark.slow
-def test_they_are_exported_and_explained(model: Path, tmp_path: Path) -> None:
-    onnx = pytest.importorskip("onnx")
-    pytest.importorskip("onnxruntime")
-    data = _pairs(tmp_path / "pairs.csv")
-    _finetune("text", model, data, tmp_path / "run", frozen=True, baselines=False)
-    folder = tmp_path / "run" / "model"
-    (scores,) = bertine.export(folder, tmp_path / "graph", int8=True, data=data).scores
-    assert scores.metrics["model.onnx"] == pytest.approx(scores.metrics["model"], abs=1e-4)
-    assert "the model was trained on" in scores.notes[0]
-    # Quantized, the head of a real model answers the same for every pair.
-    quantized = onnx.load(tmp_path / "graph" / "model.int8.onnx").graph.initializer
-    types = {each.name: each.data_type for each in quantized}
-    assert types["heads.pair_classifier.out.weight"] == onnx.TensorProto.FLOAT
-    texts = [tuple(line.split(",")[:2]) for line in data.read_text().splitlines()[1:6]]
-    ours = Predictor.load(folder, "cpu", "fp32")
-    explainer = Explainer(ours.model, ours.tokenizer, ours.task)
-    found = explainer.explain(texts[0])
-    assert found.words
-    with pytest.raises(BertineError, match="apart"):
-        explainer.explain(texts[0], method="integrated-gradients")
 
 
 def test_a_model_without_segments_takes_no_pairs(tmp_path: Path) -> None:

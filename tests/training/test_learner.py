@@ -62,15 +62,6 @@ def _examples(path: Path) -> Examples[Any]:
     return read_examples(path, text_columns="passage", label_column="kind")
 
 
-def test_what_the_command_prints_of_a_run_that_was_finished(
-    learner: Learner, model: Path, labelled: Path, run: Path
-) -> None:
-    found = again(model, labelled, run)
-    assert found.report is None
-    accuracy = f"accuracy {learner.metrics['accuracy']:.4f}"
-    assert found.lines()[0].startswith(f"on the validation examples: {accuracy}, ")
-
-
 def test_the_best_epoch_of_a_finished_run_is_asked_for_too_late(
     learner: Learner,
     model: Path,
@@ -90,15 +81,6 @@ def test_the_best_epoch_of_a_finished_run_is_asked_for_too_late(
         said = capsys.readouterr().err
         assert "the run was finished already" in said
         assert ("save_best=True has no effect on a finished run: the model is that" in said) == late
-
-
-def test_how_to_read_is_said_of_data_alone(learner: Learner) -> None:
-    with pytest.raises(BertineError, match="label_column is given, but no data"):
-        learner.validate(label_column="kind")
-    with pytest.raises(BertineError, match="quotes is given, but no data"):
-        learner.validate(quotes=False)
-    with pytest.raises(TypeError, match="'precision'"):
-        learner.validate("dev.csv", precision="int8")
 
 
 def test_a_finished_run_gives_the_same_learner(
@@ -129,18 +111,6 @@ def test_the_predictor_is_kept_elsewhere_with_all_that_it_knows(
     with pytest.raises(BertineError, match="notes"):
         learner.predictor.save(tmp_path / "notes")
     assert (tmp_path / "notes/mine.txt").read_text() == "mine"
-
-
-def test_a_regressions_scores_are_those_of_the_data(model: Path, tmp_path: Path) -> None:
-    """In training they are standardized; whoever has the learner sees prices."""
-    rows = [f"{toys.sentence(topic, 'old')},{1000 + 10 * i}" for i, topic in enumerate(toys.TOPICS)]
-    data = tmp_path / "prices.csv"
-    data.write_text("text,label\n" + "\n".join(rows * 4) + "\n")
-    learner = bertine.finetune("regression", model=model, data=data, out=tmp_path / "run", **RECIPE)
-    scores = [answer.score for answer in learner.predict(TEXTS)]
-    assert all(900 < score < 1170 for score in scores)
-    report = learner.validate(data)
-    assert report.metrics["mean_squared_error"] < 10_000
 
 
 @pytest.mark.takes(4)
@@ -259,11 +229,7 @@ def test_without_validation_examples_it_asks_for_data(
     ("given", "name"),
     [
         ({"text_columns": "text"}, "text_columns"),
-        ({"format": "csv"}, "format"),
         ({"strict": True}, "strict"),
-        ({"class_weights": "balanced"}, "class_weights"),
-        ({"doc_stride": 8}, "doc_stride"),
-        ({"glue_task": "CoLA"}, "glue_task"),
         ({"split_seed": 1}, "split_seed"),
     ],
 )
@@ -295,9 +261,3 @@ def test_examples_in_memory_are_for_their_own_task(
     read: DatasetSplits = read_labelled("text", labelled, seed=0, reading=DataConfig())
     with pytest.raises(BertineError, match="for the task 'text', not for 'regression'"):
         bertine.finetune("regression", model=model, data=read, out=tmp_path / "run", **RECIPE)
-
-
-def test_all_of_glue_has_a_learner_for_each_task(tmp_path: Path) -> None:
-    whole = Learner(tmp_path, [], None, 0.0, runs={"CoLA": Learner(tmp_path, [], None, 0.0)})
-    with pytest.raises(BertineError, match=r"take the learner of one, runs\[NAME\] \(CoLA\)"):
-        whole.predict(TEXTS)

@@ -17,7 +17,7 @@ import toys
 from bertine import BertineError
 from bertine.tasks.multi_label import MultiLabel
 from bertine.training.learning_curve.learning_curve import _Curve, draw_examples, sizes_of_curve
-from bertine.training.learning_curve.result import Cell, LearningCurve, extrapolate, point_of
+from bertine.training.learning_curve.result import Cell, LearningCurve, extrapolate
 
 labels = st.lists(st.sampled_from("abc"), min_size=1, max_size=60).map(
     lambda names: [[name] for name in names]
@@ -83,11 +83,6 @@ def test_examples_without_labels_are_drawn_like_a_label(
                 assert all(counts[name] >= min(size, count) for name, count in there.items())
 
 
-def test_sizes_count_examples_and_not_labels() -> None:
-    # 12 examples that have all three labels: a draw of 8 has 8 examples and not 24.
-    assert sizes_of_curve([["a", "b", "c"]] * 12, 8, 2.0, None) == [8, None]
-
-
 def test_the_outlook_finds_the_power_law_that_the_errors_follow() -> None:
     # Two draws, one a little above the line and one as much below.
     errors = {n: 2 * n**-0.5 for n in (50, 100, 200, 400)}
@@ -125,16 +120,6 @@ def test_the_outlook_keeps_to_what_errors_can_be(scores: list[list[float]]) -> N
         assert -1 <= found.low <= found.gain <= found.high <= 1
 
 
-def test_draws_of_one_size_are_one_point_of_the_line() -> None:
-    # With several labels a text, draws of one size have different numbers of examples.
-    errors = {n: 2 * n**-0.5 for n in (50, 100, 200)}
-    draws = [[(n - 1, 1 - e / 1.01), (n, 1 - e), (n + 1, 1 - e * 1.01)] for n, e in errors.items()]
-    found = extrapolate(draws)
-    assert found is not None
-    assert found.count == 200
-    assert found.gain == pytest.approx(2 * 200**-0.5 - 2 * 400**-0.5, rel=1e-6)
-
-
 @pytest.mark.parametrize(
     ("slope", "noise", "said"),
     [
@@ -153,13 +138,6 @@ def test_a_sentence_says_what_more_labels_would_bring(
     ]
     result = LearningCurve(cells, ("accuracy",), 500, "few.csv", tmp_path)
     assert said in result.sentences()[-1]
-
-
-def test_an_interval_of_no_errors_has_a_width() -> None:
-    cell = Cell("tf-idf", 8, 0, 16, 1.0, {}, 1.0, 1.0)
-    point = point_of([cell], 100, (0.0, 0))
-    assert point.high == 1.0
-    assert point.low == pytest.approx(0.963, abs=1e-3)
 
 
 def test_a_curve_says_what_to_use_and_what_more_labels_would_bring(

@@ -38,11 +38,6 @@ def test_the_smoothed_curve_does_not_lag() -> None:
         assert np.all(np.diff(at) > 0)
 
 
-def test_the_bias_of_the_average_is_corrected() -> None:
-    curve = curve_of([3.0] * 100)
-    np.testing.assert_allclose(curve.smoothed, 3.0)
-
-
 def test_the_landmarks_of_an_exact_curve() -> None:
     curve = curve_of([valley(rate) for rate in RATES])
     landmarks = landmarks_of(curve)
@@ -68,15 +63,6 @@ def test_noise_alone_gives_no_landmarks(seed: int) -> None:
     draw = np.random.default_rng(seed)
     losses = (1.0 + 0.2 * draw.standard_normal(110)).tolist()
     assert landmarks_of(curve_of(losses, warmup=10)) is None
-
-
-def test_too_few_steps_give_no_landmarks() -> None:
-    curve = RateCurve()
-    for number, rate in enumerate(RATES[:19]):
-        curve.add(rate, 5.0 - 0.2 * number)
-    assert landmarks_of(curve) is None
-    curve.add(RATES[19], 1.0)
-    assert landmarks_of(curve) is not None
 
 
 def test_a_loss_that_only_rises_gives_no_landmarks() -> None:

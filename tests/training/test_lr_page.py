@@ -7,9 +7,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
-import pytest
 
-from bertine.core.scores import rate_text
 from bertine.training.lr_find import Landmarks, LrFindReport, RateCurve, rate_plot, write_files
 from reports.test_html import Page
 
@@ -75,11 +73,3 @@ def test_the_page_has_the_command_to_copy_and_settings_for_people(tmp_path: Path
     assert "The loss did not rise up to the highest rate" in page.words
     assert "Train with the learning rate 2e-5: it is the usual rate." in page.words
     assert not any(name in page.words for name in ("None", "['text'", "glue"))
-
-
-@pytest.mark.parametrize(
-    ("rate", "text"), [(3e-5, "3e-5"), (2.44e-5, "2.4e-5"), (0.01, "1e-2"), (1.0, "1e0")]
-)
-def test_rates_are_short(rate: float, text: str) -> None:
-    assert rate_text(rate) == text
-    assert float(text) == pytest.approx(rate, rel=0.05)

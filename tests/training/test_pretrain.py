@@ -6,9 +6,6 @@ import functools
 import json
 import math
 import re
-import statistics
-from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -110,20 +107,6 @@ def test_new_weights_may_begin_with_heads_that_look_around(store: Path, tmp_path
 
 
 @pytest.mark.slow
-def test_two_phases_under_one_schedule(store: Path, model: Path, tmp_path: Path) -> None:
-    settings = {**FEW, "steps": 20, "log_every": 1, "max_seq_length": 16}
-    run = tmp_path / "run"
-    pretrain(store, model=model, out=run, long_seq_length=32, long_share=0.25, **settings)
-    log = toys.log(run)
-    tokens = [b["tokens"] - a["tokens"] for a, b in pairwise(log)]
-    assert max(tokens[:13]) <= 4 * 16 < max(tokens[14:])
-    rates = [line["learning_rate"] for line in log]
-    assert rates == sorted(rates, reverse=True)
-    facts = json.loads((run / "run.json").read_text())["settings"]
-    assert facts["phase_starts"] == [15]
-
-
-@pytest.mark.slow
 def test_held_out_text_is_scored_along_the_way_and_by_evaluate(
     store: Path,
     held: Path,
@@ -184,22 +167,6 @@ def test_what_will_make_a_run_worthless_is_said_at_the_start(
     assert "warning" not in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_a_run_ends_with_a_page_and_the_guesses_on_the_way(
-    store: Path, model: Path, tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    settings = {**FEW, "steps": 40, "log_every": 1}
-    result = pretrain(store, model=model, out=run, evaluate_every=10, **settings)
-    assert result.page == run / "report.html"
-    shown = re.search(r"MLM loss (\d\.\d\d) from step 28 to 40", result.page.read_text())
-    assert shown is not None
-    losses = [line["mlm_loss"] for line in toys.log(run)[27:] if "mlm_loss" in line]
-    assert float(shown[1]) == pytest.approx(statistics.fmean(losses), abs=0.03)
-    steps = [json.loads(line)["step"] for line in (run / "samples.jsonl").read_text().splitlines()]
-    assert steps == [10, 20, 30, 40]
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -222,46 +189,6 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
     with pytest.raises(BertineError, match=message):
         pretrain(store, model=model, out=tmp_path / "run", **{**FEW, **change})
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    "mask_split", [(1, 0, 0), (0.8, 0, 0.2), (0.8, 0.2, 0), (0, 0.2, 0.8), (0, 0, 1), (0, 1, 0)]
-)
-def test_the_splits_of_the_papers_ablation(
-    store: Path,
-    model: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    mask_split: tuple[float, float, float],
-) -> None:
-    """They are the shares in the batches that are trained on (table 8 of the paper)."""
-
-    class Begun(Exception):
-        pass
-
-    def begin(
-        model: Any, objective: Any, batch: Callable[[int], Batch], *rest: Any, **of: Any
-    ) -> None:
-        raise Begun(batch)
-
-    monkeypatch.setattr("bertine.training.pretraining.run.fit", begin)
-    with pytest.raises(Begun) as begun:
-        pretrain(store, model=model, out=tmp_path / "run", mask_split=mask_split, **FEW)
-    batches = [begun.value.args[0](step) for step in range(200)]
-    places = [batch.targets["mlm_positions"] for batch in batches]
-    now = torch.cat([b.input_ids.flatten()[at] for b, at in zip(batches, places, strict=True)])
-    labels = torch.cat([batch.targets["mlm_labels"] for batch in batches])
-    hidden = (now == toys.tokenizer().mask_token_id).double().mean().item()
-    kept = (now == labels).double().mean().item()
-    assert len(now) > 1500
-    # A random id is the right one now and then.
-    by_chance = mask_split[1] / len(toys.WORDS)
-    for found, share in zip(
-        (hidden, 1 - hidden - kept, kept),
-        (mask_split[0], mask_split[1] - by_chance, mask_split[2] + by_chance),
-        strict=True,
-    ):
-        assert abs(found - share) <= 4.5 * (share * (1 - share) / len(now)) ** 0.5
 
 
 class Clock:
@@ -348,22 +275,6 @@ def test_a_machine_that_is_faster_than_it_was_measured_does_more(
 
 
 @pytest.mark.slow
-def test_steps_and_hours_are_the_most_steps_in_the_time(
-    store: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Clock(monkeypatch, step=0.1)
-    few = {**FEW, "steps": 3, "hours": 1.0, "log_every": 1}
-    assert pretrain(store, model=model, out=tmp_path / "few", **few).final["step"] == 3
-    many = {**FEW, "steps": 10**6, "hours": 1.5 / 3600, "log_every": 1}
-    began = clock.now
-    pretrain(store, model=model, out=tmp_path / "many", **many)
-    assert clock.now - began == pytest.approx(1.5, abs=0.2)
-    log = toys.log(tmp_path / "many")
-    assert log[-1]["step"] == 15
-    assert comes_down(log)
-
-
-@pytest.mark.slow
 def test_the_speed_is_that_of_a_run_with_its_workers(store: Path) -> None:
     """Slow batches are made in other processes while the model computes, and take no time of a
     step's."""
@@ -386,26 +297,3 @@ def test_the_speed_is_that_of_a_run_with_its_workers(store: Path) -> None:
     )
     assert alone == pytest.approx(0.21)
     assert ahead == pytest.approx(0.01)
-
-
-@pytest.mark.slow
-def test_the_speed_is_not_that_of_the_first_steps(store: Path) -> None:
-    """They compile products for the shapes that they meet."""
-
-    now = 0.0
-
-    def slow_at_first(step: int) -> Batch:
-        nonlocal now
-        now += 0.05 if step < 30 else 0.01
-        return data.batch(step)
-
-    data = toys.pretraining_data(store)
-    measured = seconds_per_step(
-        toys.pretraining_model(),
-        MlmNsp(),
-        slow_at_first,
-        dtype=torch.float32,
-        seconds=3.0,
-        clock=lambda: now,
-    )
-    assert measured == pytest.approx(0.01)

@@ -136,18 +136,6 @@ def test_a_row_goes_on_where_it_ended(text: Path) -> None:
     assert not np.array_equal(data.at(1)["forward"].inputs, data.at(later)["forward"].inputs)
 
 
-def test_the_vocabulary_is_sorted_by_frequency(text: Path) -> None:
-    corpus = words_of(text)
-    vocabulary = vocabulary_of(corpus, 7, None)
-    assert vocabulary == [*SPECIAL, "the", "sat", "dog"]
-    assert vocabulary_of(corpus, 1, 5) == [*SPECIAL, "the", "sat"]
-    data = BothWays(corpus, vocabulary, rows=1, window=4, seed=0)
-    known = sum(word in vocabulary for word in (TEXT * 6).split())
-    assert data.unknown_share == pytest.approx(1 - known / len(corpus.words))
-    with pytest.raises(BertineError, match="the vocabulary is empty"):
-        vocabulary_of(corpus, 1000, None)
-
-
 def learner(rows: int, vocab: int, types: list[str], **changes: Any) -> ElmoLearner:
     torch.manual_seed(1)
     sizes = config(vocab_size=vocab, **changes)

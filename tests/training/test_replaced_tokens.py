@@ -29,9 +29,7 @@ from bertine.options.pretraining import PretrainOptions
 from bertine.recipes import read_recipe
 from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bertine.training import fit as fit_module
-from bertine.training.mfu import operations, step_cost, step_products
 from bertine.training.pretraining.pretrain import extend_vocabulary
-from bertine.training.step import accumulate
 
 #: Batches in two micro-batches; neither lines of the log nor checkpoints fall together.
 SETTINGS: dict[str, Any] = {
@@ -253,13 +251,6 @@ def test_what_has_no_mask_head_says_so(trained: Path, store: Path, tmp_path: Pat
     assert "\n" not in str(error.value)
 
 
-def test_settings_say_the_published_shares_of_masks(trained: Path) -> None:
-    settings = json.loads((trained / "run.json").read_text())["settings"]
-    assert settings["mask_split"] == [0.85, 0.0, 0.15]
-    assert settings["input_format"] == "full-sentences"
-    assert settings["discriminator_weight"] == 50.0
-
-
 def test_held_out_tokens_are_hidden_as_in_training(store: Path, trained: Path) -> None:
     """A generator never meets random tokens, which it would take for tokens to be copied."""
     opened = load_model(trained / "model")
@@ -312,42 +303,6 @@ def test_new_pieces_are_new_to_both() -> None:
     assert generator.config.vocab_size == bigger.config.vocab_size == new.vocab_size
     assert torch.equal(generator.head.bias[:-1], bias)
     assert generator.head.bias[-1].item() == pytest.approx(bias.mean().item(), rel=1e-5)
-
-
-@pytest.mark.slow
-def test_the_ceiling_counts_both_models(store: Path) -> None:
-    """As PyTorch counts a real step."""
-    from torch.utils.flop_counter import FlopCounterMode
-
-    data = toys.pretraining_data(store, input_format="full-sentences", corruption=Rtd.corruption)
-    whole = next(batch for batch in map(data.batch, range(50)) if bool(batch.attention_mask.all()))
-    config = preset("electra-small").replace(
-        vocab_size=toys.tokenizer().vocab_size,
-        num_hidden_layers=2,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
-    objective = Rtd()
-    model = Model(config, objective.heads(config)).train()
-    with FlopCounterMode(display=False) as counter:
-        accumulate(model, objective, [whole], dtype=torch.float32, seeds=[0, 0])
-    targets = objective.counts(whole)
-    b, t = whole.input_ids.shape
-    assert counter.get_total_flops() == operations(step_products(model, b, t, targets))
-    lengths = torch.full((b,), t)
-    assert step_cost(model, t).of(lengths, targets) == pytest.approx(
-        operations(step_products(model, b, t, targets))
-    )
-
-
-def test_a_term_says_its_shares_once(store: Path) -> None:
-    """Whatever the number of micro-batches."""
-    data = toys.pretraining_data(store, input_format="full-sentences", corruption=Rtd.corruption)
-    config = toys.config_for("rtd")
-    model = Model(config, Rtd().heads(config)).eval()
-    terms: dict[str, Term] = Rtd().terms(model, data.batch(0))
-    assert terms["generator"].shares == {}
-    assert terms["rtd"].shares.keys() == {"replaced", "detected"}
 
 
 def test_from_the_command_line(store: Path, config: Path, tmp_path: Path) -> None:

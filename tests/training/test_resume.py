@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import toys
-from bertine import finetune, pretrain
+from bertine import finetune
 from bertine.core.errors import BertineError
 from bertine.corpora.batch import Batch
 from bertine.objectives.losses import MlmNsp
@@ -89,19 +89,6 @@ def test_stopped_before_any_step(
     assert_same(train(store, tmp_path / "stopped", precision=precision), expected)
     assert toys.log(tmp_path / "stopped") == toys.log(tmp_path / "whole")
     assert [entry["step"] for entry in toys.log(tmp_path / "whole")] == [4, 8, 11]
-
-
-@pytest.mark.slow
-def test_dropout_and_precision_matter_here(store: Path, tmp_path: Path) -> None:
-    """Or the tests above would show nothing."""
-    base = train(store, tmp_path / "a", precision="fp32")
-    for name, changes in {
-        "b": {"dropout": 0.0},
-        "c": {"precision": "bf16"},
-        "d": {"seed": 1},
-    }.items():
-        other = train(store, tmp_path / name, **{"precision": "fp32", **changes})
-        assert not torch.equal(base["heads.mlm.dense.weight"], other["heads.mlm.dense.weight"])
 
 
 @pytest.mark.slow
@@ -448,13 +435,3 @@ def test_any_number_of_workers_gives_the_same_bits(
             train(store, tmp_path / "run", during=lives, workers=number)
     assert_same(train(store, tmp_path / "run", workers=last), expected)
     assert toys.log(tmp_path / "run") == toys.log(tmp_path / "whole")
-
-
-@pytest.mark.slow
-def test_workers_may_change_on_resume(store: Path, model: Path, tmp_path: Path) -> None:
-    given: dict[str, Any] = {"model": model, "steps": 2, "max_seq_length": 32, "batch_size": 2}
-    for run, workers in (("a", 0), ("b", 2)):
-        pretrain(store, out=tmp_path / run, workers=workers, **given)
-    assert_same(toys.weights(tmp_path / "a/model"), toys.weights(tmp_path / "b/model"))
-    again = pretrain(store, out=tmp_path / "b", workers=1, resume=True, **given)
-    assert again.final["step"] == 2

@@ -130,18 +130,6 @@ def test_random_weights_have_no_vectors_to_learn_from(
     assert [each.name for each in learner.baselines] == ["majority", "tf-idf"]
 
 
-def test_the_page_has_the_baselines_and_the_data(
-    model: Path, labelled: Path, tmp_path: Path
-) -> None:
-    _finetune(model, labelled, tmp_path / "run", learning_rate=1e-9, frozen=False)
-    page = bertine.report(tmp_path / "run").path.read_text(encoding="utf-8")
-    assert "Compared with baselines" in page
-    assert "A baseline wins" in page
-    assert "frozen vectors" in page
-    assert "The data" in page
-    assert "also in training" in page
-
-
 def test_taggers_have_the_states_of_words(model: Path, tmp_path: Path) -> None:
     lines = []
     for number, topic in enumerate([*toys.TOPICS] * 6):

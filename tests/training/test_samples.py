@@ -83,14 +83,6 @@ def test_given_sentences_and_words_of_several_pieces() -> None:
     assert one["truth"] in ("the", "in")
 
 
-def test_no_longer_than_the_model_is_trained_on(store: Path) -> None:
-    opened = TokenStore.open(store)
-    short = MaskSamples(toys.tokenizer(), opened, max_length=10)  # 8 pieces and two specials
-    assert all(len(one["text"].split()) <= 8 for one in short.fill(toys.pretraining_model()))
-    with pytest.raises(BertineError, match="no sentence for mask samples"):
-        MaskSamples(toys.tokenizer(), opened, max_length=9)
-
-
 def test_a_model_that_cannot_fill_is_one_line(samples: MaskSamples) -> None:
     model = toys.pretraining_model()
     del model.heads["mlm"]

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import math
-import platform
-import sys
 from itertools import pairwise
-from typing import get_args
 
 import pytest
 
 from bertine.core.errors import BertineError
-from bertine.core.names import ScheduleName
-from bertine.core.process import keep_freed_memory
 from bertine.training.fit import FitConfig
 from bertine.training.schedules import (
-    SCHEDULES,
-    WARMUP_RATIO,
     constant,
     cosine,
     linear,
@@ -85,11 +78,6 @@ def test_a_cycle_is_pytorchs() -> None:
     assert momentum("linear") is None
 
 
-def test_the_command_knows_every_schedule_and_its_rise() -> None:
-    assert tuple(SCHEDULES) == get_args(ScheduleName)
-    assert set(WARMUP_RATIO) == set(SCHEDULES)
-
-
 def test_an_unknown_schedule_is_named_with_the_known() -> None:
     with pytest.raises(BertineError, match=r"schedule 'cubic' is not known; choose linear, const"):
         schedule("cubic")
@@ -99,16 +87,11 @@ def test_an_unknown_schedule_is_named_with_the_known() -> None:
     ("changes", "message"),
     [
         ({"steps": 0}, "steps is 0, but must be at least 1"),
-        ({"log_every": 0}, "log_every is 0"),
-        ({"checkpoint_every": -1}, "checkpoint_every is -1"),
-        ({"keep_checkpoints": 0}, "keep_checkpoints is 0"),
         ({"max_tokens_per_micro_batch": 0}, "max_tokens_per_micro_batch is 0"),
         ({"adam_beta2": 1.0}, r"adam_beta2 is 1, but must be in \[0, 1\)"),
         ({"learning_rate": -1e-3}, "learning_rate is -0.001, but must be 0 or more"),
-        ({"learning_rate": float("nan")}, "learning_rate is nan"),
         ({"max_grad_norm": float("inf")}, "must be 0 or more and finite"),
         ({"weight_decay": -0.1}, "weight_decay is -0.1"),
-        ({"adam_epsilon": float("inf")}, "adam_epsilon is inf"),
         ({"warmup_steps": -1}, "warmup_steps is -1"),
         ({"schedule": "liner"}, "schedule 'liner' is not known"),
         ({"precision": "fp8"}, "precision 'fp8' is not known"),
@@ -125,8 +108,3 @@ def test_the_warm_up_is_of_steps_or_a_share_of_them() -> None:
     for share in (-1.0, 2.0, float("nan")):
         with pytest.raises(BertineError, match=r"warmup_ratio is .* but must be from 0 to 1"):
             warmup(200, None, share)
-
-
-def test_freed_memory_is_kept_where_the_c_library_is_glibc() -> None:
-    glibc = sys.platform.startswith("linux") and platform.libc_ver()[0] == "glibc"
-    assert keep_freed_memory() is glibc

@@ -167,42 +167,6 @@ def test_a_killed_search_goes_on(
 
 
 @pytest.mark.slow
-def test_held_out_examples_are_the_same_for_every_seed(model: Path, tmp_path: Path) -> None:
-    data = toys.write_labelled(tmp_path / "all.csv", rows=48)
-
-    def examples(run: Path) -> str:
-        found = json.loads((run / "run.json").read_text())["settings"]["examples_fingerprint"]
-        return str(found)
-
-    grid = {"learning_rates": [1e-3], "epochs": [1]}
-    searched(model, data, tmp_path / "out", **grid)
-    searched_on = {examples(run) for run in (tmp_path / "out").glob("batch*")}
-    assert len(searched_on) == 1
-    # A run by itself has a split of its own seed.
-    alone: dict[str, Any] = {"epochs": 1, "batch_size": 8, "model": model, "data": data, **QUICK}
-    for seed in (0, 1):
-        finetune("text", out=tmp_path / str(seed), seed=seed, **alone)
-    assert examples(tmp_path / "0") != examples(tmp_path / "1")
-    finetune("text", out=tmp_path / "same", seed=1, split_seed=0, **alone)
-    assert {examples(tmp_path / "same")} == searched_on
-
-
-def test_a_split_seed_for_data_with_validation_examples(model: Path, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    data.mkdir()
-    for part in ("train", "dev"):
-        toys.write_labelled(data / f"{part}.csv", rows=16)
-    with pytest.raises(BertineError, match="has validation examples of its own, so that split_see"):
-        searched(model, data, tmp_path / "out", split_seed=0)
-    assert not (tmp_path / "out").exists()
-    grid = {"learning_rates": [1e-3], "epochs": [1], "seeds": [1]}
-    (done,) = searched(model, data, tmp_path / "out", **grid).runs
-    assert done.failed is None
-    (run,) = (tmp_path / "out").glob("batch*")
-    assert "split_seed" not in json.loads((run / "run.json").read_text())["settings"]
-
-
-@pytest.mark.slow
 def test_every_kind_of_task(model: Path, tmp_path: Path) -> None:
     glue = write_glue(tmp_path / "glue", "RTE", "STS-B")
     (tmp_path / "tagged").mkdir()

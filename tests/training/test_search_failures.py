@@ -17,8 +17,7 @@ from bertine.datasets.readers import read_labelled
 from bertine.training.finetuning.finetune import finetune
 from bertine.training.search import search as runs
 from bertine.training.search.table import SearchResult
-from glue_files import write_glue
-from searches import NAMES, WEIGHTS, copied, searched
+from searches import NAMES, copied, searched
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, seed: int, error: Exception) -> None:
@@ -72,40 +71,6 @@ def test_a_run_that_fails_does_not_stop_the_others(
     shutil.rmtree(out / "batch8-lr3e-3-epochs4-seed0")
     assert main([*words, "--resume"]) == 0
     assert "failed" not in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_a_search_in_which_all_collapse_has_no_choice(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = write_glue(tmp_path / "data", "CoLA")
-    train = data / "CoLA" / "train.tsv"
-    train.write_text(train.read_text().replace("\t0\t", "\t1\t"))  # nothing but 1 to learn
-    out = tmp_path / "out"
-    words = ["search", "glue", "--task", "CoLA", "--model", str(model), "--data", str(data)]
-    words += ["--out", str(out), "--batch-sizes", "8", "--learning-rates", "5e-3", "--epochs", "3"]
-    assert main([*words, "--restarts", "2", "--max-length", "32"]) == 1
-    text = capsys.readouterr().out
-    for seed in (0, 1):
-        name = f"batch8-lr5e-3-epochs3-seed{seed}"
-        assert f"collapsed to one answer, left out: {name}" in text
-        assert not (out / name / WEIGHTS).exists()
-    assert "nothing to choose from" in text
-    assert not (out / "model").exists()
-    assert json.loads((out / "search.json").read_text())["chosen"] is None
-
-
-@pytest.mark.slow
-def test_a_collapsed_run_is_left_out(model: Path, labelled: Path, tmp_path: Path) -> None:
-    """So small a rate learns nothing in 60 steps."""
-    grid = {"learning_rates": [1e-6, 3e-3], "epochs": [4], "seeds": [0]}
-    found = searched(model, labelled, tmp_path / "out", **grid)
-    assert [run.collapsed for run in found.runs] == [True, False]
-    assert found.best == found.runs[1]
-    lines = found.lines()
-    assert lines[3].split() == ["8", "1e-6", "4", "1", "-", "-", "-", "1"]
-    assert "collapsed to one answer, left out: batch8-lr1e-6-epochs4-seed0" in lines
-    assert not (tmp_path / "out" / found.runs[0].name / WEIGHTS).exists()
 
 
 @pytest.mark.slow

@@ -158,20 +158,6 @@ def test_the_page_shows_every_setting_and_who_is_left_out() -> None:
     assert page.count("<svg") == 1
 
 
-def test_the_page_says_when_not_all_settings_are_in_the_plot() -> None:
-    def page(settings: int) -> str:
-        each = [Setting(16, 1e-5 * (number + 1), 3) for number in range(settings)]
-        return search_page(result([run(one, 0, 0.5) for one in each])).html()
-
-    assert "The 24 best settings" not in page(24)  # all of the paper's grid
-    assert "The 24 best settings" in page(25)
-
-
-def test_runs_are_the_same_after_json() -> None:
-    for one in (run(LOW, 3, 0.5, examples="a"), run(HIGH, 0, failed="no")):
-        assert SearchRun.from_dict(one.to_dict()) == one
-
-
 def test_only_weights_that_may_be_chosen_are_needed() -> None:
     planned = [Trial(setting, seed) for setting in (LOW, HIGH) for seed in (0, 1)]
     low = [run(LOW, 0, 0.80), run(LOW, 1, 0.70)]
@@ -204,14 +190,6 @@ def test_the_usual_grid_is_about_what_finetune_does_by_itself() -> None:
     }
 
 
-def test_every_run_has_a_name_of_its_own() -> None:
-    rates = [1e-4, 0.0001000001, 3e-5, 2.5e-05, 1e-10, 1.0, 0.01, 1e16]
-    names = {Trial(Setting(8, rate, 1), 0).name for rate in rates}
-    assert len(names) == len(rates)
-    for rate in ("2.5e-5", "1e-4", "1.000001e-4", "0.01"):
-        assert f"batch8-lr{rate}-epochs1-seed0" in names
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -233,9 +211,3 @@ def test_grids_that_cannot_be(given: dict[str, Any], said: str) -> None:
     with pytest.raises(BertineError, match=said) as error:
         grid(**given)
     assert "\n" not in str(error.value)
-
-
-def test_one_value_is_a_list_of_one() -> None:
-    assert grid(batch_sizes=16, learning_rates=3e-5, epochs=2, seeds=7).trials == [
-        Trial(Setting(16, 3e-5, 2), 7)
-    ]

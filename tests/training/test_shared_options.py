@@ -7,23 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import toys
-from bertine import finetune, pretrain
-from bertine.cli import main
+from bertine import pretrain
 from bertine.core.errors import BertineError
 from bertine.training.schedules import SCHEDULES
 
-TUNE: dict[str, Any] = {
-    "epochs": 2,
-    "batch_size": 16,
-    "max_length": 16,
-    "learning_rate": 1e-3,
-    "precision": "fp32",
-    "baselines": False,
-    "frozen": False,
-}
 TRAIN: dict[str, Any] = {
     "steps": 8,
     "batch_size": 4,
@@ -37,26 +26,6 @@ TRAIN: dict[str, Any] = {
 def settings(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((folder / "run.json").read_text())["settings"]
     return found
-
-
-@pytest.mark.slow
-def test_workers_of_fine_tuning_change_no_bit(model: Path, labelled: Path, tmp_path: Path) -> None:
-    for workers in (0, 2):
-        out = tmp_path / str(workers)
-        finetune("text", model=model, data=labelled, out=out, workers=workers, **TUNE)
-        assert settings(out)["workers"] == workers
-    one, other = (toys.weights(tmp_path / name / "model") for name in ("0", "2"))
-    assert one.keys() == other.keys()
-    assert all(torch.equal(one[name], other[name]) for name in one)
-
-
-def test_workers_may_change_on_resume(model: Path, labelled: Path, tmp_path: Path) -> None:
-    given = {"model": model, "data": labelled, "out": tmp_path / "run", **TUNE}
-    finetune("text", **given)
-    again = finetune("text", **given, workers=2, resume=True)
-    assert again.model == tmp_path / "run" / "model"
-    with pytest.raises(BertineError, match="started with layer_decay"):
-        finetune("text", **given, layer_decay=0.5, resume=True)
 
 
 @pytest.mark.parametrize("name", list(SCHEDULES))
@@ -117,18 +86,3 @@ def test_patience_without_text_to_judge_by_is_refused(
     with pytest.raises(BertineError, match=r"patience needs text .* held_out"):
         pretrain(store, model=model, out=tmp_path / "run", patience=2, **TRAIN)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-def test_the_command_line_has_them_too(
-    store: Path, model: Path, labelled: Path, tmp_path: Path
-) -> None:
-    tuned, trained = tmp_path / "tuned", tmp_path / "trained"
-    words = ["--data", str(labelled), "--epochs", "1", "--workers", "1", "--compile"]
-    assert main(["finetune", "text", "--model", str(model), "--out", str(tuned), *words]) == 0
-    assert settings(tuned)["workers"] == 1
-    words = ["--steps", "4", "--schedule", "cosine", "--layer-decay", "0.9", "--patience", "3"]
-    words += ["--held-out", str(store), "--batch-size", "4", "--max-seq-length", "24"]
-    assert main(["pretrain", str(store), "--model", str(model), "--out", str(trained), *words]) == 0
-    told = settings(trained)
-    assert (told["schedule"], told["layer_decay"], told["patience"]) == ("cosine", 0.9, 3)

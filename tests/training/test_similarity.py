@@ -187,8 +187,6 @@ def test_what_would_go_wrong_in_silence_is_refused(model: Path, tmp_path: Path) 
     ("header", "column"),
     [
         (["question1", "question2", "is_duplicate"], "is_duplicate"),
-        (["sentence1", "sentence2", "gold_label"], "gold_label"),
-        (["query", "passage", "relevance"], "relevance"),
         (["first", "second", "topic"], "topic"),
     ],
 )
@@ -200,30 +198,12 @@ def test_a_label_beside_two_texts_may_say_that_they_are_no_match(
         PairRows(path).open_columns()
 
 
-def test_a_subject_beside_a_title_is_no_label(tmp_path: Path) -> None:
-    path = write(tmp_path / "news.csv", ["title", "body", "category"], [["a fox", "a dog", "pets"]])
-    assert PairRows(path).open_columns().texts == ("title", "body")
-
-
 def test_mended_text_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "damaged.csv"
     path.write_bytes(b"query,match\nle caf\xff,la tasse\n")
     rows = PairRows(path)
     assert [row.texts[1] for row in rows] == ["la tasse"]
     assert any("not valid UTF-8" in note for note in rows.notes())
-
-
-def test_mined_negatives_are_different_texts(model: Path, tmp_path: Path) -> None:
-    """As in a list of questions, many of which have the same answer."""
-    answers = [toys.sentence(topic, "old") for topic in [*toys.TOPICS][:4]]
-    rows = [[f"{answers[number % 4]} {number}", answers[number % 4]] for number in range(40)]
-    path = write(tmp_path / "rows.csv", ["query", "match"], rows)
-    embedder = Embedder.load(model, precision="fp32")
-    with PairFile(tmp_path / "pieces").write(PairRows(path), embedder) as file:
-        mined = MinedNegatives(tmp_path / "mined.bin", 3)
-        mined.mine(file, embedder, margin=2.0, seed=0)
-        for number, negatives in enumerate(mined.of(range(40))):
-            assert {rows[row][1] for row in negatives} == {*answers} - {answers[number % 4]}
 
 
 @given(
@@ -302,26 +282,6 @@ def test_scores_are_learned_and_the_directory_opens(
     theirs = SentenceTransformer(str(result.model), device="cpu").encode(["the old cat sleeps"])
     cosine = (ours * theirs).sum() / np.linalg.norm(ours) / np.linalg.norm(theirs)
     assert cosine > 0.99999
-
-
-@pytest.mark.slow
-def test_pairs_of_labels_are_drawn_and_searched(model: Path, tmp_path: Path) -> None:
-    """Topics of one label find one another, which random weights do not know."""
-    kinds = {topic: number < 4 for number, topic in enumerate(toys.TOPICS)}
-    listed = [[text, "animal" if kinds[topic] else "dish"] for topic, text in sentences()]
-    texts = write(tmp_path / "texts.csv", ["text", "label"], listed)
-    rows = [
-        [toys.sentence(one, "old"), toys.sentence(two, "warm")]
-        for one in toys.TOPICS
-        for two in toys.TOPICS
-        if one != two and kinds[one] == kinds[two]
-    ]
-    pairs = write(tmp_path / "pairs.csv", ["query", "match"], rows)
-    with toys.one_thread():
-        result = bertine.finetune_similarity(
-            model=model, data=texts, validation=pairs, out=tmp_path / "run", epochs=8, **SETTINGS
-        )
-    assert result.after["ndcg@10"] > result.before["ndcg@10"]
 
 
 def mean_cosine(model: Path | str, texts: list[str]) -> float:
@@ -503,12 +463,6 @@ def test_columns_that_are_named_are_no_texts(
     path = write(tmp_path / "rows.csv", header, [["1"] * len(header)])
     columns = PairRows(path, asked=asked).open_columns()
     assert (columns.kind, columns.texts) == (kind, texts)
-
-
-def test_two_texts_beside_an_unexplained_label_are_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "rows.csv", ["sentence1", "sentence2", "label"], [["a", "b", "0"]])
-    with pytest.raises(BertineError, match="has two texts and a column 'label'; if that is"):
-        PairRows(path).open_columns()
 
 
 def test_validation_is_read_as_the_training_rows_are(

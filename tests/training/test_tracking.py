@@ -62,10 +62,6 @@ def test_a_half_written_last_line_is_dropped(tmp_path: Path, cut: int) -> None:
     assert all(json.loads(line) for line in file.read_text().splitlines())
 
 
-def test_no_log_is_an_empty_one(tmp_path: Path) -> None:
-    assert read_log(tmp_path / "log.jsonl") == []
-
-
 def test_tensorboard_files(tmp_path: Path) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     tracker = Tracker(tmp_path, tensorboard=True)
@@ -81,11 +77,6 @@ def test_tensorboard_files(tmp_path: Path) -> None:
     tracker.close()
     events = accumulator.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     assert [(e.step, e.value) for e in events.Scalars("loss")] == [(10, 2.5), (20, 1.5)]
-
-
-def test_no_tensorboard_unless_asked_for(tmp_path: Path) -> None:
-    write(tmp_path, range(1, 2))
-    assert [path.name for path in tmp_path.iterdir()] == ["log.jsonl"]
 
 
 def test_tensorboard_that_is_not_installed_is_named(

@@ -155,13 +155,6 @@ def test_a_chain_answers_valid_tags(elmo: Path, data: Path, tmp_path: Path) -> N
     assert not all(may_follow(before, after) for before, after in pairs)
 
 
-@pytest.mark.slow
-def test_vectors_of_words_as_the_model(vectors: Path, data: Path, tmp_path: Path) -> None:
-    made = bertine.feature_based(vectors, data=data, out=tmp_path / "out", **QUICK)
-    assert list(made.rows) == ["word-vectors"]
-    assert made.rows["word-vectors"]["test"]["f1"] > 0.9
-
-
 @pytest.mark.takes(4)
 def test_texts_over_vectors_of_words(vectors: Path, labelled: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"

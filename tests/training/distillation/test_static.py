@@ -17,14 +17,12 @@ import bertine
 import toys
 from bertine.cli import main
 from bertine.core.errors import BertineError
-from bertine.inference.static_vectors import StaticEmbedder, StaticTable, as_stored, load_static
+from bertine.inference.static_vectors import StaticEmbedder, StaticTable, load_static
 from bertine.training.distillation.static import (
-    Components,
     PieceTexts,
     StaticResult,
     fit_table,
     inputs_of,
-    ranked_pieces,
     with_words,
 )
 
@@ -83,15 +81,6 @@ def test_vectors_are_the_means_that_the_files_give(made: StaticResult) -> None:
     assert not made.embed("").any()
     features = made.embedder.features(TEXTS)
     np.testing.assert_allclose(made.embedder.run(features), made.embed(TEXTS), atol=1e-6)
-
-
-def test_fewer_components_are_the_first_numbers(made: StaticResult) -> None:
-    short = bertine.Embedder.load(made.out, dimensions=3).embed(TEXTS)
-    whole = bertine.Embedder.load(made.out, normalize=False).embed(TEXTS)[:, :3]
-    lengths = np.linalg.norm(whole, axis=1, keepdims=True)
-    np.testing.assert_allclose(short, whole / np.where(lengths > 0, lengths, 1), atol=1e-6)
-    with pytest.raises(BertineError, match="9 dimensions are asked for, but vectors have 8"):
-        bertine.Embedder.load(made.out, dimensions=9)
 
 
 def test_model2vec_gives_the_same_vectors(made: StaticResult) -> None:
@@ -267,17 +256,6 @@ def test_embed_and_similar_take_the_directory(
     assert near.found[0].score == pytest.approx(1, abs=1e-5)
 
 
-def test_the_maximum_length_cuts(made: StaticResult) -> None:
-    short = StaticEmbedder.load(made.out, max_length=2)
-    ids = short.tokenizer.encode_plain(["the cat sat"])[0][:2]
-    mean = short.table.vectors[ids].mean(0)
-    np.testing.assert_allclose(short("the cat sat"), mean / np.linalg.norm(mean), atol=1e-5)
-    assert (
-        short.features("the cat sat")[0].num_truncated
-        == len(short.tokenizer.encode_plain(["the cat sat"])[0]) - 2
-    )
-
-
 def test_mistakes_are_said_in_a_line(
     base: Path, made: StaticResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -336,26 +314,6 @@ def test_means_are_those_of_the_known_pieces(seed: int, texts: list[list[int]]) 
         known = [i for i in text if i < 6 and i != 1]
         wanted = table[known].mean(0) if known else np.zeros(3)
         np.testing.assert_allclose(mean, wanted, atol=1e-5)
-
-
-def test_ranks_leave_out_what_no_text_has() -> None:
-    tokens = ["[PAD]", "[unused7]", "!", "é", "the", "##é", "##s"]
-    assert ranked_pieces(tokens, {0}).tolist() == [2, 4, 6, 3, 5]
-
-
-def test_int8_keeps_the_largest_number() -> None:
-    stored = as_stored(np.array([[0.5, -1.0], [0.0, 0.25]], np.float32), "int8")
-    assert stored.tolist() == [[64, -127], [0, 32]]
-    assert not as_stored(np.zeros((2, 2), np.float32), "int8").any()
-
-
-def test_components_find_the_directions_of_the_variance() -> None:
-    draws = np.random.default_rng(0)
-    vectors = (draws.normal(size=(500, 3)) * [5, 1, 0.1] + 7).astype(np.float32)
-    components = Components.of(vectors, 1)
-    assert abs(components.directions[0, 0]) > 0.99
-    assert components.explained == pytest.approx(25 / 26.01, abs=0.01)
-    assert components(vectors).mean() == pytest.approx(0, abs=1e-3)
 
 
 def test_fitting_finds_a_table_that_made_the_targets() -> None:
