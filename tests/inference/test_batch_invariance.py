@@ -12,7 +12,6 @@ import pytest
 from bertine.core.errors import BertineError
 from bertine.inference.compute import why_not_int8
 from bertine.inference.embedding.embedder import Embedder
-from bertine.inference.embedding.other_embedders import open_embedder
 from bertine.inference.predictor import Predictor
 
 from .test_predictor import random_texts
@@ -58,9 +57,7 @@ def test_predictions_have_the_same_bits_in_any_company(classifier: Path) -> None
             np.testing.assert_array_equal(output, other)
 
 
-def test_an_elmo_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "bertine.inference.embedding.other_embedders.word_model_of", lambda model: "elmo"
-    )
-    with pytest.raises(BertineError, match="an ELMo has no batch_inv"):
-        open_embedder(tmp_path, batch_invariant=True)
+def test_an_elmo_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "elmo"}')
+    with pytest.raises(BertineError, match="is an ELMo, which takes no batch_invariant=True"):
+        Embedder.load(tmp_path, batch_invariant=True)

@@ -12,7 +12,8 @@ import bertine
 from bertine.cli import main
 from bertine.core.errors import BertineError
 from bertine.families.elmo import BEGIN, END, character_ids
-from bertine.inference.embedding.other_embedders import ElmoEmbedder
+from bertine.inference.embedding.embedder import Embedder
+from bertine.inference.embedding.other_embedders import ElmoEncoder
 from hub import elmos
 from tolerance import assert_close
 
@@ -54,7 +55,7 @@ def test_each_layer_and_their_mean_for_each_word(published: Path, texts: Path) -
 
 def test_a_text_is_the_mean_or_the_greatest_of_its_words(published: Path) -> None:
     for pooling in ("mean", "max"):
-        embedder = ElmoEmbedder.load(published, pooling=pooling)
+        embedder = Embedder.load(published, pooling=pooling)
         vectors = embedder.embed(TEXTS)
         for vector, text in zip(vectors, TEXTS, strict=True):
             words = expected(text).mean(1)
@@ -63,23 +64,25 @@ def test_a_text_is_the_mean_or_the_greatest_of_its_words(published: Path) -> Non
             else:
                 right = words.mean(0) if pooling == "mean" else words.max(0)
                 assert_close(vector, right, terms=elmos.TERMS)
-    unit = ElmoEmbedder.load(published, normalize=True).embed("the bank")
+    unit = Embedder.load(published, normalize=True).embed("the bank")
     assert unit.shape == (12,)
     assert np.linalg.norm(unit) == pytest.approx(1, abs=1e-6)
 
 
 def test_a_vector_does_not_depend_on_the_other_texts(published: Path) -> None:
-    embedder = ElmoEmbedder.load(published)
+    embedder = Embedder.load(published)
     alone = np.stack([embedder.embed(text) for text in TEXTS])
     assert_close(embedder.embed(TEXTS), alone, terms=elmos.TERMS)
     sentences = [text.split() for text in TEXTS]
-    for layers, text in zip(embedder.layers(sentences), TEXTS, strict=True):
+    for layers, text in zip(embedder.encoder.layers(sentences), TEXTS, strict=True):
         assert_close(layers, expected(text), terms=elmos.TERMS)
 
 
 def test_a_word_has_another_vector_in_another_sentence(published: Path) -> None:
-    embedder = ElmoEmbedder.load(published)
-    closed, river = embedder.layers([["the", "bank", "closed"], ["the", "bank", "of", "it"]])
+    embedder = Embedder.load(published)
+    closed, river = embedder.encoder.layers(
+        [["the", "bank", "closed"], ["the", "bank", "of", "it"]]
+    )
     assert_close(closed[1, 0], river[1, 0], terms=elmos.TERMS)
     assert np.abs(closed[1, 2] - river[1, 2]).max() > 1e-3
 
@@ -92,7 +95,7 @@ def test_converted_it_gives_the_same_and_keeps_its_way_with_words(
     assert main(["convert", str(published), "--out", str(out)]) == 0
     assert "not converted: notes.md" in capsys.readouterr().out
     assert sorted(file.name for file in out.iterdir()) == ["config.json", "model.safetensors"]
-    first, second = ElmoEmbedder.load(published), ElmoEmbedder.load(out)
+    first, second = Embedder.load(published), Embedder.load(out)
     assert np.array_equal(first.embed(TEXTS), second.embed(TEXTS))
     assert first.fingerprints() == second.fingerprints()
     # Vectors of one are compared with a query through the other.
@@ -120,11 +123,11 @@ def test_bf16_says_how_close_it_is(published: Path, texts: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"pooling": "cls"}, "pooling 'cls' cannot be had of an ELMo"),
+        ({"pooling": "cls"}, "is an ELMo, which takes no pooling='cls'; choose mean, max, tokens"),
         ({"layer": 3}, "layer is 3, but the model has layers 1 to 2"),
-        ({"precision": "int8"}, "choose fp32 or bf16"),
-        ({"prompt": "query"}, "an ELMo has none"),
-        ({"dimensions": 4}, "is an ELMo, .*leave out dimensions"),
+        ({"precision": "int8"}, "takes no precision='int8'; choose fp32, bf16"),
+        ({"prompt": "query"}, "takes no prompt='query'; leave it out"),
+        ({"dimensions": 4}, "takes no dimensions=4; leave it out"),
     ],
 )
 def test_what_it_cannot_give(
@@ -136,9 +139,11 @@ def test_what_it_cannot_give(
 
 def test_verbs_for_encoders_of_pieces_refuse_it(published: Path, tmp_path: Path) -> None:
     bertine.convert(published, tmp_path / "ours")
-    with pytest.raises(BertineError, match=r"model_type is elmo: .*use it with embed or similar"):
+    with pytest.raises(
+        BertineError, match="is an ELMo, without layers and heads .*use it with embed"
+    ):
         bertine.load_model(tmp_path / "ours")
-    assert isinstance(bertine.Embedder.load(tmp_path / "ours"), ElmoEmbedder)
+    assert isinstance(bertine.Embedder.load(tmp_path / "ours").encoder, ElmoEncoder)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +165,7 @@ def test_damaged_directories(
     values = json.loads((out / "config.json").read_text()) | change
     (out / "config.json").write_text(json.dumps(values))
     with pytest.raises(BertineError, match=says) as error:
-        ElmoEmbedder.load(out)
+        Embedder.load(out)
     assert "\n" not in str(error.value)
 
 

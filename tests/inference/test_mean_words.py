@@ -55,11 +55,11 @@ def test_similar_texts_and_words(
 
 
 def test_mistakes(vectors: Path, texts: Path, tmp_path: Path) -> None:
-    with pytest.raises(BertineError, match="have no layer -1; leave it out"):
+    with pytest.raises(BertineError, match="takes no layer=-1; leave it out"):
         bertine.embed(vectors, texts, tmp_path / "t.npy", layer=-1)
-    with pytest.raises(BertineError, match="have no pooling 'tokens'"):
+    with pytest.raises(BertineError, match="takes no pooling='tokens'"):
         bertine.embed(vectors, texts, tmp_path / "t.npy", pooling="tokens")
-    with pytest.raises(BertineError, match="leave out dimensions"):
+    with pytest.raises(BertineError, match="takes no dimensions=1"):
         bertine.embed(vectors, texts, tmp_path / "t.npy", dimensions=1)
     with pytest.raises(BertineError, match="none of its words has a vector"):
         bertine.similar("unheard", texts, model=vectors)

@@ -101,7 +101,7 @@ def test_an_embedder_gives_one_with_another_prompt(pretrained: Path, tmp_path: P
     plain = embedder.with_prompt("")
     assert (embedder.prompt, plain.prompt) == ("a ", "")
     assert embedder.with_prompt("p") is embedder
-    assert plain._engine is embedder._engine is not None  # the weights are shared
+    assert plain.encoder is embedder.encoder  # the weights are shared
     np.testing.assert_allclose(plain.embed("a cat"), embedder.embed("cat"), atol=1e-6)
     np.testing.assert_allclose(
         embedder.with_prompt("query").embed("cat"), plain.embed("the cat"), atol=1e-6

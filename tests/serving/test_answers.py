@@ -204,7 +204,7 @@ def test_vectors_take_no_second_copy_of_the_weights(kind: str, ask: Client) -> N
     if predictor is not None:
         assert predictor.model is served.model.model
         assert ask("/embed", {"texts": ["the cat"], "model": kind}).status == 200
-        assert embedder._engine is predictor.engine  # both are in fp32
+        assert embedder.encoder.engine is predictor.engine  # both are in fp32
 
 
 def write_modules(folder: Path, *kinds: str, **settings: Any) -> Path:

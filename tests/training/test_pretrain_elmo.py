@@ -35,7 +35,7 @@ from bertine.inference.elmo import (
     read_words,
     vocabulary_of,
 )
-from bertine.inference.embedding.other_embedders import ElmoEmbedder
+from bertine.inference.embedding.embedder import Embedder
 from bertine.tokenization.documents import Corpus
 from bertine.training import elmo as verb
 from bertine.training.elmo import BothWays, ElmoLearner
@@ -296,7 +296,7 @@ def test_it_learns_both_ways_and_its_model_opens(
     corpus = read_words(Corpus(tmp_path / "held.txt"), "spaces")
     again = perplexity(loaded.model, loaded.softmax, loaded.words, corpus)
     assert again == result.held_out
-    assert ElmoEmbedder.load(tmp_path / "run").embed("one a").shape == (24,)
+    assert Embedder.load(tmp_path / "run").embed("one a").shape == (24,)
     # It goes on with its softmax, and is converted with it.
     more = run(
         tmp_path / "train.txt", tmp_path / "run", tmp_path / "more", steps=2, dropout=0.0, **softmax

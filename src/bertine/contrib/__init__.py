@@ -29,11 +29,38 @@ COMMANDS = {
 #: Kind of model folder that is not an encoder of pieces → what the core asks of it, each a function
 #: that takes the path of the model first:
 #:
+#: - title: what it is, for messages; a text, no function
 #: - recognize: whether the path is, or names, such a model
-#: - vectors: an embedder; keywords are those of :meth:`bertine.Embedder.load`
+#: - vectors: its class of :class:`~bertine.inference.embedding.encoder.TextEncoder`
+#: - evaluate: its scores on a file, with the options of ``evaluate``; without, it is scored by its
+#:   vectors
+#: - blimp: what says how likely a sentence is, from a device and a precision
+#: - convert: the conversion to an output folder, with an activation or None
+#: - serve: a model of the server, from its name and the limits
 #:
-#: A job that is missing here is refused as for any folder without a model of pieces.
-MODELS: dict[str, dict[str, str]] = {}
+#: A job that is missing here is refused as for any folder without layers and heads.
+MODELS: dict[str, dict[str, str]] = {
+    "word-vectors": {
+        "title": "a table of word vectors",
+        "recognize": "bertine.inference.embedding.other_embedders:holds_word_vectors",
+        "vectors": "bertine.inference.embedding.other_embedders:WordEncoder",
+        "convert": "bertine.inference.convert:convert_vectors",
+    },
+    "elmo": {
+        "title": "an ELMo",
+        "recognize": "bertine.hub.elmo_files:elmo_folder",
+        "vectors": "bertine.inference.embedding.other_embedders:ElmoEncoder",
+        "evaluate": "bertine.inference.elmo:evaluate_text",
+        "blimp": "bertine.inference.minimal_pairs.scoring:BothWaysProbability.load",
+        "convert": "bertine.inference.convert:convert_elmo",
+    },
+    "model2vec": {
+        "title": "a table of static vectors (model2vec)",
+        "recognize": "bertine.hub.elmo_files:static_folder",
+        "vectors": "bertine.inference.static_vectors:StaticEncoder",
+        "serve": "bertine.serving.handles:TableHandle.open",
+    },
+}
 
 #: Program whose files of weights are read → a :class:`bertine.hub.weights.ForeignWeights`.
 WEIGHTS = {"tensorflow": "bertine.contrib.tensorflow.checkpoint:Checkpoint"}

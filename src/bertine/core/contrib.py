@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from bertine.core.errors import BertineError
 from bertine.core.names import implementation
 
 
@@ -32,6 +33,19 @@ def kind_of_model(path: Path | str) -> str | None:
     model, or nothing."""
     kinds = registered("MODELS").items()
     return next((kind for kind, jobs in kinds if implementation(jobs["recognize"])(path)), None)
+
+
+def refuse_contrib(path: Path | str) -> None:
+    """Refuse a model of contrib where one with layers and heads is needed.
+
+    Raises:
+        BertineError: it is one.
+    """
+    if (kind := kind_of_model(path)) is not None:
+        raise BertineError(
+            f"{path}: is {registered('MODELS')[kind]['title']}, without layers and heads as they "
+            "are needed here: use it with embed or similar"
+        )
 
 
 def job_of_model(model: object, job: str) -> Callable[..., Any] | None:

@@ -93,19 +93,6 @@ def _checkpoint(folder: Path) -> Path | None:
     return last
 
 
-def refuse_word_vectors(folder: Path) -> None:
-    """Refuse a folder of word vectors where a model directory is needed.
-
-    Raises:
-        BertineError: it is such a folder.
-    """
-    if (folder / "word2vec.json").is_file():
-        raise BertineError(
-            f"{folder}: is vectors of words, without layers and heads: use it with embed, similar "
-            "or feature-based"
-        )
-
-
 @cache
 def _say_once(line: str) -> None:
     """Log a line once, however often a folder is looked up."""

@@ -158,13 +158,6 @@ FAMILIES = {
     "xlnet": "bertine.families.xlnet:FAMILY",
 }
 
-#: Word models, which are not encoders of pieces: model type → module:class that turns texts into
-#: vectors (a subclass of :class:`bertine.Embedder`).
-WORD_MODELS = {
-    "elmo": "bertine.inference.embedding.other_embedders:ElmoEmbedder",
-    "model2vec": "bertine.inference.static_vectors:StaticEmbedder",
-}
-
 #: Preset → model type.
 PRESETS = {
     "bert-tiny": "bert",

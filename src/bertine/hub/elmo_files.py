@@ -33,7 +33,6 @@ from bertine.core.files import (
 )
 from bertine.core.foreign_files import reading_outside
 from bertine.core.model_folders import locate
-from bertine.core.names import WORD_MODELS
 from bertine.core.process import check_memory
 from bertine.core.strict_json import COUNT, FLAG, NUMBER, TEXT, check_shape
 from bertine.core.text import briefly
@@ -426,37 +425,20 @@ def _read_words(path: Path, count: int) -> list[str]:
     return words
 
 
-# Word models: folders of models that give vectors of words or pieces and are not encoders.
+# Static vectors.
 
 #: The model type of a table with a vector for each piece.
 STATIC = "model2vec"
 
 
-def word_model_of(path: str | Path) -> str | None:
-    """Return the type of the word model in a folder, one of
-    :data:`bertine.core.names.WORD_MODELS`; None if there is something else, or nothing.
-
-    Raises:
-        BertineError: a ``config.json`` cannot be read, or there are several published files of a
-            kind.
-    """
-    folder = locate(path)
-    for place in (folder, folder / "model"):
-        if (place / CONFIG).is_file():
-            kind = read_json_object(place / CONFIG).get("model_type")
-            return kind if isinstance(kind, str) and kind in WORD_MODELS else None
-    if static_folder(folder) is not None:
-        return STATIC
-    return "elmo" if published_files(folder) else None
-
-
-def static_folder(folder: Path) -> Path | None:
-    """Return the folder of a table of vectors: `folder`, or the one of its model; None if there is
-    none.
+def static_folder(path: Path | str) -> Path | None:
+    """Return the folder of a table of vectors that `path` is or names, or that the run's folder
+    `path` holds; None if there is none.
 
     Raises:
         BertineError: a ``config.json`` or ``modules.json`` that cannot be read.
     """
+    folder = locate(path)
     for place in (folder, folder / "model"):
         if (place / CONFIG).is_file():
             same = read_json_object(place / CONFIG).get("model_type") == STATIC

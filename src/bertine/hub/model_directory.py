@@ -19,9 +19,10 @@ from safetensors.torch import save_file
 from torch import nn
 
 from bertine.core.console import Shown, logger, visible_list
+from bertine.core.contrib import refuse_contrib
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_dir, write_json, write_text
-from bertine.core.model_folders import BUNDLED, how_to_get, locate, refuse_word_vectors
+from bertine.core.model_folders import BUNDLED, how_to_get, locate
 from bertine.core.names import option
 from bertine.core.task_info import TaskInfo
 from bertine.families.bart import GENERATION_CONFIG, generation_config
@@ -420,6 +421,7 @@ def model_folder(path: str | Path) -> Path:
             f"{folder}: {kind}; expected a model directory with {CONFIG} "
             f"(no model is downloaded; {' and '.join(BUNDLED)} come with Bertine){hint}"
         )
+    refuse_contrib(folder)
     if not is_model_directory(folder):
         if (folder / "run.json").exists():
             raise BertineError(
@@ -431,7 +433,6 @@ def model_folder(path: str | Path) -> Path:
                 f"{folder}: is a token store, not a model directory; give the folder of a run of "
                 "'bertine pretrain' on it"
             )
-        refuse_word_vectors(folder)
         inside = sorted(child for child in folder.iterdir() if is_model_directory(child))
         hint = f"; give one of those in it: {', '.join(map(str, inside[:5]))}" if inside else ""
         raise BertineError(f"{folder}: is not a model directory: it has no {CONFIG}{hint}")

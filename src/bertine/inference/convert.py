@@ -6,11 +6,11 @@ model directory that `transformers` opens.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bertine.core.console import Report, visible_list
+from bertine.core.contrib import job_of_model
 from bertine.core.errors import BertineError
 from bertine.core.files import check_replaceable, os_errors, read_json_object, write_json
 from bertine.core.names import ActivationName, option
@@ -26,7 +26,6 @@ from bertine.hub.model_directory import (
     save_model,
 )
 from bertine.hub.weights import settings_file, weight_files
-from bertine.inference.embedding.other_embedders import holds_word_vectors
 from bertine.models.layers import ACTIVATIONS
 from bertine.options.verbs import takes_options
 from bertine.tokenization.tokenizer import FILES
@@ -94,7 +93,7 @@ def convert(
     output: Path | str,
     *,
     hidden_act: ActivationName | None = None,
-) -> Conversion | VectorConversion:
+) -> Conversion | Report:
     """Write a model as a Hugging Face model directory that `transformers` opens, or word vectors in
     another format. A model directory has ``config.json``, ``model.safetensors`` and the files of
     its tokenizer.
@@ -119,25 +118,16 @@ def convert(
             `transformers` does not have; `output` holds something else, or is the model's own
             folder.
     """
-    if holds_word_vectors(model):
-        return _convert_vectors(model, Path(output), hidden_act)
+    if (own := job_of_model(model, "convert")) is not None:
+        converted: Report = own(model, Path(output), hidden_act)
+        return converted
     if hidden_act not in (None, *ACTIVATIONS):
         raise BertineError(
             f"hidden_act {hidden_act!r} is not known; known: {', '.join(ACTIVATIONS)}"
         )
     output = Path(output)
-    elmo = elmo_folder(model)
-    folder = elmo or model_folder(model)
-    check_replaceable(output, "model directory", lambda path: (path / CONFIG).is_file())
-    if output.resolve() == folder.resolve():
-        raise BertineError(
-            f"{output}: is the model's own folder, which would be replaced; choose another "
-            f"({option('output')})"
-        )
-    with os_errors(folder, "looking at it"):
-        there = sorted(entry.name for entry in folder.iterdir() if entry.name[0] != ".")
-    if elmo is not None:
-        return _convert_elmo(elmo, output, hidden_act, there)
+    folder = model_folder(model)
+    there = names_in(folder, output)
     read = {settings_file(folder).name, TASK, *(file.name for file in weight_files(folder)), *FILES}
     loaded = load_model(folder)
     if reason := only_here(loaded.model):
@@ -154,13 +144,34 @@ def convert(
         sum(parameter.numel() for parameter in loaded.model.parameters()),
         loaded.report.lines(),
         loaded.model.config.hidden_act,
-        list(_not_in(there, read)),
+        [name for name in there if name not in read],
     )
 
 
-def _convert_vectors(
+def names_in(folder: Path, output: Path) -> list[str]:
+    """Return the names of what is in the model directory `folder`, hidden files left out.
+
+    Raises:
+        BertineError: `output` holds something else than a model directory, or is `folder` itself.
+    """
+    check_replaceable(output, "model directory", lambda path: (path / CONFIG).is_file())
+    if output.resolve() == folder.resolve():
+        raise BertineError(
+            f"{output}: is the model's own folder, which would be replaced; choose another "
+            f"({option('output')})"
+        )
+    with os_errors(folder, "looking at it"):
+        return sorted(entry.name for entry in folder.iterdir() if entry.name[0] != ".")
+
+
+def convert_vectors(
     source: Path | str, output: Path, hidden_act: ActivationName | None
 ) -> VectorConversion:
+    """Write word vectors as a folder or a file.
+
+    Raises:
+        BertineError: they cannot be read; an activation is given; `output` is what is read.
+    """
     if hidden_act is not None:
         raise BertineError(
             f"{source}: is vectors of words, which have no activation; leave out "
@@ -173,13 +184,18 @@ def _convert_vectors(
     return VectorConversion(output, len(vectors), vectors.dimensions, vectors.notes)
 
 
-def _convert_elmo(
-    folder: Path, output: Path, hidden_act: str | None, there: list[str]
-) -> Conversion:
+def convert_elmo(model: Path | str, output: Path, hidden_act: str | None) -> Conversion:
     """Write an ELMo, published files or a directory of Bertine's, as a model directory of
-    Bertine's."""
+    Bertine's.
+
+    Raises:
+        BertineError: it cannot be read; an activation is given; `output` holds something else.
+    """
     if hidden_act is not None:
-        raise BertineError(f"{folder}: is an ELMo, whose activation is not to be chosen")
+        raise BertineError(f"{model}: is an ELMo, whose activation is not to be chosen")
+    folder = elmo_folder(model)
+    assert folder is not None
+    there = names_in(folder, output)
     loaded = load_elmo(folder)
     save_elmo(output, loaded.model, loaded.softmax, loaded.words)
     parts = [loaded.model] if loaded.softmax is None else [loaded.model, loaded.softmax]
@@ -192,9 +208,5 @@ def _convert_elmo(
         sum(parameter.numel() for part in parts for parameter in part.parameters()),
         [],
         loaded.model.config.activation,
-        list(_not_in(there, read)),
+        [name for name in there if name not in read],
     )
-
-
-def _not_in(names: Iterable[str], known: set[str]) -> Iterable[str]:
-    return (name for name in names if name not in known)

@@ -19,6 +19,7 @@ from torch import Tensor
 from bertine.core.errors import BertineError
 from bertine.core.names import WordSplitting
 from bertine.data.entities import split_words
+from bertine.data.in_memory import Source
 from bertine.families.elmo import (
     BEGIN,
     DIRECTIONS,
@@ -342,7 +343,7 @@ class BothWaysReport(EvaluationReport):
         ]
 
 
-def evaluate_text(model: Path | str, data: Path | str, options: EvaluateOptions) -> BothWaysReport:
+def evaluate_text(model: Path | str, data: Source, options: EvaluateOptions) -> BothWaysReport:
     """Score an ELMo that was trained here on a corpus, by its full softmax: sentences in their
     order, with the state carried from one to the next. Text is split into words as in its training.
 
@@ -350,6 +351,8 @@ def evaluate_text(model: Path | str, data: Path | str, options: EvaluateOptions)
         BertineError: the model has no softmax, as published ones have none; the text cannot be
             read; an option applies only to labelled examples.
     """
+    if not isinstance(data, str | Path):
+        raise BertineError("an ELMo is scored on files of text, not on a table in memory")
     loaded = load_elmo(model)
     if loaded.softmax is None:
         raise BertineError(

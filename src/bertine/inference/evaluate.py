@@ -12,16 +12,15 @@ import numpy as np
 import torch
 
 from bertine.core.console import progress
+from bertine.core.contrib import job_of_model
 from bertine.core.errors import BertineError
 from bertine.core.files import write_json
 from bertine.corpora.store import is_store
 from bertine.data.examples import Examples
 from bertine.data.in_memory import TableLike, as_data
 from bertine.datasets.readers import DataConfig, Sets, read_evaluation
-from bertine.hub.elmo_files import word_model_of
 from bertine.hub.model_directory import load_model
 from bertine.inference.compute import Computing
-from bertine.inference.elmo import evaluate_text
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.evaluate_vectors import (
     evaluate_vectors,
@@ -191,10 +190,9 @@ def evaluate(
                 model, data, device=device, precision=precision, show_progress=show_progress
             )
     assert not isinstance(model, Embedder)
-    if not isinstance(model, Predictor) and word_model_of(model) is not None:
-        if not isinstance(data, str | Path):
-            raise BertineError("an ELMo is scored on files of text, not on a table in memory")
-        return evaluate_text(model, data, options)
+    if not isinstance(model, Predictor) and (own := job_of_model(model, "evaluate")):
+        report: EvaluationReport = own(model, data, options)
+        return report
     loaded = None
     if not isinstance(model, Predictor):
         loaded = load_model(model)

@@ -12,6 +12,7 @@ import numpy as np
 import tokenizers
 
 from bertine.core.console import Report, aligned, logger, plural, progress, visible_list
+from bertine.core.contrib import refuse_contrib
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_dir, check_replaceable, write_json, write_text
 from bertine.core.names import ExportFormat, __version__, option
@@ -20,7 +21,6 @@ from bertine.core.task_info import TaskInfo
 from bertine.corpora.store import is_store
 from bertine.data.in_memory import TableLike, as_data
 from bertine.datasets.readers import DataConfig, read_evaluation
-from bertine.hub.elmo_files import word_model_of
 from bertine.hub.export import (
     ABOUT,
     INPUTS,
@@ -473,11 +473,7 @@ def _open(path: Path | str, vectors: AnyVectors, normalize: bool | None) -> _Sou
         BertineError: the model cannot be loaded; it is a table of word or piece vectors, or an
             ELMo; a maximum length that the model does not support, or that leaves no room for text.
     """
-    if (of_words := word_model_of(path)) is not None:
-        raise BertineError(
-            f"{path}: model_type is {of_words}, whose vectors are those of words or pieces; such "
-            "are not exported: use it with embed or similar"
-        )
+    refuse_contrib(path)
     modules = read_sentence_modules(path)
     folder = model_folder(modules.transformer if modules else path)
     bare = vectors.pooling is None and vectors.layer is None and normalize is None

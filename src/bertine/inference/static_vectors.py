@@ -11,10 +11,10 @@ Shape legend: V pieces of the vocabulary, R rows of the table, D numbers of a ve
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,16 +31,12 @@ from bertine.core.files import (
     write_text,
 )
 from bertine.core.foreign_files import open_tensors
-from bertine.core.model_folders import locate
 from bertine.core.names import StaticPrecision, __version__
 from bertine.core.process import check_memory
 from bertine.core.text import briefly
 from bertine.hub.elmo_files import STATIC, static_folder
-from bertine.inference.embedding.embedder import Embedder, unit
-from bertine.inference.embedding.vectors import Cosines
-from bertine.inference.rows import Single, checked_singles, is_one, several
+from bertine.inference.embedding.encoder import EncoderOptions, TableEncoder
 from bertine.models.config_file import CONFIG, MODULES
-from bertine.models.pooling import Pooling
 from bertine.tasks.base import Features
 from bertine.tokenization.base import check_added_tokens
 from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
@@ -332,7 +328,7 @@ def load_static(path: Path | str) -> StaticModel:
         BertineError: the folder is not such a directory, or is damaged; its tokenizer is of an
             unsupported kind.
     """
-    folder = static_folder(locate(path))
+    folder = static_folder(path)
     if folder is None:
         raise BertineError(f"{path}: holds no table of static vectors (model2vec's config.json)")
     config: dict[str, Any] = {}
@@ -434,177 +430,92 @@ def _check_count(path: Path, count: int, tokenizer: Tokenizer) -> None:
         )
 
 
-# Embedder: texts as the means of their pieces' vectors.
+# Encoder: texts as the means of their pieces' vectors.
 
-#: The default maximum of pieces of a text.
-_ALL = 1 << 31
 #: Texts that are computed together.
 _TEXTS = 4096
-#: The options of an embedder that apply to a table of vectors too.
-_FITTING: dict[str, tuple[Any, ...]] = {
-    "pooling": (None, "mean"),
-    "layer": (None, 0),
-    "prompt": (None, ""),
-    "precision": ("auto", "fp32"),
-    "device": (None, "cpu"),
-}
 
 
-class StaticEmbedder(Embedder):
-    """Pieces with one vector each, independent of context; a text's vector is the mean of its
-    pieces' vectors. It has no special tokens. Threads may share it.
+class StaticEncoder(TableEncoder):
+    """Pieces with one vector each, without special tokens. Threads may share it.
 
     Attributes:
         table: the table of vectors.
         tokenizer: the tokenizer of the pieces.
-        normalize: whether a text's vector is scaled to length 1.
-        empty: the number of computed texts in which no piece has a vector: they get zeros.
     """
-
-    def __init__(
-        self,
-        model: StaticModel,
-        *,
-        max_length: int | None = None,
-        normalize: bool | None = None,
-        dimensions: int | None = None,
-        name: str = "",
-    ) -> None:
-        """
-        Raises:
-            BertineError: an impossible length of texts or of vectors.
-        """
-        if max_length is not None and max_length < 1:
-            raise BertineError(f"max_length is {max_length}, but must be at least 1")
-        self.table = model.table if dimensions is None else model.table.first(dimensions)
-        self.tokenizer = model.tokenizer
-        self.normalize = model.normalize if normalize is None else normalize
-        #: The number of pieces of a text that count; None: all.
-        self.limit = max_length or model.max_length
-        self.max_length = self.limit or _ALL
-        self.pooling = Pooling(("mean",), 0, self.normalize)
-        self.prompt, self.precision, self.on_cpu = "", "fp32", True
-        self.name, self.empty = name, 0
-        self.load_lines = [
-            f"vectors of {self.dimensions} numbers: the mean of a text's pieces, of which "
-            f"{self.table.pieces:,} have one, the same wherever they stand"
-        ]
 
     #: Their numbers are in the order of the principal components.
     trained_shorter = True
 
+    def __init__(self, model: StaticModel, options: EncoderOptions) -> None:
+        """
+        Raises:
+            BertineError: more dimensions than the vectors have.
+        """
+        dimensions, normalize = options.dimensions, options.normalize
+        super().__init__(
+            normalize=model.normalize if normalize is None else normalize,
+            max_length=options.max_length or model.max_length,
+        )
+        self.table = model.table if dimensions is None else model.table.first(dimensions)
+        self.tokenizer = model.tokenizer
+
     @classmethod
-    def load(cls, path: Path | str, **options: Any) -> Self:  # type: ignore[override]
-        """Load a directory of static vectors, of Bertine or model2vec, with those options of
-        :meth:`bertine.Embedder.load` that apply to them.
+    def load(cls, path: Path | str, options: EncoderOptions) -> StaticEncoder:
+        """Load a directory of static vectors, of Bertine or model2vec.
 
         Raises:
-            BertineError: an option does not apply to static vectors; the directory is damaged.
+            BertineError: it is damaged; more dimensions than the vectors have.
         """
-        for option, values in _FITTING.items():
-            if options.get(option) not in (None, *values):
-                raise BertineError(
-                    f"{path}: is a table of static vectors, which have no {option} "
-                    f"{options[option]!r}; leave it out"
-                )
-        parts = Path(path).parts
-        return cls(
-            load_static(path),
-            max_length=options.get("max_length"),
-            normalize=options.get("normalize"),
-            dimensions=options.get("dimensions"),
-            name="/".join(parts[-2:] if parts[-1:] == ("model",) else parts[-1:]),
-        )
+        return cls(load_static(path), options)
+
+    def __len__(self) -> int:
+        return self.table.pieces
 
     @property
     def dimensions(self) -> int:
-        """The dimensions of a vector, D."""
         return self.table.dimensions
 
     def fingerprints(self) -> tuple[str, str]:
         return self.table.fingerprint(), self.tokenizer.fingerprint
 
-    @property
-    def pooled_layer(self) -> int | None:
-        return 0
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        # Without features, which take longer than the means.
+        result = np.empty((len(texts), self.dimensions), np.float32)
+        for start in range(0, len(texts), _TEXTS):
+            ids, lengths = self._encoded(texts[start : start + _TEXTS])
+            kept = np.minimum(lengths, self.max_length)
+            result[start : start + len(kept)] = self.finished(self.table.means(ids, kept))
+        return result
 
-    def lines(self) -> list[str]:
-        """Return the lines that describe its vectors."""
-        return [f"StaticEmbedder {self.name}".rstrip(), *self.load_lines]
-
-    def embed(self, texts: Sequence[Single] | Single) -> np.ndarray:
-        """Compute the vector of each text, fp32 [N, D], in their order; for one string fp32 [D].
-
-        Raises:
-            BertineError: something that is not a text.
-        """
-        singles = checked_singles(several(texts))
-        result = np.empty((len(singles), self.dimensions), np.float32)
-        for start in range(0, len(singles), _TEXTS):
-            ids, lengths = self.tokenizer.encode_flat(singles[start : start + _TEXTS])
-            if int(lengths.max()) > self.max_length:
-                kept = np.minimum(lengths, self.max_length)
-                place = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-                ids, lengths = ids[place < self.max_length], kept
-            result[start : start + len(lengths)] = self._means(ids, lengths)
-        return result[0] if is_one(texts) else result
-
-    __call__ = embed
-
-    def features(self, texts: Sequence[Single] | Single) -> list[Features]:
-        """Return the pieces of each text, cut to the maximum length; one string is one text.
-
-        Raises:
-            BertineError: something that is not a text.
-        """
-        singles = checked_singles(several(texts))
-        ids, lengths = self.tokenizer.encode_flat(singles)
-        types = np.zeros(int(lengths.max()) if len(lengths) else 0, np.int8)
-        features, start, most = [], 0, self.max_length
+    def features(self, texts: Sequence[str]) -> list[Features]:
+        ids, lengths = self._encoded(texts)
+        types = np.zeros(int(lengths.max(initial=0)), np.int8)
+        features, start = [], 0
         for row, length in enumerate(lengths.tolist()):
-            kept = min(length, most)
+            kept = min(length, self.max_length)
             features.append(
                 Features(ids[start : start + kept], types[:kept], row, None, length - kept)
             )
-            start += length
+            start += kept
         return features
 
-    def run(
-        self, features: Sequence[Features], on_batch: Callable[[int], None] | None = None
-    ) -> np.ndarray:
-        """Compute vectors fp32 [N, D] of `features`."""
-        if not features:
-            return np.zeros((0, self.dimensions), np.float32)
-        ids = np.concatenate([feature.input_ids for feature in features])
-        lengths = np.fromiter((len(item.input_ids) for item in features), np.int64, len(features))
-        vectors = self._means(ids, lengths)
-        if on_batch is not None:
-            on_batch(len(features))
-        return vectors
+    def means(self, features: Sequence[Features]) -> np.ndarray:
+        ids = [feature.input_ids for feature in features]
+        lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+        return self.table.means(np.concatenate([np.empty(0, np.int32), *ids]), lengths)
 
-    def run_batch(self, features: Sequence[Features]) -> np.ndarray:
-        return self.run(features)
-
-    def word_in(self, texts: Sequence[Single], word: str) -> list[np.ndarray | None]:
-        """
-        Raises:
-            BertineError: always, as the vector of a word does not depend on its context.
-        """
+    def fixed_vector(self, word: str) -> np.ndarray:
         raise BertineError(
-            f"{self.name or 'this model'}: is a table of static vectors, in which {word!r} has the "
-            "same vector in every text; compare whole texts"
+            f"a table of static vectors has the same vector for {word!r} in every text; compare "
+            "whole texts"
         )
 
-    def agreement(self, features: Sequence[Features]) -> Cosines | None:
-        return None
-
-    def notes(self) -> list[str]:
-        if not self.empty:
-            return []
-        return [f"{plural(self.empty, 'text')} without any piece that has a vector: zeros"]
-
-    def _means(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        vectors = self.table.means(ids, lengths)
-        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        self.empty += int((norms == 0).sum())
-        return unit(vectors) if self.normalize else vectors
+    def _encoded(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the pieces of the texts one after the other, each cut to the maximum length, and
+        how many each text has before that."""
+        ids, lengths = self.tokenizer.encode_flat(texts)
+        if int(lengths.max(initial=0)) > self.max_length:
+            place = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+            ids = ids[place < self.max_length]
+        return ids, lengths

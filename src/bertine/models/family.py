@@ -18,7 +18,6 @@ from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object
 from bertine.core.names import (
     FAMILIES,
-    WORD_MODELS,
     InputFormat,
     TokenizerKind,
     implementation,
@@ -170,11 +169,6 @@ def family_of(model_type: object) -> Family:
     Raises:
         BertineError: there is no such type.
     """
-    if isinstance(model_type, str) and model_type in WORD_MODELS:
-        raise BertineError(
-            f"model_type is {model_type}: its vectors are those of words or pieces, and it has no "
-            "layers or heads; use it with embed or similar"
-        )
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise BertineError(
             f"model_type is {briefly(model_type)}, another architecture; Bertine has "

@@ -10,9 +10,10 @@ from typing import Any, Literal
 import numpy as np
 
 from bertine.core.console import Report, human_bytes, plural, visible_list
+from bertine.core.contrib import refuse_contrib
 from bertine.core.errors import BertineError
 from bertine.core.loss_names import TERMS
-from bertine.core.model_folders import locate, refuse_word_vectors
+from bertine.core.model_folders import locate
 from bertine.corpora.batch import Batch
 from bertine.corpora.collators import CausalLMCollator, MakeCorruption, TokenMasking
 from bertine.corpora.formats import PAIR_FORMATS, Format
@@ -571,7 +572,7 @@ def inspect(
             f"{path}: is a tokenizer alone; inspect a store that 'bertine prepare' made with it"
         )
     else:
-        refuse_word_vectors(path)
+        refuse_contrib(path)
         raise BertineError(
             f"{path}: neither a token store (it has no manifest.json) nor a model directory "
             "(it has no config.json)"

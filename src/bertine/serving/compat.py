@@ -16,7 +16,8 @@ import numpy as np
 from pydantic_core import to_json
 
 from bertine.core.scores import ranking
-from bertine.inference.embedding.embedder import empty_texts, unit
+from bertine.inference.embedding.embedder import empty_texts
+from bertine.inference.embedding.vectors import unit
 from bertine.serving.handles import PAIR_TASKS, AskedText, Embedded, ModelHandle
 from bertine.serving.requests import ApiError
 from bertine.serving.service import Service

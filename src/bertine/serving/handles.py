@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from bertine.core.console import logger
+from bertine.core.contrib import job_of_model
 from bertine.core.errors import BertineError
 from bertine.core.names import AnswerPrecision, option
-from bertine.hub.elmo_files import STATIC, word_model_of
 from bertine.hub.model_directory import LoadedModel, load_model
 from bertine.hub.weights import is_model_directory
 from bertine.inference.compute import check_precision
@@ -23,7 +23,6 @@ from bertine.inference.explaining.explainer import Explainer
 from bertine.inference.explaining.nearest import NearestExamples, head_vectors, nearest_of
 from bertine.inference.fill_mask import FilledMasks, fill_mask
 from bertine.inference.predictor import Predictor, PreparedExamples
-from bertine.inference.static_vectors import StaticEmbedder
 from bertine.models.config_file import read_sentence_modules
 from bertine.models.encoder import Encoder
 from bertine.models.precision import precision_name, resolve_device
@@ -445,13 +444,17 @@ class TableHandle(ModelHandle):
         limits: the limits of the server.
     """
 
-    def __init__(self, name: str, embedder: StaticEmbedder, limits: Limits) -> None:
+    def __init__(self, name: str, embedder: Embedder, limits: Limits) -> None:
         self.name, self.limits = name, limits
         self.predictor, self.judge, self.embedder = None, None, embedder
-        self._tokenizer = embedder.tokenizer
         self._chinese = reads_chinese_only(embedder.tokenizer)
         self.operations = {"embed": self._embed, "rerank": self._embed}
         self.unpadded = {"embed", "rerank"}
+
+    @classmethod
+    def open(cls, name: str, path: Path, limits: Limits) -> TableHandle:
+        """Load a table."""
+        return cls(name, Embedder.opened(path), limits)
 
     @property
     def dimensions(self) -> int:
@@ -459,7 +462,7 @@ class TableHandle(ModelHandle):
         return self.embedder.dimensions
 
     def describe(self) -> dict[str, Any]:
-        assert isinstance(self.embedder, StaticEmbedder)
+        assert self.embedder is not None
         return {
             "id": self.name,
             "object": "model",
@@ -506,7 +509,8 @@ def load_handle(
     Raises:
         BertineError: the directory cannot be read.
     """
-    if word_model_of(path) != STATIC:
+    own = job_of_model(path, "serve")
+    if own is None:
         return ModelHandle.load(
             name,
             path,
@@ -519,8 +523,6 @@ def load_handle(
         )
     logger.info(f"{name}: {path}")
     say_no_labels(name, deciding, near)
-    embedder = StaticEmbedder.load(path)
-    for line in embedder.load_lines:
-        logger.info(line)
-    logger.info(f"{name}: does embed, rerank; vectors in fp32")
-    return TableHandle(name, embedder, limits)
+    served: ModelHandle = own(name, path, limits)
+    logger.info(f"{name}: does {', '.join(sorted(served.operations))}; vectors in fp32")
+    return served

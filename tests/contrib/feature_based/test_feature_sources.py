@@ -20,7 +20,8 @@ from bertine.core.errors import BertineError
 from bertine.data.entities import may_follow
 from bertine.families.elmo import BidirectionalLm, ElmoConfig
 from bertine.hub.elmo_files import save_elmo
-from bertine.inference.embedding.other_embedders import ElmoEmbedder
+from bertine.inference.embedding.encoder import EncoderOptions
+from bertine.inference.embedding.other_embedders import ElmoEncoder
 from bertine.word_vectors.vectors import words_of
 
 QUICK: dict[str, Any] = {
@@ -116,11 +117,11 @@ def test_states_of_an_elmo_are_its_layers(elmo: Path, data: Path, tmp_path: Path
     from bertine.contrib.feature_based.features import elmo_states
     from bertine.data.tagged_sentences import read_sentences
 
-    embedder = ElmoEmbedder.load(elmo)
+    encoder = ElmoEncoder.load(elmo, EncoderOptions())
     sentences = read_sentences(data / "dev.conll")
-    states = elmo_states(embedder, sentences, tmp_path)
+    states = elmo_states(encoder, sentences, tmp_path)
     begin, end = int(states.starts[5]), int(states.starts[6])
-    wanted = embedder.layers([sentences.items[5].words])[0]
+    wanted = encoder.layers([sentences.items[5].words])[0]
     for number, layer in enumerate(states.layers([0, 1, 2])):
         np.testing.assert_allclose(layer[begin:end].float(), wanted[:, number], atol=2e-3)
 

@@ -17,7 +17,7 @@ import bertine
 import toys
 from bertine.cli import main
 from bertine.core.errors import BertineError
-from bertine.inference.static_vectors import StaticEmbedder, StaticTable, load_static
+from bertine.inference.static_vectors import StaticEncoder, StaticTable, load_static
 from bertine.training.distillation.static import (
     PieceTexts,
     StaticResult,
@@ -158,7 +158,9 @@ def test_counts_make_frequent_pieces_short(base: Path, tmp_path: Path) -> None:
         counted = bertine.distill(path, out=tmp_path / "a", **options)
         plain = bertine.distill(path, out=tmp_path / "b", piece_weights="none", **options)
     the, dog = (toys.tokenizer().token_to_id(word) for word in ("the", "dog"))
-    lengths = [np.linalg.norm(result.embedder.table.vectors, axis=1) for result in (counted, plain)]
+    lengths = [
+        np.linalg.norm(result.embedder.encoder.table.vectors, axis=1) for result in (counted, plain)
+    ]
     assert lengths[0][the] < 0.01 * lengths[1][the]
     assert lengths[0][dog] == pytest.approx(lengths[1][dog], rel=1e-2)
 
@@ -223,7 +225,7 @@ def test_a_directory_of_model2vec_without_special_tokens_is_read(
     save_file({"embeddings": table[rows]}, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps({"model_type": "model2vec", "normalize": True}))
     theirs = bertine.Embedder.load(folder)
-    assert isinstance(theirs, StaticEmbedder)
+    assert isinstance(theirs.encoder, StaticEncoder)
     np.testing.assert_allclose(theirs(TEXTS), made.embed(TEXTS), atol=1e-6)
     assert np.isfinite(theirs(["a [MASK] in a text"])).all()
 
@@ -254,6 +256,17 @@ def test_embed_and_similar_take_the_directory(
     np.testing.assert_allclose(vectors, made.embed(lines), atol=1e-6)
     near = bertine.similar(lines[3], tmp_path / "v.npy", model=made.out, top=1, show_progress=False)
     assert near.found[0].score == pytest.approx(1, abs=1e-5)
+
+
+def test_the_maximum_length_cuts(made: StaticResult) -> None:
+    short = bertine.Embedder.load(made.out, max_length=2)
+    ids = short.tokenizer.encode_plain(["the cat sat"])[0][:2]
+    mean = short.encoder.table.vectors[ids].mean(0)
+    np.testing.assert_allclose(short("the cat sat"), mean / np.linalg.norm(mean), atol=1e-5)
+    assert (
+        short.features("the cat sat")[0].num_truncated
+        == len(short.tokenizer.encode_plain(["the cat sat"])[0]) - 2
+    )
 
 
 def test_mistakes_are_said_in_a_line(
@@ -297,7 +310,7 @@ def test_damaged_directories_are_refused(made: StaticResult, tmp_path: Path) -> 
         save_file(tensors, folder / "model.safetensors")
         with pytest.raises(BertineError, match=wanted):
             bertine.Embedder.load(folder)
-    with pytest.raises(BertineError, match="no layer 1"):
+    with pytest.raises(BertineError, match="takes no layer=1; leave it out"):
         bertine.Embedder.load(made.out, layer=1)
 
 

@@ -43,6 +43,7 @@ from bertine.contrib.feature_based.problems import (
 )
 from bertine.contrib.options import BilstmRecipe, FeatureBasedOptions
 from bertine.core.console import logger
+from bertine.core.contrib import kind_of_model, registered
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object, write_json, write_text
@@ -50,9 +51,9 @@ from bertine.core.names import Precision, option
 from bertine.core.strict_json import check_shape
 from bertine.data.examples import Examples
 from bertine.data.in_memory import InMemoryTable
-from bertine.hub.elmo_files import word_model_of
 from bertine.hub.model_directory import LoadedModel, load_config, load_model
-from bertine.inference.embedding.other_embedders import ElmoEmbedder, holds_word_vectors
+from bertine.inference.embedding.encoder import EncoderOptions
+from bertine.inference.embedding.other_embedders import ElmoEncoder
 from bertine.inference.evaluate import evaluate
 from bertine.inference.train_overlap import overlap_notes, rows_known_by
 from bertine.models.precision import (
@@ -265,13 +266,11 @@ def _kind_of(model: Path | str) -> str:
     Raises:
         BertineError: it is a table of vectors of pieces.
     """
-    if holds_word_vectors(model):
-        return "word-vectors"
-    kind = word_model_of(model) or "encoder"
-    if kind not in ("encoder", "elmo"):
+    kind = kind_of_model(model) or "encoder"
+    if kind not in ("encoder", "elmo", "word-vectors"):
         raise BertineError(
-            f"{model}: model_type is {kind}, which has a vector for each piece and none for a "
-            "word; give vectors of words, an encoder or an ELMo"
+            f"{model}: is {registered('MODELS')[kind]['title']}, which has a vector for each piece "
+            "and none for a word; give vectors of words, an encoder or an ELMo"
         )
     return kind
 
@@ -332,7 +331,8 @@ def _source(
         return StaticSource(static)
     if kind == "elmo":
         name: Precision = "bf16" if how.dtype == torch.bfloat16 else "fp32"
-        return ElmoSource(ElmoEmbedder.load(model, device=str(how.device), precision=name))
+        options = EncoderOptions(device=str(how.device), precision=name)
+        return ElmoSource(ElmoEncoder.load(model, options))
     task = problem.task
     windows = Tagging(_NO_TAGS, max_length=max_length)
     if task.reads_words:

@@ -35,7 +35,7 @@ from bertine.inference.compute import (
     device_of,
     in_batches,
 )
-from bertine.inference.embedding.other_embedders import ElmoEmbedder
+from bertine.inference.embedding.other_embedders import ElmoEncoder
 from bertine.models.heads import Model, weights_fingerprint
 from bertine.tasks.base import Features, Task
 from bertine.tasks.labels import TableOptions
@@ -235,7 +235,7 @@ _ELMO_FORMAT = 1
 _SENTENCES = 256
 
 
-def elmo_states(embedder: ElmoEmbedder, sentences: Sentences, folder: Path | str) -> WordStates:
+def elmo_states(encoder: ElmoEncoder, sentences: Sentences, folder: Path | str) -> WordStates:
     """Return the layers of an ELMo for the words of `sentences`, each sentence from a state of 0:
     from the file in `folder`, else computed and written there. Layer 0 is the word without context.
     Words longer than the maximum are counted in the notes of `sentences`.
@@ -243,10 +243,10 @@ def elmo_states(embedder: ElmoEmbedder, sentences: Sentences, folder: Path | str
     Raises:
         BertineError: a number does not fit into 16 bits; the file cannot be written.
     """
-    config = embedder.elmo.config
+    config = encoder.model.config
     starts = word_starts(sentences)
     digest = hashlib.sha256()
-    digest.update(repr((_ELMO_FORMAT, embedder.precision, *embedder.fingerprints())).encode())
+    digest.update(repr((_ELMO_FORMAT, encoder.precision, *encoder.fingerprints())).encode())
     for item in sentences.items:
         digest.update(repr(item.words).encode("utf-8", "surrogatepass"))
     key = digest.hexdigest()
@@ -265,7 +265,7 @@ def elmo_states(embedder: ElmoEmbedder, sentences: Sentences, folder: Path | str
     items = sentences.items
     for begin in range(0, len(items), _SENTENCES):
         chosen = items[begin : begin + _SENTENCES]
-        states = embedder.layers([item.words for item in chosen])
+        states = encoder.layers([item.words for item in chosen])
         for row, state in enumerate(states, begin):
             for layer, of_layer in enumerate(torch.from_numpy(state).unbind(1)):
                 layers[layer][int(starts[row]) : int(starts[row + 1])] = of_layer.half()
@@ -476,22 +476,22 @@ class ElmoSource:
 
     kind = "elmo"
 
-    def __init__(self, embedder: ElmoEmbedder) -> None:
-        self.num_layers = embedder.elmo.config.num_hidden_layers
-        self._embedder = embedder
+    def __init__(self, encoder: ElmoEncoder) -> None:
+        self.num_layers = encoder.model.config.num_hidden_layers
+        self._encoder = encoder
 
     def fingerprint(self) -> str:
         """Return the fingerprint of the weights and of how words are read."""
-        return " ".join(self._embedder.fingerprints())
+        return " ".join(self._encoder.fingerprints())
 
     def words(self, text: str) -> list[str]:
         """Split a text as in the model's training."""
-        return self._embedder.words(text)
+        return self._encoder.words(text)
 
     def states(self, sentences: Sentences, folder: Path) -> KnownStates:
         """Return the word embedding and the layers of the LSTMs."""
         began = time.monotonic()
-        states = elmo_states(self._embedder, sentences, folder)
+        states = elmo_states(self._encoder, sentences, folder)
         _say_time(sentences, states, began)
         return states
 

@@ -18,7 +18,6 @@ from bertine.data.in_memory import TableLike, as_source
 from bertine.data.tables import TableRow
 from bertine.inference.answer_files import TextReport, pace
 from bertine.inference.embedding.embedder import Embedder, empty_texts, unknown_text
-from bertine.inference.embedding.other_embedders import open_embedder
 from bertine.inference.embedding.vector_files import (
     DTYPES,
     VectorMetadata,
@@ -122,7 +121,7 @@ def embed(
     input = as_source(input, "input")
     dtype, kind = options.dtype, DTYPES[options.dtype]
     size = bytes_to_come(input)
-    embedder = open_embedder(
+    embedder = Embedder.opened(
         model,
         **VectorOptions.of(options).values(),
         **(

@@ -1,33 +1,37 @@
-"""Load an encoder's model directory and compute the vectors of texts: :class:`Embedder`."""
+"""Load a model of any kind and compute the vectors of texts: :class:`Embedder`."""
 
 from __future__ import annotations
 
 import copy
-import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from importlib import import_module
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import numpy as np
-import torch
 
 from bertine.core.console import Shown, logger
+from bertine.core.contrib import kind_of_model, registered
 from bertine.core.errors import BertineError
-from bertine.core.names import WORD_MODELS, AnswerPrecision, PoolingName, option
+from bertine.core.names import AnswerPrecision, PoolingName, implementation
 from bertine.core.text import visible
-from bertine.hub.elmo_files import word_model_of
-from bertine.hub.model_directory import LoadedModel, load_model
-from bertine.inference.compute import Computing, Engine, run_batch, sample_inputs, unmeasured_choice
-from bertine.inference.embedding.vectors import Cosines, PooledTexts, Prompts, word_span
+from bertine.hub.model_directory import LoadedModel
+from bertine.inference.compute import Engine
+from bertine.inference.embedding.encoder import (
+    UNLIMITED,
+    EncoderOptions,
+    ModelEncoder,
+    OnBatch,
+    TextEncoder,
+    Vectors,
+    stacked,
+)
+from bertine.inference.embedding.vectors import Cosines, word_span
 from bertine.inference.rows import Single, checked_singles, is_one, several
-from bertine.models.config_file import SentenceModules, read_sentence_modules
 from bertine.models.heads import Model
 from bertine.models.pooling import Pooling
-from bertine.models.precision import Rates, precision_name, rates_for, resolve_device
 from bertine.options.verbs import check_types
-from bertine.tasks.base import Features, require_positions
+from bertine.tasks.base import Features
 from bertine.tasks.unknown_text import UnknownText
 from bertine.tokenization.tokenizer import Tokenizer
 
@@ -49,15 +53,14 @@ class TokenVectors:
 
 
 class Embedder(Shown):
-    """A model, its tokenizer and the pooling that makes vectors of texts. Threads may share it.
+    """A model of any kind and the pooling that makes vectors of texts. Threads may share it.
 
     Attributes:
-        model: the model in fp32, in evaluation mode, on its device. On a CPU an engine computes,
-            made from it at the first call (:mod:`bertine.inference.compute`).
-        tokenizer: the tokenizer of the model.
+        encoder: the part that differs between kinds of models.
         pooling: how the states of tokens become a vector.
         max_length: maximum pieces of a text, special tokens included; longer texts are cut at the
             end.
+        unit: what texts are divided into, "piece" or "word".
         prompt: the text that is put before every text.
         prompts: the prompts of its directory, by name.
         precision: the precision it computes in, "fp32", "bf16" or "int8".
@@ -69,14 +72,11 @@ class Embedder(Shown):
     """
 
     name = ""
-    prompts = Prompts()
-    unit = "piece"
-    trained_shorter = False
 
     def __init__(
         self,
-        model: Model,
-        tokenizer: Tokenizer,
+        model: Model | TextEncoder,
+        tokenizer: Tokenizer | None = None,
         pooling: Pooling | None = None,
         *,
         max_length: int | None = None,
@@ -84,59 +84,27 @@ class Embedder(Shown):
         precision: str = "fp32",
     ) -> None:
         """
+        Args:
+            model: a model with layers; or an encoder of any kind, which has all of the following
+                but the prompt.
+
         Raises:
             BertineError: a pooling that the model cannot give; a maximum length beyond its
                 positions, or one that leaves no room for text after the prompt; an unknown
                 precision, or int8 on a GPU.
         """
-        self._device = next(model.parameters()).device
-        if precision == "int8" and self._device.type != "cpu":
-            raise BertineError("precision 'int8' is for the CPU; choose bf16 or fp32")
-        self._rates: Rates | None = None
-        if precision != "int8":
-            self._rates = rates_for(precision, model)
-            precision = precision_name(precision, self._device, self._rates)
-        self.precision = precision
-        self.on_cpu = self._device.type == "cpu"
-        self._engine: Engine | None = None
-        self._threads: int | None = None
-        self.batch_invariant = False
-        self._making = threading.Lock()
-        self.model, self.tokenizer = model.eval(), tokenizer
-        self.pooling = pooling or Pooling()
-        self.pooling.check(model.config)
-        if self.pooling.dimensions == replace(self.pooling, dimensions=None).width(model.config):
-            self.pooling = replace(self.pooling, dimensions=None)
-        if tokenizer.template.sums_up_at_end:
-            self.pooling = self.pooling.of_last_token()
-        positions = model.config.longest_input
-        self.max_length = positions if max_length is None else max_length
-        require_positions(self.max_length, model.config)
-        self._put_before(prompt)
-        self.load_lines: list[str] = []
-
-    def _put_before(self, prompt: str) -> None:
-        """Set the prompt.
-
-        Raises:
-            BertineError: it leaves no room for text.
-        """
-        self.prompt = prompt
-        taken = self.tokenizer.template.added() + len(self.tokenizer.encode_plain([prompt])[0])
-        if self.max_length <= taken:
-            raise BertineError(
-                f"max_length {self.max_length} leaves no room for text: special tokens"
-                f"{' and prompt' if prompt else ''} take {taken}"
+        if isinstance(model, Model):
+            assert tokenizer is not None, "a model needs its tokenizer"
+            model = ModelEncoder(
+                model, tokenizer, pooling, max_length=max_length, precision=precision
             )
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state for a pickle or a copy: everything but the lock and the engine, which
-        the first call makes."""
-        return {**self.__dict__, "_making": None, "_engine": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._making = threading.Lock()
+        self.encoder = model
+        self.pooling, self.max_length = model.pooling, model.max_length
+        self.unit, self.prompts, self.precision = model.unit, model.prompts, model.precision
+        self.on_cpu, self.trained_shorter = model.on_cpu, model.trained_shorter
+        model.check_prompt(prompt)
+        self.prompt = prompt
+        self.load_lines: list[str] = []
 
     @classmethod
     @check_types
@@ -158,11 +126,11 @@ class Embedder(Shown):
         engine: Engine | None = None,
     ) -> Embedder:
         """Load a model directory of any kind: pre-trained, fine-tuned, or of sentence-transformers,
-        whose modules (pooling, normalizing, maximum length, default prompt) then apply; an ELMo; or
-        static vectors of Bertine or model2vec.
+        whose modules (pooling, normalizing, maximum length, default prompt) then apply; an ELMo;
+        static vectors of Bertine or model2vec; or vectors of words.
 
         Args:
-            model_dir: the folder.
+            model_dir: the folder, or the file of vectors of words.
             pooling: ``mean``, ``cls``, ``max``, ``mean-last-4`` or ``tokens``; None: as the
                 directory says, else ``mean``.
             layer: the layer whose states are pooled: 0 is the embeddings, -1 the last layer. None:
@@ -188,62 +156,31 @@ class Embedder(Shown):
         Raises:
             BertineError: not a model directory; unsupported modules, unless a `pooling` is named;
                 an unknown pooling, layer, prompt, device or precision; more dimensions than vectors
-                have, or any of an ELMo.
+                have; an option that this kind of model does not take.
         """
-        kind = word_model_of(model_dir) if loaded is None and cls is Embedder else None
-        if kind == "elmo" and batch_invariant:
-            raise BertineError(f"{model_dir}: an ELMo has no {option('batch_invariant')}")
-        if kind is not None:
-            module, _, name = WORD_MODELS[kind].partition(":")
-            other: Embedder = getattr(import_module(module), name).load(
-                model_dir,
-                pooling=pooling,
-                layer=layer,
-                normalize=normalize,
-                max_length=max_length,
-                prompt=prompt,
-                dimensions=dimensions,
-                device=device,
-                precision=precision,
-                threads=threads,
-            )
-            return other
-        where = resolve_device(device)
-        if batch_invariant:
-            precision, threads = unmeasured_choice(precision, threads)
-        modules = read_sentence_modules(model_dir)
-        folder = modules.transformer if modules else Path(model_dir)
-        if loaded is None:
-            loaded, engine = load_model(folder, heads={}), None
-        positions = loaded.config.longest_input
-        if max_length is None:
-            longest = modules.max_length if modules else loaded.task and loaded.task.max_length
-            max_length = min(longest or positions, positions)
-        prompts = Prompts.of(model_dir, modules)
-        embedder = cls(
-            loaded.model.to(where),
-            loaded.tokenizer,
-            _pooling(modules, pooling, layer, normalize, dimensions),
+        options = EncoderOptions(
+            pooling=pooling,
+            layer=layer,
+            normalize=normalize,
             max_length=max_length,
-            prompt=prompts.text(prompt),
+            prompt=prompt,
+            dimensions=dimensions,
+            device=device,
             precision=precision,
+            threads=threads,
+            batch_invariant=batch_invariant,
         )
-        embedder.name, embedder.prompts = _name(model_dir), prompts
-        if modules and modules.lowercase and not loaded.tokenizer.lowercase:
-            raise BertineError(
-                f"{model_dir}: do_lower_case asks for lower case, but the vocabulary is cased; set "
-                "it where the tokenizer's is (tokenizer_config.json)"
-            )
-        # Vectors in 8 bits depend on the samples that the engine was made with.
-        if engine is not None and engine.precision == embedder.precision != "int8":
-            embedder._engine = engine
-        embedder._threads = threads
-        embedder.batch_invariant = batch_invariant
-        embedder.load_lines = loaded.report.lines() + embedder._lines(modules)
-        trained = {} if loaded.task is None else loaded.task.training
-        embedder.trained_shorter = bool(
-            (modules and modules.dimensions) or trained.get("vector_lengths")
-        )
+        encoder: TextEncoder
+        if loaded is not None or (kind := kind_of_model(model_dir)) is None:
+            encoder = ModelEncoder.load(model_dir, options, loaded, engine)
+        else:
+            known = registered("MODELS")[kind]
+            encoder_class = implementation(known["vectors"])
+            options.check(model_dir, known["title"], encoder_class.takes)
+            encoder = encoder_class.load(model_dir, options)
+        embedder = cls(encoder, prompt=encoder.prompts.text(prompt))
+        embedder.name = _name(model_dir)
+        embedder.load_lines = [*encoder.load_lines, *embedder._settings_lines()]
         if embedder.pooling.dimensions is not None:
             embedder.warn_of_shorter(embedder.dimensions)
         return embedder
@@ -259,6 +196,16 @@ class Embedder(Shown):
             logger.info(line)
         return embedder
 
+    @property
+    def model(self) -> Model:
+        """The model in fp32, in evaluation mode, on its device; tables of vectors have none."""
+        return cast(ModelEncoder, self.encoder).model
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of a model of pieces."""
+        return cast(ModelEncoder, self.encoder).tokenizer
+
     def with_prompt(self, name: str) -> Embedder:
         """Return an embedder of the same model with another of the directory's prompts before every
         text: ``query`` for queries, for example, and ``passage`` for the texts that are searched;
@@ -270,26 +217,41 @@ class Embedder(Shown):
         prompt = self.prompts.text(name)
         if prompt == self.prompt:
             return self
+        self.encoder.check_prompt(prompt)
         other = copy.copy(self)
-        other._put_before(prompt)
-        if self.on_cpu:
-            self._computing()
-            other._engine = self._engine
+        other.prompt = prompt
         return other
 
     def lines(self) -> list[str]:
         """Return the lines that describe its vectors."""
         name = f" {visible(self.name)}" if self.name else ""
         prompt = f", prompt {visible(self.prompt)!r}" if self.prompt else ""
+        most = "all" if self.limit is None else f"at most {self.limit:,}"
         return [
-            f"Embedder{name}: vectors of {self.dimensions} numbers, {self.pooling.describe()}",
-            f"at most {self.max_length} pieces{prompt}; computes in {self.precision}",
+            f"Embedder{name}: vectors of {self.dimensions} numbers, {self.encoder.describe()}",
+            f"{most} {self.unit}s of a text{prompt}; computes in {self.precision}",
         ]
+
+    def _settings_lines(self) -> list[str]:
+        """Return the lines about the resolved settings."""
+        cut = "" if self.limit is None else f"; texts are cut at {self.limit:,} {self.unit}s"
+        lines = [f"vectors of {self.dimensions} numbers: {self.encoder.describe()}{cut}"]
+        if self.prompt:
+            lines.append(f"before every text: {self.prompt!r}")
+        elif self.prompts.texts:
+            names = ", ".join(self.prompts.texts)
+            lines.append(f"no prompt is put before texts; there are {names}")
+        return lines
+
+    @property
+    def limit(self) -> int | None:
+        """The maximum pieces of a text; None: all of them count."""
+        return None if self.max_length == UNLIMITED else self.max_length
 
     @property
     def dimensions(self) -> int:
         """The dimensions of a vector, D."""
-        return self.pooling.width(self.model.config)
+        return self.encoder.dimensions
 
     def embed(self, texts: Sequence[Single] | Single) -> np.ndarray:
         """Compute the vector of each text, fp32 [N, D], in their order; for one string or
@@ -301,7 +263,7 @@ class Embedder(Shown):
         """
         if self.pooling.tokens:
             raise BertineError("pooling is 'tokens': ask for the tokens' vectors (embed_tokens)")
-        vectors = self.run(self.features(texts))
+        vectors = self.encoder.embed(self._prompted(several(texts)))
         return vectors[0] if is_one(texts) else vectors
 
     __call__ = embed
@@ -319,34 +281,34 @@ class Embedder(Shown):
         """
         if not self.pooling.tokens:
             raise BertineError(f"pooling is {self.pooling.describe()!r}, which has no tokens")
-        shift = len(self.prompt)
-        singles = checked_singles(several(texts))
-        features, results = self.features(singles), []
-        for feature, text, vectors in zip(
-            features, singles, self.run_tokens(features), strict=True
-        ):
-            encoding = self.tokenizer.encode(self.prompt + text, max_length=self.max_length)
+        shift, results = len(self.prompt), []
+        prompted = self._prompted(several(texts))
+        features = self.encoder.features(prompted)
+        for text, item, vectors in zip(prompted, features, self.run_tokens(features), strict=True):
             offsets = [
                 (a - shift, b - shift) if a >= shift and b > a else (0, 0)
-                for a, b in encoding.offsets
+                for a, b in self.encoder.offsets(text)
             ]
-            tokens = [self.tokenizer.tokens[index] for index in feature.input_ids.tolist()]
-            results.append(TokenVectors(tokens, offsets, vectors))
+            results.append(TokenVectors(self.pieces(item), offsets, vectors))
         return results[0] if is_one(texts) else results
 
     def word_in(self, texts: Sequence[Single], word: str) -> list[np.ndarray | None]:
         """Compute the vector [D] of a word in the context of each text, for an embedder with the
         pooling ``tokens``: the mean of its pieces' vectors, at its first place; None where the text
-        does not contain the word, or is cut before it.
+        does not contain the word, or is cut before it. In vectors of words it is the same in each.
 
         Raises:
-            BertineError: something that is not a text; another pooling.
+            BertineError: something that is not a text; another pooling; a table in which the word
+                has no vector.
         """
+        singles = checked_singles(texts)
+        spans = [word_span(text, word) for text in singles]
+        fixed = self.encoder.fixed_vector(word)
+        if fixed is not None:
+            return [None if span is None else fixed for span in spans]
         result: list[np.ndarray | None] = []
-        for text, tokens in zip(
-            checked_singles(texts), self.embed_tokens(list(texts)), strict=True
-        ):
-            begin, end = word_span(text, word) or (0, 0)
+        for span, tokens in zip(spans, self.embed_tokens(singles), strict=True):
+            begin, end = span or (0, 0)
             rows = [
                 vector
                 for vector, (a, b) in zip(tokens.vectors, tokens.offsets, strict=True)
@@ -365,28 +327,18 @@ class Embedder(Shown):
                 f"for shorter vectors; the first {dimensions} numbers say no more than any others"
             )
 
-    @property
-    def pooled_layer(self) -> int | None:
-        """The layer whose states are pooled; 0 is the embeddings. None: several layers."""
-        if "mean-last-4" in self.pooling.modes:
-            return None
-        layers, layer = len(self.model.config.passes), self.pooling.layer
-        last = layers if layer is None else layer
-        return last if last >= 0 else layers + 1 + last
-
     def fingerprints(self) -> tuple[str, str]:
         """Return the SHA-256 of the weights and of the tokenizer, as hex digits. Takes about a
         third of a second for bert-base."""
-        return self.model.fingerprint(), self.tokenizer.fingerprint
+        return self.encoder.fingerprints()
 
     def pieces(self, features: Features) -> list[str]:
         """Return the pieces of a text."""
-        names = self.tokenizer.tokens
-        return [names[index] for index in features.input_ids]
+        return self.encoder.pieces(features)
 
     def notes(self) -> list[str]:
         """Return notes on the texts that were computed."""
-        return []
+        return self.encoder.notes()
 
     def features(self, texts: Sequence[Single] | Single) -> list[Features]:
         """Return the pieces of each text after the prompt, cut to the maximum length; one string is
@@ -395,105 +347,40 @@ class Embedder(Shown):
         Raises:
             BertineError: something that is not a text.
         """
-        listed = several(texts)
-        prompted = [self.prompt + text for text in checked_singles(listed)]
-        encoded = self.tokenizer.encode_arrays(prompted, max_length=self.max_length)
-        # For an empty text a vocabulary without special tokens makes no piece.
-        empty = np.array([self.model.config.pad_token_id], np.int32), np.zeros(1, np.int8)
-        return [
-            Features(*((ids, types) if len(ids) else empty), row=row, num_truncated=cut)
-            for row, (ids, types, cut) in enumerate(encoded)
-        ]
+        return self.encoder.features(self._prompted(several(texts)))
 
-    def run(
-        self, features: Sequence[Features], on_batch: Callable[[int], None] | None = None
-    ) -> np.ndarray:
+    def run(self, features: Sequence[Features], on_batch: OnBatch = None) -> np.ndarray:
         """Compute vectors fp32 [N, D] of `features`; `on_batch` is called with the number of texts
         of each finished batch."""
-        return self._joined(self.run_tokens(features, on_batch))
+        return stacked(self.run_tokens(features, on_batch), self.dimensions)
 
     def run_batch(self, features: Sequence[Features]) -> np.ndarray:
         """Compute vectors fp32 [N, D] of `features`, all of them in one batch."""
-        outputs = run_batch(
-            self._computing(),
-            self._pooled,
-            features,
-            pad_id=self._pad_id,
-            dtype=self._dtype,
-            alone=self.batch_invariant,
-        )
-        return self._joined(outputs)
+        return stacked(self.encoder.run_batch(features), self.dimensions)
 
-    def run_tokens(
-        self, features: Sequence[Features], on_batch: Callable[[int], None] | None = None
-    ) -> Sequence[np.ndarray]:
+    def run_tokens(self, features: Sequence[Features], on_batch: OnBatch = None) -> Vectors:
         """Compute vectors fp32 [n, D] of the n tokens of each of `features`."""
-        return self._pooled.run(
-            self._computing(),
-            features,
-            pad_id=self._pad_id,
-            dtype=self._dtype,
-            alone=self.batch_invariant,
-            on_batch=on_batch,
-        )
+        return self.encoder.run(features, on_batch)
 
     def agreement(self, features: Sequence[Features]) -> Cosines | None:
         """Compute the cosines between the vectors of `features` in this precision and in fp32; None
         if the precision is fp32, or there are no features."""
+        features = [item for item in features if len(item.input_ids)]
         if self.precision == "fp32" or not features:
             return None
-        ours = np.concatenate([np.atleast_2d(v) for v in self.run_tokens(features)])
-        precise = self._pooled.run(self.model, features, pad_id=self._pad_id, dtype=torch.float32)
-        exact = np.concatenate([np.atleast_2d(v) for v in precise])
+        ours, exact = (
+            np.concatenate([np.atleast_2d(v) for v in self.encoder.run(features, exact=exact)])
+            for exact in (False, True)
+        )
         return Cosines.between(ours, exact)
 
-    @property
-    def _pooled(self) -> PooledTexts:
-        return PooledTexts(self.pooling, self.model.config.longest_input)
+    def _prompted(self, texts: Sequence[Single]) -> list[str]:
+        """Put the prompt before each text.
 
-    @property
-    def _pad_id(self) -> int:
-        return self.tokenizer.pad_token_id
-
-    @property
-    def _dtype(self) -> torch.dtype:
-        """Return the type in which the model computes."""
-        return torch.float32 if self.precision == "fp32" else torch.bfloat16
-
-    def _computing(self) -> Computing:
-        """Return the model, or on a CPU an engine, made at the first call."""
-        if not self.on_cpu:
-            return self.model
-        with self._making:
-            if self._engine is None:
-                # The same for all texts, so that a text's vector does not depend on others.
-                samples = sample_inputs(self.tokenizer, self.max_length)
-                self._engine = Engine(
-                    self.model, precision=self.precision, threads=self._threads, samples=samples
-                )
-        return self._engine
-
-    def _joined(self, vectors: Sequence[np.ndarray]) -> np.ndarray:
-        """Return N vectors as fp32 [N, D]."""
-        table = np.empty((len(vectors), self.dimensions), dtype=np.float32)
-        for at, vector in enumerate(vectors):
-            table[at] = vector
-        return table
-
-    def _lines(self, modules: SentenceModules | None) -> list[str]:
-        """Return the lines about the resolved settings."""
-        source = " (modules.json is read)" if modules else ""
-        lines = [
-            f"vectors of {self.dimensions} numbers: {self.pooling.describe()}; texts are cut at "
-            f"{self.max_length} pieces{source}"
-        ]
-        if self.prompt:
-            lines.append(f"before every text: {self.prompt!r}")
-        elif modules and modules.prompts:
-            lines.append(f"no prompt is put before texts; there are {', '.join(modules.prompts)}")
-        if self._rates is not None:
-            lines.append(self._rates.line())
-        return lines
+        Raises:
+            BertineError: something that is not a text.
+        """
+        return [self.prompt + text for text in checked_singles(texts)]
 
 
 def unknown_text(embedder: Embedder) -> UnknownText | None:
@@ -521,36 +408,3 @@ def _name(model_dir: Path | str) -> str:
     """Return the name of a model's folder, with that of its parent where it is only ``model``."""
     parts = Path(model_dir).parts
     return "/".join(parts[-2:] if parts[-1:] == ("model",) else parts[-1:])
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    """Scale vectors fp32 [N, D] to length 1 in fp32; zeros stay zeros."""
-    vectors = vectors.astype(np.float32, copy=False)
-    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors / np.where(norms > 0, norms, 1.0)
-
-
-def _pooling(
-    modules: SentenceModules | None,
-    pooling: str | None,
-    layer: int | None,
-    normalize: bool | None,
-    dimensions: int | None,
-) -> Pooling:
-    """Return the pooling that was asked for, with the directory's settings as defaults."""
-    if modules is None:
-        asked = Pooling((pooling or "mean",), layer, bool(normalize))
-    elif pooling is None and modules.refused:
-        raise BertineError(modules.refused)
-    else:
-        asked = Pooling(
-            modules.modes or ("mean",),
-            layer,
-            modules.normalize if normalize is None else normalize,
-            modules.dimensions,
-        )
-        if pooling is not None:
-            asked = replace(asked, modes=(pooling,))
-    if dimensions is None:
-        return asked
-    return replace(asked, dimensions=dimensions, normalize_kept=True)

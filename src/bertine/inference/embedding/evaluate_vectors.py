@@ -16,6 +16,7 @@ from typing import BinaryIO
 import numpy as np
 
 from bertine.core.console import logger, plural
+from bertine.core.contrib import kind_of_model, registered
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors
 from bertine.core.names import PairKind, option
@@ -23,10 +24,9 @@ from bertine.core.scores import correlation_interval
 from bertine.data.examples import find_splits
 from bertine.data.in_memory import Data, InMemoryTable, Source
 from bertine.data.text_pairs import KINDS, USUAL_PAIRS, PairRows
-from bertine.hub.elmo_files import static_folder
-from bertine.inference.embedding.embedder import Embedder, unit, unknown_text
+from bertine.inference.embedding.embedder import Embedder, unknown_text
 from bertine.inference.embedding.index import NearestRows, search_all
-from bertine.inference.embedding.other_embedders import open_embedder
+from bertine.inference.embedding.vectors import unit
 from bertine.inference.rows import text_progress
 from bertine.models.config_file import MODULES
 from bertine.options.inference import EvaluateOptions
@@ -193,16 +193,16 @@ JUDGED: tuple[PairKind, ...] = ("pairs", "scores")
 
 
 def gives_vectors(model: object) -> bool:
-    """Return whether `model` is an embedder, or a directory of sentence-transformers or static
-    vectors."""
+    """Return whether `model` is an embedder, a directory of sentence-transformers, or a model of
+    contrib that gives nothing else."""
     if isinstance(model, Embedder):
         return True
     if not isinstance(model, str | Path):
         return False
-    folder = Path(model)
+    folder, kind = Path(model), kind_of_model(model)
+    if kind is not None:
+        return "evaluate" not in registered("MODELS")[kind]
     run = (folder / "run.json").is_file()
-    if static_folder(folder) is not None:
-        return True
     return (folder / "model" / MODULES if run else folder / MODULES).is_file()
 
 
@@ -226,7 +226,7 @@ def evaluate_vectors(
             "the vectors of a loaded model cannot be shortened; load it with "
             f"{option('dimensions')}"
         )
-    embedder = open_embedder(
+    embedder = Embedder.opened(
         model,
         dimensions=options.dimensions,
         device=options.device,

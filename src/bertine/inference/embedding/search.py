@@ -15,7 +15,7 @@ from bertine.core.scores import COARSE_ROUNDING, ROUNDING
 from bertine.data.in_memory import InMemoryTable, Source, reads_again
 from bertine.data.tables import Table, TableRow
 from bertine.inference.answer_files import TextReport
-from bertine.inference.embedding.embedder import Embedder, empty_texts, unit, unknown_text
+from bertine.inference.embedding.embedder import Embedder, empty_texts, unknown_text
 from bertine.inference.embedding.index import (
     NO_ROWS,
     NearestRows,
@@ -24,7 +24,6 @@ from bertine.inference.embedding.index import (
     cosines_with,
     search_all,
 )
-from bertine.inference.embedding.other_embedders import MeanWordEmbedder, open_embedder
 from bertine.inference.embedding.vector_files import (
     VectorMetadata,
     hashed,
@@ -33,7 +32,7 @@ from bertine.inference.embedding.vector_files import (
     vector_column,
     vectors_of,
 )
-from bertine.inference.embedding.vectors import Prompts
+from bertine.inference.embedding.vectors import Prompts, unit
 from bertine.inference.rows import (
     bytes_to_come,
     open_texts,
@@ -157,7 +156,7 @@ class Search:
                     f"{option('prompt', options.prompt)}"
                 )
             prompt = asked
-        embedder = open_embedder(
+        embedder = Embedder.opened(
             model,
             **{**VectorOptions.of(options, normalize=None).values(), "prompt": prompt},
             **unmeasured(model, size, options.device, options.precision),
@@ -258,10 +257,8 @@ class Search:
                     f"{query!r}: its vector has a number that is NaN or infinite; compute in fp32 "
                     f"({option('precision', 'fp32')})"
                 )
-        if isinstance(embedder, MeanWordEmbedder):
-            for query, vector in zip(queries, asked, strict=True):
-                if not vector.any():
-                    raise BertineError(f"{query!r}: none of its words has a vector")
+            if embedder.unit == "word" and not vector.any():
+                raise BertineError(f"{query!r}: none of its words has a vector")
         if self._unknown is not None:
             self._unknown.count(features, queries)
         for feature in features:

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from bertine.core.console import ReportOf, plural
+from bertine.core.console import Report, ReportOf, plural
+from bertine.core.contrib import job_of_model
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.data.in_memory import InMemoryTable, Source, TableLike, as_source
@@ -20,7 +21,7 @@ from bertine.data.lines import LINE_COLUMN, TableLayout, first_numbers, named_ki
 from bertine.data.streams import ambiguous_column_error
 from bertine.data.tables import Table
 from bertine.data.writer import TableWriter, check_output, json_text, open_writer
-from bertine.inference.embedding.embedder import Embedder, unit
+from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.index import (
     COLUMNS,
     NearestRows,
@@ -31,12 +32,8 @@ from bertine.inference.embedding.index import (
     id_before,
     query_column_names,
 )
-from bertine.inference.embedding.other_embedders import (
-    MeanWordEmbedder,
-    holds_word_vectors,
-    open_embedder,
-)
 from bertine.inference.embedding.search import QUERIES, Search, tolerance_of
+from bertine.inference.embedding.vectors import unit
 from bertine.inference.rows import (
     bytes_to_come,
     open_texts,
@@ -49,7 +46,6 @@ from bertine.options.inference import PlainTexts, SimilarOptions
 from bertine.options.vectors import VectorOptions
 from bertine.options.verbs import takes_options
 from bertine.tokenization.documents import USUAL_TEXT_COLUMNS
-from bertine.word_vectors.vectors import NearestWords
 
 # Many queries: their texts are read from a table, and their nearest rows shown or written to a
 # file.
@@ -252,7 +248,7 @@ def similar(
     top: int = 10,
     show_progress: bool = True,
     options: SimilarOptions,
-) -> Neighbours | NearestWords | BatchSearch:
+) -> Neighbours | Report | BatchSearch:
     """Find the rows of a file whose texts are most similar to `query`: the highest cosines, in
     bounded memory. With vectors of words and no file, find the nearest words.
 
@@ -393,9 +389,10 @@ def _similar_uses(
     if not word.strip():
         raise BertineError(f"{option('word')} is empty; give a word of the query")
     settings = VectorOptions.of(options, normalize=None).values()
-    if not holds_word_vectors(model):
+    kind = job_of_model(model, "vectors")
+    if kind is None or "tokens" in kind.takes["pooling"]:
         settings["pooling"] = "tokens"
-    embedder = open_embedder(
+    embedder = Embedder.opened(
         model,
         **settings,
         **unmeasured(model, bytes_to_come(input), options.device, options.precision),
@@ -437,18 +434,13 @@ def _nearest_words(
     index: Path | str | None,
     top: int,
     options: SimilarOptions,
-) -> NearestWords:
+) -> Report:
     """Compare with the words of the vectors themselves.
 
     Raises:
         BertineError: `model` has no vectors of words; an option about a file is given without a
             file.
     """
-    if not holds_word_vectors(model):
-        raise BertineError(
-            f"nothing to compare with; give the texts ({option('input')}), or vectors of words as "
-            "the model"
-        )
     given = {"texts": texts, "index": index, "word": options.word}
     given["query_prompt"] = options.query_prompt
     for name in [
@@ -456,6 +448,5 @@ def _nearest_words(
         *(name for name, value in given.items() if value is not None),
     ]:
         raise BertineError(f"{option(name)} is for a file of texts, and there is none")
-    embedder = open_embedder(model, **VectorOptions.of(options, normalize=None).values())
-    assert isinstance(embedder, MeanWordEmbedder)
-    return embedder.vectors.nearest(query, top)
+    embedder = Embedder.opened(model, **VectorOptions.of(options, normalize=None).values())
+    return embedder.encoder.nearest_words(query, top)

@@ -88,7 +88,7 @@ class VectorMetadata(Readable):
             weights=weights,
             tokenizer=tokenizer,
             pooling=pooling.modes,
-            layer=embedder.pooled_layer,
+            layer=embedder.encoder.pooled_layer,
             keep=pooling.dimensions,
             normalize=pooling.normalize,
             prompt=embedder.prompt,

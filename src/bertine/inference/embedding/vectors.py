@@ -67,6 +67,13 @@ class Cosines:
         )
 
 
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Scale vectors fp32 [N, D] to length 1 in fp32; zeros stay zeros."""
+    vectors = vectors.astype(np.float32, copy=False)
+    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.where(norms > 0, norms, 1.0)
+
+
 # Pooled texts: pooling with the two methods of a task that running features needs.
 #
 # Shape legend: B sequences, T tokens of the longest, D width of a vector.

@@ -9,29 +9,27 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from bertine.core.console import aligned, logger, plural, progress
+from bertine.core.contrib import job_of_model
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors, read_json
 from bertine.core.names import MaskedPieces, option
 from bertine.core.scores import wilson_interval
 from bertine.data.streams import COMPRESSIONS
 from bertine.data.tables import Table, TableRow
-from bertine.hub.elmo_files import LoadedElmo, elmo_folder, load_elmo
 from bertine.hub.model_directory import LoadedModel, load_model
-from bertine.inference.embedding.other_embedders import holds_word_vectors
 from bertine.inference.minimal_pairs.scoring import (
-    BothWaysProbability,
     ForwardProbability,
     GuessedLikelihood,
     InfilledLikelihood,
     LogProbability,
     PseudoLikelihood,
     ReplacedTokens,
+    resolved_dtype,
 )
 from bertine.models.heads import Model
-from bertine.models.precision import rates_for, resolve_device, resolve_precision
+from bertine.models.precision import resolve_device
 from bertine.options.inference import BlimpOptions
 from bertine.options.verbs import takes_options
 from bertine.tasks.report import EvaluationReport
@@ -270,7 +268,7 @@ def open_log_probability(
     masked_pieces: MaskedPieces = "one",
 ) -> LogProbability:
     """Load a language model with the function that scores its sentences, chosen by its type and
-    heads: :mod:`bertine.inference.minimal_pairs.scoring`, and ELMo in both directions.
+    heads: :mod:`bertine.inference.minimal_pairs.scoring`, and those of contrib.
 
     Args:
         model: a model directory.
@@ -283,18 +281,10 @@ def open_log_probability(
             for a model whose pieces are not masked.
     """
     where = resolve_device(device)
-    if holds_word_vectors(model):
-        raise BertineError(
-            f"{model}: vectors of words give a sentence no probability; give a language model"
-        )
-    if elmo_folder(model) is not None:
-        _require_masks(model, BothWaysProbability, masked_pieces)
-        elmo = load_elmo(model)
-        softmax = None if elmo.softmax is None else elmo.softmax.to(where)
-        return BothWaysProbability(
-            LoadedElmo(elmo.model.to(where), softmax, elmo.words, elmo.source),
-            _resolved(precision, elmo.model),
-        )
+    if (own := job_of_model(model, "blimp")) is not None:
+        _require_masks(model, own, masked_pieces)
+        scorer: LogProbability = own(model, where, precision)
+        return scorer
     loaded = load_model(model)
     for line in loaded.report.lines():
         logger.info(line)
@@ -306,19 +296,10 @@ def open_log_probability(
             "mask (fine-tuning drops it); use a pre-trained model that has"
         )
     _require_masks(model, way, masked_pieces)
-    dtype = _resolved(precision, loaded.model)
+    dtype = resolved_dtype(precision, loaded.model)
     if way is PseudoLikelihood:
         return PseudoLikelihood(loaded, dtype, masked_pieces)
     return way(loaded, dtype)
-
-
-def _resolved(precision: str, model: nn.Module) -> torch.dtype:
-    """Return the type to compute `model` in on its device; print the choice where it was
-    measured."""
-    rates = rates_for(precision, model)
-    if rates is not None:
-        logger.info(rates.line())
-    return resolve_precision(precision, next(model.parameters()).device, rates)
 
 
 def _require_masks(model: Path | str, way: object, masked_pieces: MaskedPieces) -> None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import ClassVar, Protocol, cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
+from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.names import MaskedPieces
 from bertine.core.spin_count import adapt_spin_count
@@ -23,12 +25,12 @@ from bertine.data.entities import split_words
 from bertine.families.bart_layers import BartBackbone
 from bertine.families.elmo import BEGIN, DIRECTIONS, END, UNKNOWN, character_ids
 from bertine.families.xlnet_layers import GuessedPlaces, XlnetBackbone, hidden_by_order
-from bertine.hub.elmo_files import LoadedElmo
+from bertine.hub.elmo_files import LoadedElmo, load_elmo
 from bertine.hub.model_directory import LoadedModel
 from bertine.inference.compute import Engine, batch_tokens, device_of, evaluating
 from bertine.inference.generate import sequence_start
 from bertine.models.encoder import Encoded, TextInputs
-from bertine.models.precision import autocast, finite
+from bertine.models.precision import autocast, finite, rates_for, resolve_precision
 from bertine.tokenization.base import Frame
 
 # Sums over pieces: the common part of the scores.
@@ -65,6 +67,15 @@ class LogProbability(Protocol):
     def notes(self) -> list[str]:
         """Return notes on the texts that were scored."""
         ...
+
+
+def resolved_dtype(precision: str, model: nn.Module) -> torch.dtype:
+    """Return the type to compute `model` in on its device; print the choice where it was
+    measured."""
+    rates = rates_for(precision, model)
+    if rates is not None:
+        logger.info(rates.line())
+    return resolve_precision(precision, next(model.parameters()).device, rates)
 
 
 @dataclass(frozen=True)
@@ -454,6 +465,20 @@ class BothWaysProbability:
             if mark not in self._ids:
                 raise BertineError(f"{elmo.source}: its words lack {mark}")
         self._words = self._unknown = 0
+
+    @classmethod
+    def load(cls, path: Path | str, device: torch.device, precision: str) -> BothWaysProbability:
+        """Load an ELMo.
+
+        Raises:
+            BertineError: it cannot be read, or has no softmax.
+        """
+        elmo = load_elmo(path)
+        softmax = None if elmo.softmax is None else elmo.softmax.to(device)
+        return cls(
+            LoadedElmo(elmo.model.to(device), softmax, elmo.words, elmo.source),
+            resolved_dtype(precision, elmo.model),
+        )
 
     def notes(self) -> list[str]:
         if not self._unknown:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,17 +22,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertine.core.console import Shown, human_bytes, human_time, logger, plural, progress
+from bertine.core.contrib import refuse_contrib
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_dir, check_replaceable
 from bertine.core.names import PlainFormat, StaticPrecision, option
 from bertine.data.entities import split_words
 from bertine.data.in_memory import InMemoryTable, Source, TableLike, as_source, reads_again
 from bertine.data.streams import COMPRESSIONS
-from bertine.hub.elmo_files import static_folder, word_model_of
+from bertine.hub.elmo_files import static_folder
 from bertine.inference.embedding.embedder import Embedder
-from bertine.inference.embedding.other_embedders import holds_word_vectors, open_embedder
 from bertine.inference.rows import open_texts, text_chunks, text_progress
-from bertine.inference.static_vectors import StaticEmbedder, StaticModel, StaticTable, save_static
+from bertine.inference.static_vectors import StaticEncoder, StaticModel, StaticTable, save_static
 from bertine.options.distillation import DistillOptions
 from bertine.options.inference import PlainTexts
 from bertine.tasks.base import Features
@@ -526,7 +526,7 @@ class StaticResult(Shown):
     """
 
     out: Path
-    embedder: StaticEmbedder
+    embedder: Embedder
     explained: float
     explained_of: str
     weights: str
@@ -544,7 +544,7 @@ class StaticResult(Shown):
 
     def lines(self) -> list[str]:
         """Return what the command prints at the end."""
-        table = self.embedder.table
+        table = cast(StaticEncoder, self.embedder.encoder).table
         size = sum(item.stat().st_size for item in self.out.iterdir() if item.is_file())
         lines = [
             f"{plural(table.pieces, 'piece')}, vectors of {table.dimensions} numbers, which keep "
@@ -658,7 +658,7 @@ def distill_static(
         "seed": options.seed if fitted else None,
     }
     _write(Path(out), table, tokenizer, facts, options)
-    embedder = StaticEmbedder.load(out)
+    embedder = Embedder.load(out)
     return StaticResult(
         out=Path(out),
         embedder=embedder,
@@ -678,14 +678,9 @@ def distill_static(
 def _teacher(options: DistillOptions) -> Embedder:
     if options.teacher is None:
         raise BertineError(f"whose vectors? Name a model directory with {option('teacher')}")
-    kind = word_model_of(options.teacher)
-    if kind is not None or holds_word_vectors(options.teacher):
-        what = "vectors of words" if kind is None else f"a model of the type {kind}"
-        raise BertineError(
-            f"{options.teacher}: is {what}, which has no pieces to be read alone; give an encoder"
-        )
+    refuse_contrib(options.teacher)
     precision = "auto" if options.precision is None else options.precision
-    return open_embedder(
+    return Embedder.opened(
         options.teacher,
         max_length=options.max_length,
         device=options.device,

@@ -25,8 +25,9 @@ from bertine.core.names import PairKind
 from bertine.core.rng import Permutation, generator
 from bertine.corpora.batch import WINDOW
 from bertine.data.text_pairs import PairRow
-from bertine.inference.embedding.embedder import Embedder, unit, unknown_text
+from bertine.inference.embedding.embedder import Embedder, unknown_text
 from bertine.inference.embedding.index import NearestRows, search_all
+from bertine.inference.embedding.vectors import unit
 from bertine.tasks.base import Features, text_number
 from bertine.tasks.unknown_text import UnknownText
 from bertine.training.similarity.objective import Pair
