@@ -20,10 +20,16 @@ import torch
 from common import Timing, Turn, Worker, describe_machine, machine, print_table, save_json
 from torch import Tensor, nn
 
+from bertine.contrib.elmo.model import (
+    DIRECTIONS,
+    PRESETS,
+    BidirectionalLm,
+    ElmoConfig,
+    LstmStates,
+    ProjectedLstm,
+)
 from bertine.core.process import keep_freed_memory
-from bertine.families.elmo import DIRECTIONS, PRESETS, BidirectionalLm, ElmoConfig, LstmStates
 from bertine.models.precision import cpu_has_bf16
-from bertine.models.recurrent import ProjectedLstm
 
 #: Steps before the first that counts.
 _WARM_UP = 2

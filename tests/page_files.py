@@ -28,9 +28,9 @@ from bertine.hub.model_directory import save_model
 from bertine.models.heads import Model, new_head
 from bertine.objectives.losses import MlmNsp
 from bertine.tokenization.tokenizer import Tokenizer
+from contrib.elmo import elmos
 from contrib.tensorflow.google import WORDS
 from documents import ROOT
-from hub import elmos
 
 Make = Callable[[Path], object]
 TEAMS = ("account", "delivery", "payment", "product", "returns")

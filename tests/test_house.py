@@ -24,7 +24,6 @@ ONE_IMPORTER = {
     "bertine.hub.model_card": "writes README.md; `model_directory` reads and writes the model",
     "bertine.inference.embedding.search": "searches vectors; `similar` reads queries",
     "bertine.inference.export_graph": "needs PyTorch; `export` checks first what needs none",
-    "bertine.inference.minimal_pairs.scoring": "how likely a text is, for all models",
     "bertine.reports.finetuning_checks": "rules on fine-tuning; `diagnosis`: pre-training",
     "bertine.reports.run_scores": "the scores' part of a run's page",
     "bertine.serving.app": "the application; `server` runs it",
@@ -33,12 +32,11 @@ ONE_IMPORTER = {
     "bertine.tokenization.learn_unigram": "trains Unigram: longer than the other learners",
     "bertine.tokenization.word_cache": "the speed of `Tokenizer`, which works without it",
     "bertine.training.distillation.on_task": "on a task; `distill`: on a store",
-    "bertine.training.distillation.static": "static tables from a teacher",
     "bertine.training.learning_curve.result": "the curve's result and page",
     "bertine.training.search.table": "the grid and the table of a search, its page",
     "bertine.training.similarity.fitting": "judges and fits; `run` is the command",
 }
-MOST = 17
+MOST = 15
 #: Words that are riddles as names of classes, functions, arguments or variables, and what the
 #: field says.
 NOT_NAMES = {

@@ -28,7 +28,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "options": {"core"},
     "data": {"core"},
     "tokenization": {"core", "options", "data"},
-    "word_vectors": {"core", "options", "data", "tokenization"},
     "corpora": {"core", "options", "tokenization"},
     "models": {"core", "options"},
     "families": {"core", "options", "models"},
@@ -38,12 +37,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tasks": {"core", "options", "data", "tokenization", "corpora", "models", "objectives"},
     "datasets": {"core", "options", "data", "tasks"},
     "inference": {
-        *("core", "options", "data", "tokenization", "word_vectors", "corpora", "fast", *MODEL),
+        *("core", "options", "data", "tokenization", "corpora", "fast", *MODEL),
         *("objectives", "tasks", "datasets"),
     },
     "reports": {"core", "options", "tokenization", "corpora", *MODEL},
     "training": {
-        *("core", "options", "data", "tokenization", "word_vectors", "corpora", *MODEL),
+        *("core", "options", "data", "tokenization", "corpora", *MODEL),
         *("objectives", "tasks", "datasets", "inference", "reports"),
     },
     "serving": {
@@ -69,13 +68,24 @@ MAY_IMPORT: dict[str, set[str]] = {
     "contrib.options": {"core", "options"},
     "contrib.commands": {"core", "options", "commands", "contrib.options"},
     "contrib.tensorflow": {"core", "models", "hub"},
+    "contrib.word2vec": {
+        *("core", "options", "data", "tokenization", "tasks", "inference", "contrib.options"),
+    },
+    "contrib.elmo": {
+        *("core", "options", "data", "tokenization", "corpora", "models", "hub", "tasks"),
+        *("inference", "reports", "training", "contrib.options"),
+    },
+    "contrib.static_vectors": {
+        *("core", "options", "data", "tokenization", "models", "tasks", "inference", "serving"),
+    },
     "contrib.feature_based": {
-        *("core", "options", "data", "tokenization", "word_vectors", "corpora", *MODEL, "tasks"),
-        *("datasets", "inference", "training", "contrib.options"),
+        *("core", "options", "data", "tokenization", "corpora", *MODEL, "tasks"),
+        *("datasets", "inference", "training", "contrib.options", "contrib.elmo"),
+        "contrib.word2vec",
     },
     "contrib.papers": {
         *("core", "options", "tokenization", "corpora", *MODEL, "datasets", "inference"),
-        *("reports", "training", "contrib.options", "contrib.feature_based"),
+        *("reports", "training", "contrib.options", "contrib.feature_based", "contrib.elmo"),
     },
     "contrib.demo": {
         *("core", "options", "data", "tokenization", "corpora", *MODEL, "objectives", "tasks"),

@@ -13,13 +13,11 @@ from systems import System
 from torch import Tensor
 
 import bertine
-from bertine.families.elmo import BEGIN, END, character_ids
+from bertine.contrib.elmo.files import load_elmo
+from bertine.contrib.elmo.model import BEGIN, END, character_ids
+from bertine.contrib.elmo.perplexity import SPECIAL
 from bertine.families.xlnet_layers import GuessedPlaces, hidden_by_order
-from bertine.hub.elmo_files import load_elmo
 from bertine.hub.model_directory import LoadedModel, load_model
-from bertine.inference.elmo import SPECIAL
-from bertine.inference.embedding.other_embedders import open_embedder
-from bertine.inference.minimal_pairs.scoring import BothWaysProbability
 from bertine.models.encoder import TextInputs
 from bertine.tokenization.tokenizer import Tokenizer
 
@@ -74,11 +72,11 @@ def _of_words(model: Path) -> list[np.ndarray]:
 
 
 def _of_elmo(model: Path) -> list[np.ndarray]:
-    embedder: Any = open_embedder(model, pooling="tokens")
+    encoder: Any = bertine.Embedder.load(model, pooling="tokens").encoder
     states = []
     for text in BANKS:
-        words = embedder.words(text)
-        states.append(embedder.layers([words])[0][words.index(WORD)].mean(0))
+        words = encoder.model.config.words_of(text)
+        states.append(encoder.layers([words])[0][words.index(WORD)].mean(0))
     return states
 
 
@@ -164,7 +162,7 @@ def _between(model: Path, before: str, after: str) -> list[list[Any]]:
     """Return the words whose probabilities from both sides have the highest product, with that of
     the product among all known words."""
     elmo = load_elmo(model)
-    split = BothWaysProbability(elmo).words_of
+    split = elmo.model.config.words_of
     first, last = [BEGIN, *split(before)], [*split(after), END]
     places, half = elmo.model.config.max_characters, elmo.model.config.projection_size
     assert elmo.softmax is not None

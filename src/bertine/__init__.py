@@ -61,11 +61,11 @@ if TYPE_CHECKING:
     # isort: split
     from bertine.contrib.demo.run import run_demo as run_demo
     from bertine.contrib.papers.table import paper_tables as paper_tables
+    from bertine.contrib.word2vec.vectors import WordVectors as WordVectors
     from bertine.signatures import feature_based as feature_based
     from bertine.signatures import paper as paper
     from bertine.signatures import pretrain_elmo as pretrain_elmo
     from bertine.signatures import word2vec as word2vec
-    from bertine.word_vectors.vectors import WordVectors as WordVectors
 
 #: The module of each public name.
 _HOME = {

@@ -7,7 +7,6 @@ import io
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,7 @@ from safetensors.numpy import save_file
 
 from bertine.core.errors import BertineError
 from bertine.core.foreign_files import open_array, open_tensors, reading_outside
-from bertine.hub.elmo_files import published_files, read_published
 from bertine.hub.weights import read_facts, read_weights
-from hub import elmos
 
 DAMAGED = "is damaged, cut short or of another kind"
 
@@ -64,22 +61,6 @@ def test_what_is_known_better_stays_as_it_is(tmp_path: Path) -> None:
         raise BertineError("mine")
     with pytest.raises(KeyboardInterrupt), reading_outside(tmp_path):
         raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_elmos_damaged_numbers(tmp_path: Path, seed: int) -> None:
-    pytest.importorskip("h5py")
-    files = published_files(elmos.write(tmp_path))
-    assert files is not None
-    good, draw = files.weights.read_bytes(), Random(seed)
-    refused = 0
-    for _ in range(12):
-        raw = bytearray(good)
-        for _ in range(draw.choice((4, 10, 40))):
-            raw[draw.randrange(len(raw))] = draw.randrange(256)
-        files.weights.write_bytes(raw[: draw.choice((len(raw), draw.randrange(len(raw))))])
-        refused += bool(refusal(files.weights, lambda: read_published(files)))
-    assert refused > 3
 
 
 def saved(*, as_zip: bool) -> bytes:

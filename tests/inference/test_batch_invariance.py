@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertine.core.errors import BertineError
 from bertine.inference.compute import why_not_int8
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.predictor import Predictor
@@ -55,9 +54,3 @@ def test_predictions_have_the_same_bits_in_any_company(classifier: Path) -> None
         alone = [predictor.answering.compute([feature])[0] for feature in features]
         for output, other in zip(outputs, alone, strict=True):
             np.testing.assert_array_equal(output, other)
-
-
-def test_an_elmo_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "elmo"}')
-    with pytest.raises(BertineError, match="is an ELMo, which takes no batch_invariant=True"):
-        Embedder.load(tmp_path, batch_invariant=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -47,24 +46,6 @@ def test_what_would_be_lost_is_refused(tmp_path: Path) -> None:
         bertine.convert(tmp_path / "out", tmp_path / "out")
     with pytest.raises(BertineError, match="hidden_act"):
         bertine.convert(model, tmp_path / "other", hidden_act="swish")  # type: ignore[arg-type]
-
-
-def test_vectors_of_words_go_from_format_to_format(tmp_path: Path) -> None:
-    """Folder, binary, text and back, the same bits all the way."""
-    before = bertine.WordVectors(["a", "b"], np.array([[0.1, -3], [1e-20, 7]], dtype=np.float32))
-    before.save(tmp_path / "folder")
-    source: Path = tmp_path / "folder"
-    for name in ("v.bin", "v.txt", "again"):
-        done = bertine.convert(source, tmp_path / name)
-        assert done.lines() == [f"written to {tmp_path / name}: 2 words, vectors of 2 numbers"]
-        source = tmp_path / name
-    after = bertine.WordVectors.load(source)
-    assert after.words == before.words
-    assert after.vectors.tobytes() == before.vectors.tobytes()
-    with pytest.raises(BertineError, match="is what is read"):
-        bertine.convert(source, source)
-    with pytest.raises(BertineError, match="no activation; leave out hidden_act"):
-        bertine.convert(source, tmp_path / "v.bin", hidden_act="relu")
 
 
 def test_how_texts_are_written_is_kept(tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ from bertine.inference.embedding.embed import embed
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.index import NearestRows, search_all
 from bertine.inference.embedding.similar import similar
-from bertine.word_vectors.vectors import WordVectors
 
 from .test_predictor import random_texts
 
@@ -261,17 +260,6 @@ def test_a_word_is_compared_as_it_stands_in_each_text(pretrained: Path, tmp_path
     assert whole.found[0].score == pytest.approx(1, abs=1e-5)
 
 
-def test_vectors_of_words_have_one_for_each(tmp_path: Path) -> None:
-    vectors = WordVectors(["bank", "river", "money"], np.eye(3, dtype=np.float32), lowercase=True)
-    vectors.save(tmp_path / "v")
-    texts = write(tmp_path / "in.txt", ["Bank of the river", "money in the bank", "no such word"])
-    found = similar("a river bank", texts, model=tmp_path / "v", word="bank", show_progress=False)
-    assert [each.score for each in found.found] == [1.0, 1.0]
-    assert found.notes == ["1 text without the word 'bank', left out"]
-    whole = similar("a river bank", texts, model=tmp_path / "v", show_progress=False)
-    assert whole.found[1].score < 0.9
-
-
 def test_mistakes_with_a_word(pretrained: Path, tmp_path: Path) -> None:
     texts = write(tmp_path / "in.txt", ["the cat sat"])
     for query, settings, message in (
@@ -398,10 +386,6 @@ def test_options_that_do_not_go_together(
             similar("a cat", source, model=embedder, word="cat", **{name: tmp_path})
     with pytest.raises(BertineError, match=r"in.txt: no text has the word 'mouse'"):
         similar("a mouse", source, model=pretrained, word="mouse", show_progress=False)
-    vectors = WordVectors(["bank"], np.eye(1, dtype=np.float32), lowercase=True)
-    vectors.save(tmp_path / "v")
-    with pytest.raises(BertineError, match="index is for a file of texts, and there is none"):
-        similar("bank", model=tmp_path / "v", index=tmp_path)
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, 1e30])

@@ -86,7 +86,7 @@ def test_every_option_that_a_message_names_is_one() -> None:
 _COMMAND_LINE = (
     *("commands/", "cli.py", "config_file.py", "launch.py", "reports/"),
     *("contrib/demo/result.py", "training/lr_find.py", "training/finetuning/learner.py"),
-    "training/distillation/static.py",
+    "contrib/static_vectors/distill.py",
 )
 
 

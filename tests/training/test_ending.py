@@ -37,14 +37,3 @@ def test_a_run_ends_after_the_step_at_which_it_is_asked_to(
         for folder in (ended.model, tmp_path / "whole" / "model")
     )
     assert any(not tensor.equal(again[name]) for name, tensor in first.items())
-
-
-def test_an_elmo_ends_too(tmp_path: Path) -> None:
-    corpus = toys.write_corpus(tmp_path / "corpus.txt")
-    with stop_when(lambda done: done == 2):
-        result = bertine.pretrain_elmo(
-            corpus, model="elmo-tiny", out=tmp_path / "run", steps=5, batch_size=2, window=4
-        )
-    assert result.steps == 2
-    assert [row["step"] for row in toys.log(tmp_path / "run")] == [2]
-    assert (result.model / "config.json").exists()

@@ -7,13 +7,13 @@ through :mod:`bertine.core.contrib` alone, and works without this package.
 
 #: Public name → its module.
 NAMES = {
-    "WordVectors": "bertine.word_vectors.vectors",
+    "WordVectors": "bertine.contrib.word2vec.vectors",
     "feature_based": "bertine.contrib.feature_based.feature_based",
     "paper": "bertine.contrib.papers.paper",
     "paper_tables": "bertine.contrib.papers.table",
-    "pretrain_elmo": "bertine.training.elmo",
+    "pretrain_elmo": "bertine.contrib.elmo.pretrain",
     "run_demo": "bertine.contrib.demo.run",
-    "word2vec": "bertine.word_vectors.train",
+    "word2vec": "bertine.contrib.word2vec.train",
 }
 
 #: Heading of ``bertine --help`` → the commands below it, after those of the core.
@@ -42,28 +42,28 @@ COMMANDS = {
 MODELS: dict[str, dict[str, str]] = {
     "word-vectors": {
         "title": "a table of word vectors",
-        "recognize": "bertine.inference.embedding.other_embedders:holds_word_vectors",
-        "vectors": "bertine.inference.embedding.other_embedders:WordEncoder",
-        "convert": "bertine.inference.convert:convert_vectors",
+        "recognize": "bertine.contrib.word2vec.vectors:holds_word_vectors",
+        "vectors": "bertine.contrib.word2vec.encoder:WordEncoder",
+        "convert": "bertine.contrib.word2vec.vectors:convert_vectors",
     },
     "elmo": {
         "title": "an ELMo",
-        "recognize": "bertine.hub.elmo_files:elmo_folder",
-        "vectors": "bertine.inference.embedding.other_embedders:ElmoEncoder",
-        "evaluate": "bertine.inference.elmo:evaluate_text",
-        "blimp": "bertine.inference.minimal_pairs.scoring:BothWaysProbability.load",
-        "convert": "bertine.inference.convert:convert_elmo",
+        "recognize": "bertine.contrib.elmo.files:elmo_folder",
+        "vectors": "bertine.contrib.elmo.encoder:ElmoEncoder",
+        "evaluate": "bertine.contrib.elmo.perplexity:evaluate_text",
+        "blimp": "bertine.contrib.elmo.perplexity:BothWaysProbability.load",
+        "convert": "bertine.contrib.elmo.files:convert_elmo",
     },
     "model2vec": {
         "title": "a table of static vectors (model2vec)",
-        "recognize": "bertine.hub.elmo_files:static_folder",
-        "vectors": "bertine.inference.static_vectors:StaticEncoder",
-        "serve": "bertine.serving.handles:TableHandle.open",
+        "recognize": "bertine.contrib.static_vectors.table:static_folder",
+        "vectors": "bertine.contrib.static_vectors.table:StaticEncoder",
+        "serve": "bertine.contrib.static_vectors.served:TableHandle.open",
     },
 }
 
 #: Program whose files of weights are read → a :class:`bertine.hub.weights.ForeignWeights`.
 WEIGHTS = {"tensorflow": "bertine.contrib.tensorflow.checkpoint:Checkpoint"}
 
-#: Kind of ``distill`` → its options, the function that does it, and its line of help.
-DISTILL: dict[str, dict[str, str]] = {}
+#: Kind of ``distill`` → the function that does it, from the data, the folder and the options.
+DISTILL = {"static": "bertine.contrib.static_vectors.distill:distill_static"}

@@ -56,7 +56,7 @@ DEMO = Command(
 
 
 def _add_pretrain_elmo_arguments(parser: Parser) -> None:
-    from bertine.options.pretraining import ElmoOptions
+    from bertine.contrib.options import ElmoOptions
 
     add_corpus_argument(parser)
     parser.add_argument(
@@ -83,7 +83,7 @@ PRETRAIN_ELMO = Command(
 
 
 def _add_word2vec_arguments(parser: Parser) -> None:
-    from bertine.options.vectors import Word2VecOptions
+    from bertine.contrib.options import Word2VecOptions
 
     add_corpus_argument(parser)
     parser.require_path(

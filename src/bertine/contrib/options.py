@@ -1,4 +1,4 @@
-"""Define the options of contrib's verbs: ``paper`` and ``feature_based``."""
+"""Define the options of contrib's verbs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,24 @@ from pathlib import Path
 from typing import Literal
 
 from bertine.core.names import LabelledFormat
-from bertine.options.data import Cleaning, DocumentContext, TableColumns, TaggedColumns
-from bertine.options.declare import OptionGroup, declare, like
-from bertine.options.training import Machine, Resuming, Seed
+from bertine.options.data import (
+    Cleaning,
+    CorpusReading,
+    DocumentContext,
+    TableColumns,
+    TaggedColumns,
+)
+from bertine.options.declare import NOT_KNOWN, OptionGroup, declare, like
+from bertine.options.training import Machine, Resuming, RunOutput, Seed
 
 #: The tasks that can be learned from the states of a frozen model.
 FeatureTask = Literal["tagging", "text", "regression", "multi-label", "glue"]
+#: How a text becomes words: at spaces, or with punctuation apart.
+WordSplitting = Literal["spaces", "punctuation"]
+#: What a language model's next word is compared with (:mod:`bertine.contrib.elmo.model`).
+SoftmaxName = Literal["auto", "full", "sampled"]
+#: How word2vec learns (:mod:`bertine.contrib.word2vec.train`).
+WordVectorModel = Literal["skip-gram", "cbow"]
 
 # Tables of papers.
 
@@ -209,4 +221,128 @@ class FeatureBasedOptions(
         "resume",
         help="keep the rows that the output folder has already",
         more="If they were made with the same settings.",
+    )
+
+
+# ELMo.
+
+
+class ElmoOptions(CorpusReading, Machine, Seed, RunOutput, Resuming):
+    """All options of ``pretrain_elmo``."""
+
+    steps: int | None = declare(
+        None, "updates of the weights", otherwise="as many as `epochs` has", least=1, title="length"
+    )
+    epochs: float = declare(
+        10.0, "passes over the corpus, if `steps` is not given", above=0, title="length"
+    )
+    word_splitting: WordSplitting = declare(
+        "punctuation",
+        "how text becomes words: punctuation apart, or what stands between spaces, each line being "
+        "a sentence",
+        title="reading",
+    )
+    language: str = declare("en", "language of the text, for splitting sentences", title="reading")
+    min_count: int = declare(
+        2, "rarer words are unknown to the softmax, not to the model", least=1, title="vocabulary"
+    )
+    vocab_size: int | None = declare(
+        None, "words of the softmax at most", otherwise="all", least=4, title="vocabulary"
+    )
+    softmax: SoftmaxName = declare(
+        "auto",
+        "full: every word is compared with all others; sampled: with `negatives` of them; auto: "
+        "full where there are not four times as many words as these",
+        title="recipe",
+    )
+    negatives: int = declare(
+        8192, "words that a sampled softmax compares with, drawn anew each step", least=1,
+        title="recipe",
+    )  # fmt: skip
+    batch_size: int = declare(128, "rows that are read at once", least=1, title="recipe")
+    window: int = declare(
+        20, "words of a row in a step; the state goes on, gradients do not", least=1, title="recipe"
+    )
+    learning_rate: float = declare(0.2, "learning rate of Adagrad", above=0, title="recipe")
+    max_grad_norm: float = declare(
+        10.0,
+        "gradients are scaled down to this norm; 0 does not clip",
+        more="They are those of the loss times `window`, as published.",
+        least=0,
+        title="recipe",
+    )
+    dropout: float | None = declare(
+        None, "on what goes into each LSTM and comes out of the last",
+        otherwise="0.1", least=0, below=1, title="recipe",
+    )  # fmt: skip
+    held_out: Path | str | None = declare(
+        None, "text to score along the way and at the end", metavar="PATH", title="run"
+    )
+    evaluate_every: int | None = declare(
+        None, "steps between scores of `held_out`", otherwise="at the end", least=1, title="run"
+    )
+    checkpoint_every: int | None = like(
+        RunOutput, "checkpoint_every", default=500, otherwise="none", more=""
+    )
+    log_every: int = like(RunOutput, "log_every", default=20)
+
+
+# Word2vec: train word vectors.
+
+
+class WordVectorRecipe(OptionGroup):
+    """What word2vec learns."""
+
+    title = "vectors"
+
+    method: WordVectorModel = declare(
+        "skip-gram",
+        "skip-gram: a word is to predict each word around it; cbow: the mean of those around is to "
+        "predict it, which is quicker and has less of rare words",
+        unknown=NOT_KNOWN,
+    )
+    dimensions: int = declare(100, "numbers of a vector", least=1, most=65536)
+    window: int = declare(
+        5,
+        "words to each side, at most",
+        more="For each word a number from 1 to this is drawn.",
+        least=1,
+        most=1000,
+    )
+    min_count: int = declare(5, "rarer words get no vector, and are left out of the text", least=1)
+    max_words: int | None = declare(
+        None, "give a vector only to this many of the most frequent words", otherwise="all", least=2
+    )
+    lowercase: bool = declare(True, "lowercase the text", no="cased")
+    negatives: int = declare(5, "random words drawn to contrast with each pair", least=1, most=1000)
+    negative_exponent: float = declare(
+        0.75,
+        "power of the word counts; negatives are drawn in proportion to it",
+        least=-10,
+        most=10,
+    )
+    subsample: float = declare(
+        1e-3,
+        "of words that are a larger share of the text than this, occurrences are left out by "
+        "chance; 0 keeps all",
+        least=0,
+        most=1,
+    )
+    epochs: int = declare(5, "passes over the text", least=1)
+    learning_rate: float | None = declare(
+        None,
+        "learning rate at first; it falls to 0",
+        otherwise="0.025 for skip-gram, 0.05 for cbow",
+        above=0,
+    )
+
+
+class Word2VecOptions(WordVectorRecipe, CorpusReading, Seed, Resuming):
+    """All options of ``word2vec``."""
+
+    resume: bool = like(
+        Resuming,
+        "resume",
+        help="go on with a run that was stopped, exactly as if never stopped",
+        more="Its ``.NAME.unfinished`` is next to `out`; if there is none, a new run begins.",
     )

@@ -38,10 +38,6 @@ CurveWay = Literal["tf-idf", "frozen", "few-shot", "finetune"]
 #: The pieces masked together with the one that is scored
 #: (:mod:`bertine.inference.minimal_pairs.scoring`).
 MaskedPieces = Literal["one", "rest-of-word"]
-#: How a text becomes words, for models of words: at spaces, or with punctuation apart.
-WordSplitting = Literal["spaces", "punctuation"]
-#: What a language model's next word is compared with (:mod:`bertine.families.elmo`).
-SoftmaxName = Literal["auto", "full", "sampled"]
 #: How gradients become updates (:mod:`bertine.training.optimizers`).
 OptimizerName = Literal["adamw", "lamb", "muon"]
 #: How the learning rate changes (:mod:`bertine.training.schedules`).
@@ -121,8 +117,6 @@ SegmenterName = Literal["jieba"]
 SpecialStyle = Literal["roberta", "bert", "albert", "xlnet"]
 #: Activations of the layers (:mod:`bertine.models.layers`).
 ActivationName = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"]
-#: How word2vec learns (:mod:`bertine.word_vectors.train`).
-WordVectorModel = Literal["skip-gram", "cbow"]
 #: What ``export`` writes.
 ExportFormat = Literal["onnx", "torch"]
 #: How an explanation is computed (:mod:`bertine.inference.explaining.target`).

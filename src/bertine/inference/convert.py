@@ -15,8 +15,6 @@ from bertine.core.errors import BertineError
 from bertine.core.files import check_replaceable, os_errors, read_json_object, write_json
 from bertine.core.names import ActivationName, option
 from bertine.families.bart import GENERATION_CONFIG
-from bertine.hub.elmo_files import WORDS as ELMO_WORDS
-from bertine.hub.elmo_files import elmo_folder, load_elmo, published_files, save_elmo
 from bertine.hub.model_directory import (
     CONFIG,
     TASK,
@@ -29,7 +27,6 @@ from bertine.hub.weights import settings_file, weight_files
 from bertine.models.layers import ACTIVATIONS
 from bertine.options.verbs import takes_options
 from bertine.tokenization.tokenizer import FILES
-from bertine.word_vectors.vectors import WordVectors
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,30 +58,6 @@ class Conversion(Report):
             more = f" and {len(self.left_behind) - 8} more" if len(self.left_behind) > 8 else ""
             lines.append(f"not converted: {visible_list(self.left_behind[:8])}{more}")
         return lines
-
-
-@dataclass(frozen=True, repr=False)
-class VectorConversion(Report):
-    """The result of converting word vectors.
-
-    Attributes:
-        output: the folder or file.
-        words: the number of words with a vector.
-        dimensions: the dimensions of a vector.
-        notes: notes on what was repaired while reading.
-    """
-
-    output: Path
-    words: int
-    dimensions: int
-    notes: list[str] = field(default_factory=list)
-
-    def lines(self) -> list[str]:
-        """List what the command prints."""
-        return [
-            *self.notes,
-            f"written to {self.output}: {self.words:,} words, vectors of {self.dimensions} numbers",
-        ]
 
 
 @takes_options()
@@ -162,51 +135,3 @@ def names_in(folder: Path, output: Path) -> list[str]:
         )
     with os_errors(folder, "looking at it"):
         return sorted(entry.name for entry in folder.iterdir() if entry.name[0] != ".")
-
-
-def convert_vectors(
-    source: Path | str, output: Path, hidden_act: ActivationName | None
-) -> VectorConversion:
-    """Write word vectors as a folder or a file.
-
-    Raises:
-        BertineError: they cannot be read; an activation is given; `output` is what is read.
-    """
-    if hidden_act is not None:
-        raise BertineError(
-            f"{source}: is vectors of words, which have no activation; leave out "
-            f"{option('hidden_act', hidden_act)}"
-        )
-    if output.resolve() == Path(source).resolve():
-        raise BertineError(f"{output}: is what is read; choose another ({option('output')})")
-    vectors = WordVectors.load(source)
-    vectors.save(output)
-    return VectorConversion(output, len(vectors), vectors.dimensions, vectors.notes)
-
-
-def convert_elmo(model: Path | str, output: Path, hidden_act: str | None) -> Conversion:
-    """Write an ELMo, published files or a directory of Bertine's, as a model directory of
-    Bertine's.
-
-    Raises:
-        BertineError: it cannot be read; an activation is given; `output` holds something else.
-    """
-    if hidden_act is not None:
-        raise BertineError(f"{model}: is an ELMo, whose activation is not to be chosen")
-    folder = elmo_folder(model)
-    assert folder is not None
-    there = names_in(folder, output)
-    loaded = load_elmo(folder)
-    save_elmo(output, loaded.model, loaded.softmax, loaded.words)
-    parts = [loaded.model] if loaded.softmax is None else [loaded.model, loaded.softmax]
-    published = published_files(folder)
-    read = {loaded.source.name, CONFIG, ELMO_WORDS}
-    if published is not None:
-        read.add(published.options.name)
-    return Conversion(
-        output,
-        sum(parameter.numel() for part in parts for parameter in part.parameters()),
-        [],
-        loaded.model.config.activation,
-        [name for name in there if name not in read],
-    )

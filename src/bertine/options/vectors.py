@@ -12,9 +12,8 @@ from bertine.core.names import (
     PoolingName,
     TrainedPooling,
     VectorPooling,
-    WordVectorModel,
 )
-from bertine.options.data import Cleaning, CorpusReading, TableColumns
+from bertine.options.data import Cleaning, TableColumns
 from bertine.options.declare import NOT_KNOWN, OptionGroup, declare, like
 from bertine.options.finetuning import InputLength
 from bertine.options.training import (
@@ -296,65 +295,4 @@ class SimilarityOptions(
         help="stop when the score on the validation rows has not improved for this many "
         "evaluations",
         more="",
-    )
-
-
-# Word2vec: train word vectors.
-
-
-class WordVectorRecipe(OptionGroup):
-    """What word2vec learns."""
-
-    title = "vectors"
-
-    method: WordVectorModel = declare(
-        "skip-gram",
-        "skip-gram: a word is to predict each word around it; cbow: the mean of those around is to "
-        "predict it, which is quicker and has less of rare words",
-        unknown=NOT_KNOWN,
-    )
-    dimensions: int = declare(100, "numbers of a vector", least=1, most=65536)
-    window: int = declare(
-        5,
-        "words to each side, at most",
-        more="For each word a number from 1 to this is drawn.",
-        least=1,
-        most=1000,
-    )
-    min_count: int = declare(5, "rarer words get no vector, and are left out of the text", least=1)
-    max_words: int | None = declare(
-        None, "give a vector only to this many of the most frequent words", otherwise="all", least=2
-    )
-    lowercase: bool = declare(True, "lowercase the text", no="cased")
-    negatives: int = declare(5, "random words drawn to contrast with each pair", least=1, most=1000)
-    negative_exponent: float = declare(
-        0.75,
-        "power of the word counts; negatives are drawn in proportion to it",
-        least=-10,
-        most=10,
-    )
-    subsample: float = declare(
-        1e-3,
-        "of words that are a larger share of the text than this, occurrences are left out by "
-        "chance; 0 keeps all",
-        least=0,
-        most=1,
-    )
-    epochs: int = declare(5, "passes over the text", least=1)
-    learning_rate: float | None = declare(
-        None,
-        "learning rate at first; it falls to 0",
-        otherwise="0.025 for skip-gram, 0.05 for cbow",
-        above=0,
-    )
-
-
-class Word2VecOptions(WordVectorRecipe, CorpusReading, Seed, Resuming):
-    """All options of ``word2vec``."""
-
-    resume: bool = like(
-        Resuming,
-        "resume",
-        help="go on with a run that was stopped, exactly as if never stopped",
-        more="Its ``.NAME.unfinished`` is next to `out`; if there is none, a new run begins.",
     )

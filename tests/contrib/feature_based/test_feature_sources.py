@@ -14,15 +14,15 @@ import bertine
 import tagged
 import toys
 from bertine.cli import main
+from bertine.contrib.elmo.encoder import ElmoEncoder
+from bertine.contrib.elmo.files import save_elmo
+from bertine.contrib.elmo.model import BidirectionalLm, ElmoConfig
 from bertine.contrib.feature_based.bilstm import BiLstmClassifier, BiLstmTagger
 from bertine.contrib.feature_based.feature_based import ANSWERS
+from bertine.contrib.word2vec.vectors import words_of
 from bertine.core.errors import BertineError
 from bertine.data.entities import may_follow
-from bertine.families.elmo import BidirectionalLm, ElmoConfig
-from bertine.hub.elmo_files import save_elmo
 from bertine.inference.embedding.encoder import EncoderOptions
-from bertine.inference.embedding.other_embedders import ElmoEncoder
-from bertine.word_vectors.vectors import words_of
 
 QUICK: dict[str, Any] = {
     "epochs": 25,

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from bertine import BertineError
-from bertine.contrib.options import FeatureBasedOptions
+from bertine.contrib.elmo.model import PRESETS as ELMO_PRESETS
+from bertine.contrib.options import ElmoOptions, FeatureBasedOptions
 from bertine.contrib.papers.model_steps import config_of
 from bertine.contrib.papers.table import (
     AVERAGE,
@@ -23,7 +24,6 @@ from bertine.contrib.papers.table import (
     read_table,
     table_names,
 )
-from bertine.families.elmo import PRESETS as ELMO_PRESETS
 from bertine.families.presets import preset
 from bertine.models.family import family_of
 from bertine.models.heads import Model
@@ -32,7 +32,7 @@ from bertine.options.data import PrepareOptions, VocabOptions
 from bertine.options.declare import declared
 from bertine.options.distillation import DistillOptions
 from bertine.options.finetuning import FinetuneOptions
-from bertine.options.pretraining import ElmoOptions, PretrainOptions
+from bertine.options.pretraining import PretrainOptions
 
 OPTIONS: dict[str, Any] = {
     "train_vocab": VocabOptions,

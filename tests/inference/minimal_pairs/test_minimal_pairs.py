@@ -19,13 +19,10 @@ from bertine.cli import main
 from bertine.core.errors import BertineError
 from bertine.families.bart import PRESETS as BART
 from bertine.families.electra import PRESETS as ELECTRA
-from bertine.families.elmo import BidirectionalLm, ElmoConfig, WordSoftmax
 from bertine.families.gpt import PRESETS
 from bertine.families.roberta import PRESETS as ROBERTA
 from bertine.families.xlnet import PRESETS as XLNET
-from bertine.hub.elmo_files import load_elmo, save_elmo
 from bertine.hub.model_directory import save_model
-from bertine.inference.elmo import perplexity, read_words
 from bertine.inference.minimal_pairs import scoring
 from bertine.inference.minimal_pairs.evaluate_pairs import (
     MinimalPairsReport,
@@ -36,7 +33,6 @@ from bertine.inference.minimal_pairs.evaluate_pairs import (
 )
 from bertine.models.heads import Model, new_head
 from bertine.objectives.losses import Clm
-from bertine.tokenization.documents import Corpus
 from bertine.tokenization.tokenizer import Tokenizer
 
 TEXTS = ["the cat sat on the mat.", "a dog", "very good film, very bad dogs ran", "cat"]
@@ -197,43 +193,6 @@ def test_before_a_sentence_stands_what_training_had_there(gpt: Path, tmp_path: P
     assert open_log_probability(run.model)([text]) == pytest.approx([expected], rel=1e-5)
 
 
-@pytest.fixture(scope="module")
-def elmo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("elmo")
-    words = ["<S>", "</S>", "<UNK>", "the", "cat", "dog", "sleeps", "."]
-    config = ElmoConfig(
-        character_size=4,
-        filters=((1, 8), (2, 8)),
-        num_highway_layers=1,
-        lstm_size=24,
-        projection_size=12,
-        word_splitting="spaces",
-        vocab_size=len(words),
-    )
-    torch.manual_seed(0)
-    softmax = WordSoftmax(config)
-    torch.nn.init.normal_(softmax.weight, 0.0, 3.0)
-    save_elmo(folder / "model", BidirectionalLm(config), softmax, words)
-    return folder / "model"
-
-
-def test_elmo_reads_from_both_ends(elmo: Path, tmp_path: Path) -> None:
-    """Against the perplexity of a corpus of one sentence."""
-    texts = ["the cat sleeps .", "the", "the bird sings and the dog sleeps ."]
-    loaded = load_elmo(elmo)
-    assert loaded.softmax is not None
-    expected = []
-    for number, text in enumerate(texts):
-        file = tmp_path / f"{number}.txt"
-        file.write_text(text)
-        corpus = read_words(Corpus(file), "spaces")
-        score = perplexity(loaded.model, loaded.softmax, loaded.words, corpus)
-        expected.append(-(score.forward + score.backward) * score.words)
-    scorer = open_log_probability(elmo)
-    assert scorer(texts) == pytest.approx(expected, rel=1e-5)
-    assert scorer.notes() == ["3 of 13 words are not among the 8 of the softmax and count as <UNK>"]
-
-
 @pytest.mark.slow
 def test_a_bart_writes_what_is_hidden_as_in_transformers(tmp_path: Path) -> None:
     words = Tokenizer.load(roberta.write_vocabulary(tmp_path / "vocab"))
@@ -386,7 +345,7 @@ def test_mistakes_in_the_file(pretrained: Path, tmp_path: Path, line: str, messa
 
 
 def test_mistakes_with_the_model(
-    pretrained: Path, classifier: Path, elmo: Path, folder: Path, tmp_path: Path
+    pretrained: Path, classifier: Path, folder: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(BertineError, match="has no head that gives words a probability"):
         bertine.evaluate(classifier, folder)
@@ -394,14 +353,6 @@ def test_mistakes_with_the_model(
         bertine.evaluate(pretrained, folder, worst=3)
     with pytest.raises(BertineError, match=r"text_columns is for .* minimal pairs"):
         bertine.evaluate(pretrained, folder, text_columns="sentence_good")
-    vectors = tmp_path / "vectors.txt"
-    vectors.write_text("1 2\ncat 1 2\n")
-    with pytest.raises(BertineError, match="vectors of words give a sentence no probability"):
-        bertine.evaluate(vectors, folder)
-    loaded = load_elmo(elmo)
-    save_elmo(tmp_path / "bare", loaded.model)
-    with pytest.raises(BertineError, match="has no softmax over words"):
-        bertine.evaluate(tmp_path / "bare", folder)
     (tmp_path / "labelled.jsonl").write_text('{"text": "a", "label": "b"}\n')
     assert not holds_pairs(tmp_path / "labelled.jsonl")
     assert not holds_pairs(tmp_path)

@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import torch
 
+from bertine.contrib.elmo.encoder import ElmoEncoder
 from bertine.contrib.feature_based.features import (
     BAG_OF_VECTORS,
     FINE_TUNING,
@@ -42,6 +43,7 @@ from bertine.contrib.feature_based.problems import (
     train_row,
 )
 from bertine.contrib.options import BilstmRecipe, FeatureBasedOptions
+from bertine.contrib.word2vec.vectors import WordVectors
 from bertine.core.console import logger
 from bertine.core.contrib import kind_of_model, registered
 from bertine.core.cpu import launched
@@ -53,7 +55,6 @@ from bertine.data.examples import Examples
 from bertine.data.in_memory import InMemoryTable
 from bertine.hub.model_directory import LoadedModel, load_config, load_model
 from bertine.inference.embedding.encoder import EncoderOptions
-from bertine.inference.embedding.other_embedders import ElmoEncoder
 from bertine.inference.evaluate import evaluate
 from bertine.inference.train_overlap import overlap_notes, rows_known_by
 from bertine.models.precision import (
@@ -71,7 +72,6 @@ from bertine.tasks.whole_text import WholeTextTask
 from bertine.training.finetuning.finetune import finetune
 from bertine.training.finetuning.setup import fitting
 from bertine.training.job_folder import JobFolder
-from bertine.word_vectors.vectors import WordVectors
 
 #: The subfolder with the answers of each row.
 ANSWERS = "answers"

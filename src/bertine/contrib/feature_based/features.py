@@ -17,7 +17,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from bertine.contrib.elmo.encoder import ElmoEncoder
+from bertine.contrib.elmo.model import is_cut
 from bertine.contrib.options import FeatureBasedOptions
+from bertine.contrib.word2vec.vectors import WordVectors, words_of
 from bertine.core.console import Report, human_time, logger, plural
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_file
@@ -27,7 +30,6 @@ from bertine.data.entities import OUTSIDE, Sentences, split_words
 from bertine.data.examples import Examples, find_splits
 from bertine.data.tagged_sentences import WordColumns, find_tagged, read_sentences
 from bertine.datasets.readers import DataConfig, DatasetSplits, read_evaluation, read_labelled
-from bertine.families.elmo import is_cut
 from bertine.hub.model_directory import LoadedModel
 from bertine.inference.compute import (
     batch_tokens,
@@ -35,14 +37,12 @@ from bertine.inference.compute import (
     device_of,
     in_batches,
 )
-from bertine.inference.embedding.other_embedders import ElmoEncoder
 from bertine.models.heads import Model, weights_fingerprint
 from bertine.tasks.base import Features, Task
 from bertine.tasks.labels import TableOptions
 from bertine.tasks.tagged_words import WordFeatures
 from bertine.tasks.tagging import Tagging
 from bertine.tokenization.tokenizer import Tokenizer
-from bertine.word_vectors.vectors import WordVectors, words_of
 
 # States of words: every layer's state of every word by a frozen encoder, computed once and kept on
 # disk. A word's state is that of its first piece (paper, section 5.3). One safetensors file has the

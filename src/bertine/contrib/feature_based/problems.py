@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from bertine.contrib.feature_based.bilstm import BiLstmClassifier, BiLstmTagger, LinearChainCrf
 from bertine.contrib.feature_based.features import MIX_ROWS, KnownStates, WordSource, row_of
 from bertine.contrib.options import BilstmRecipe
+from bertine.contrib.word2vec.vectors import WordVectors
 from bertine.core.console import progress
 from bertine.corpora.batch import Batch, grouped_by_length
 from bertine.data.entities import Sentence, Sentences, may_follow
@@ -34,7 +35,6 @@ from bertine.tasks.report import EvaluationReport
 from bertine.tasks.tagged_words import Tags
 from bertine.tasks.tagging import Tagging
 from bertine.tasks.whole_text import WholeTextTask
-from bertine.word_vectors.vectors import WordVectors
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertine.contrib.options import PaperOptions
+from bertine.contrib.elmo.model import PRESETS as ELMO_PRESETS
+from bertine.contrib.options import ElmoOptions, PaperOptions
 from bertine.contrib.papers.steps import Step
 from bertine.contrib.papers.table import HELD_OUT, TRAINING, PaperTable, TableRow
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import FAMILIES, option
 from bertine.corpora.store import is_store
-from bertine.families.elmo import PRESETS as ELMO_PRESETS
 from bertine.models.config import Config
 from bertine.models.family import config_to_huggingface, family_of
-from bertine.options.pretraining import ElmoOptions
 from bertine.training.pretraining.pretrain import architecture_of
 
 #: The default number of tokens of pre-training for each row.

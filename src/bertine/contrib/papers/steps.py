@@ -14,7 +14,9 @@ from typing import Any
 
 import torch
 
+from bertine.contrib.elmo.pretrain import pretrain_elmo
 from bertine.contrib.feature_based.feature_based import feature_based
+from bertine.contrib.options import ElmoOptions
 from bertine.contrib.papers.table import split_text
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object, write_json
@@ -37,11 +39,10 @@ from bertine.inference.predictor import Pipeline
 from bertine.models.family import read_config
 from bertine.models.heads import Model
 from bertine.models.precision import seeded
-from bertine.options.pretraining import ElmoOptions, InstanceSettings
+from bertine.options.pretraining import InstanceSettings
 from bertine.tokenization.vocab import train_vocab
 from bertine.training.checkpoint import checkpoint_path
 from bertine.training.distillation.distill import distill
-from bertine.training.elmo import pretrain_elmo
 from bertine.training.experiment import Job
 from bertine.training.finetuning.finetune import finetune
 from bertine.training.job_folder import refuse_changes

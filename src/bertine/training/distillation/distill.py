@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 
-from bertine.core.console import human_count, logger
+from bertine.core.console import Shown, human_count, logger
+from bertine.core.contrib import registered
 from bertine.core.errors import BertineError
-from bertine.core.names import DistillKind, InputFormat, option
+from bertine.core.names import DistillKind, InputFormat, implementation, option
 from bertine.core.text import listing
 from bertine.corpora.batch import Batch
 from bertine.corpora.collators import TokenMasking, rarer_first
@@ -41,7 +42,6 @@ from bertine.options.pretraining import InstanceSettings, PretrainOptions
 from bertine.options.verbs import takes_options
 from bertine.tokenization.tokenizer import Tokenizer
 from bertine.training.distillation.on_task import distill_on_task
-from bertine.training.distillation.static import StaticResult, distill_static
 from bertine.training.distillation.student import (
     StudentPlan,
     add_projections,
@@ -310,7 +310,7 @@ def distill(
     out: Path | str,
     kind: DistillKind | None = None,
     options: DistillOptions,
-) -> PretrainResult | Distilled | StaticResult:
+) -> PretrainResult | Distilled | Shown:
     """Train a small model (the student) to reproduce the outputs of a large one (the teacher).
 
     On a token store the student learns a language from a pre-trained teacher, and can be fine-tuned
@@ -333,7 +333,7 @@ def distill(
     Returns:
         For a store a :class:`~bertine.training.pretraining.result.PretrainResult`; for a task a
         :class:`~bertine.training.distillation.teacher_on_task.Distilled`; for a table of vectors a
-        :class:`~bertine.training.distillation.static.StaticResult`.
+        :class:`~bertine.contrib.static_vectors.distill.StaticResult`.
 
     Raises:
         BertineError: an option of the other kind of data is given; teacher and student do not fit
@@ -345,7 +345,10 @@ def distill(
     if kind is not None:
         options.refuse_others(kind, changed, f"this is {kind}")
     if kind == "static":
-        return distill_static(data, out, options)
+        if kind not in registered("DISTILL"):
+            raise BertineError("static vectors are a part of bertine.contrib, which is left out")
+        table: Shown = implementation(registered("DISTILL")[kind])(data, out, options)
+        return table
     if data is None:
         raise BertineError(
             f"nothing to learn from; name a token store or texts of a task, or give "

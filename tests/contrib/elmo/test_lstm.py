@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertine.models.recurrent import ProjectedLstm
+from bertine.contrib.elmo.model import ProjectedLstm
 
 SIZES = [4, 4, 3, 1, 1]
 

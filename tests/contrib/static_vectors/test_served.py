@@ -11,13 +11,13 @@ pytest.importorskip("fastapi")
 
 import bertine
 import toys
+from bertine.contrib.static_vectors.served import TableHandle
 from bertine.core.errors import BertineError
 from bertine.options.inference import ServeOptions
 from bertine.serving.address import Limits
-from bertine.serving.handles import TableHandle, load_handle
+from bertine.serving.handles import load_handle
 from bertine.serving.schemas import ModelInfo
-
-from .conftest import running
+from serving.conftest import running
 
 
 @pytest.fixture

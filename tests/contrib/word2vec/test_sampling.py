@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bertine.word_vectors.train import (
+from bertine.contrib.word2vec.train import (
     BREAK,
     Sampler,
     keep_probabilities,

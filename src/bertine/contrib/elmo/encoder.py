@@ -1,9 +1,8 @@
-"""Encode texts with an ELMo or with word vectors."""
+"""Encode words and texts with an ELMo."""
 
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,16 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bertine.contrib.elmo.files import load_elmo
+from bertine.contrib.elmo.model import BEGIN, END, BidirectionalLm, character_ids, is_cut
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.corpora.batch import restore_order, token_budget_batches
-from bertine.data.entities import split_words
-from bertine.families.elmo import BEGIN, END, BidirectionalLm, character_ids, is_cut
-from bertine.hub.elmo_files import load_elmo
 from bertine.inference.embedding.encoder import (
     EncoderOptions,
     OnBatch,
-    TableEncoder,
     Takes,
     TextEncoder,
     Vectors,
@@ -32,8 +29,6 @@ from bertine.models.heads import weights_fingerprint
 from bertine.models.pooling import Pooling
 from bertine.models.precision import autocast, finite, resolve_device
 from bertine.tasks.base import Features
-from bertine.word_vectors.files import file_format
-from bertine.word_vectors.vectors import NearestWords, WordVectors, is_word_vectors
 
 #: The default maximum of words of a text: memory grows with it.
 _MOST_WORDS = 4096
@@ -55,8 +50,8 @@ class TextWords(Features):
 class ElmoEncoder(TextEncoder):
     """An ELMo and the pooling that makes vectors of words or texts; without a layer, a word has the
     mean of all layers, which is their mix before a task has weighted it. Each text is read by
-    itself, from a state of 0; :meth:`~bertine.families.elmo.BidirectionalLm.layers_of` of the model
-    carries states over.
+    itself, from a state of 0; the model's
+    :meth:`~bertine.contrib.elmo.model.BidirectionalLm.layers_of` carries states over.
 
     Attributes:
         model: the model in evaluation mode, on its device.
@@ -126,23 +121,13 @@ class ElmoEncoder(TextEncoder):
         return weights_fingerprint(self.model), hashlib.sha256(way.encode()).hexdigest()
 
     def offsets(self, text: str) -> Sequence[tuple[int, int]]:
-        return self._spans(text)[: self.max_length]
-
-    def words(self, text: str) -> list[str]:
-        """Split a text into words as in the model's training."""
-        return [text[begin:end] for begin, end in self._spans(text)]
-
-    def _spans(self, text: str) -> list[tuple[int, int]]:
-        """Return the begin and end of each word of a text."""
-        if self.model.config.word_splitting == "spaces":
-            return [match.span() for match in re.finditer(r"\S+", text)]
-        return split_words(text)
+        return self.model.config.word_spans(text)[: self.max_length]
 
     def features(self, texts: Sequence[str]) -> list[Features]:
         features: list[Features] = []
         places = self.model.config.max_characters
         for row, text in enumerate(texts):
-            words = self.words(text)
+            words = self.model.config.words_of(text)
             cut = max(0, len(words) - self.max_length)
             kept = tuple(words[: self.max_length])
             self._shortened += sum(is_cut(word, places) for word in kept)
@@ -220,68 +205,3 @@ class ElmoEncoder(TextEncoder):
 def _words(features: Features) -> tuple[str, ...]:
     assert isinstance(features, TextWords)
     return features.words
-
-
-# Word vectors: texts as means of their words' vectors.
-
-
-class WordEncoder(TableEncoder):
-    """Words with one vector each.
-
-    Attributes:
-        vectors: the vectors of words.
-    """
-
-    takes: ClassVar[Takes] = {**TableEncoder.takes, "dimensions": ()}
-    unit = "word"
-
-    def __init__(self, vectors: WordVectors, options: EncoderOptions) -> None:
-        super().__init__(normalize=bool(options.normalize), max_length=options.max_length)
-        self.vectors = vectors
-        self.load_lines = vectors.notes
-
-    @classmethod
-    def load(cls, path: Path | str, options: EncoderOptions) -> WordEncoder:
-        """Load a folder or a file of word vectors.
-
-        Raises:
-            BertineError: it is damaged.
-        """
-        return cls(WordVectors.load(path), options)
-
-    def __len__(self) -> int:
-        return len(self.vectors)
-
-    @property
-    def dimensions(self) -> int:
-        return self.vectors.dimensions
-
-    def fingerprints(self) -> tuple[str, str]:
-        return self.vectors.fingerprint()
-
-    def features(self, texts: Sequence[str]) -> list[Features]:
-        features = []
-        for row, text in enumerate(texts):
-            ids, _ = self.vectors.rows_of(text)
-            kept = ids[: self.max_length].astype(np.int32)
-            cut = len(ids) - len(kept)
-            features.append(Features(kept, np.zeros(len(kept), np.int8), row, num_truncated=cut))
-        return features
-
-    def means(self, features: Sequence[Features]) -> np.ndarray:
-        result = np.zeros((len(features), self.dimensions), dtype=np.float32)
-        for at, feature in enumerate(features):
-            if len(feature.input_ids):
-                result[at] = self.vectors.vectors[feature.input_ids].mean(0)
-        return result
-
-    def fixed_vector(self, word: str) -> np.ndarray:
-        return self.vectors[word]
-
-    def nearest_words(self, query: str, top: int) -> NearestWords:
-        return self.vectors.nearest(query, top)
-
-
-def holds_word_vectors(path: Path | str) -> bool:
-    """Return whether `path` is a folder of word vectors, or a file of the word2vec program."""
-    return is_word_vectors(path) or (file_format(path) is not None and Path(path).is_file())

@@ -6,16 +6,18 @@ import copy
 import json
 import os
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from bertine.contrib.elmo.files import published_files, read_options, read_published
+from bertine.contrib.elmo.model import BEGIN, END, PRESETS, BidirectionalLm, character_ids
 from bertine.core.errors import BertineError
-from bertine.families.elmo import BEGIN, END, PRESETS, BidirectionalLm, character_ids
-from bertine.hub.elmo_files import published_files, read_options, read_published
-from hub import elmos
+from contrib.elmo import elmos
+from core.test_outside import refusal
 from tolerance import assert_close
 
 h5py = pytest.importorskip("h5py")
@@ -23,7 +25,7 @@ h5py = pytest.importorskip("h5py")
 GOLDEN = (
     Path(
         os.environ.get(
-            "BERTINE_DATA", Path(__file__).resolve().parents[2].parent / "shared" / "data"
+            "BERTINE_DATA", Path(__file__).resolve().parents[3].parent / "shared" / "data"
         )
     )
     / "family"
@@ -190,3 +192,18 @@ def test_training_counts_one_character_less(tmp_path: Path) -> None:
     path = tmp_path / "options.json"
     path.write_text(json.dumps(change("char_cnn.n_characters", 261)))
     assert read_options(path).num_filters == 9
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_elmos_damaged_numbers(tmp_path: Path, seed: int) -> None:
+    files = published_files(elmos.write(tmp_path))
+    assert files is not None
+    good, draw = files.weights.read_bytes(), Random(seed)
+    refused = 0
+    for _ in range(12):
+        raw = bytearray(good)
+        for _ in range(draw.choice((4, 10, 40))):
+            raw[draw.randrange(len(raw))] = draw.randrange(256)
+        files.weights.write_bytes(raw[: draw.choice((len(raw), draw.randrange(len(raw))))])
+        refused += bool(refusal(files.weights, lambda: read_published(files)))
+    assert refused > 3

@@ -21,6 +21,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bertine.contrib.static_vectors.table import (
+    StaticEncoder,
+    StaticModel,
+    StaticTable,
+    save_static,
+    static_folder,
+)
 from bertine.core.console import Shown, human_bytes, human_time, logger, plural, progress
 from bertine.core.contrib import refuse_contrib
 from bertine.core.errors import BertineError
@@ -29,10 +36,8 @@ from bertine.core.names import PlainFormat, StaticPrecision, option
 from bertine.data.entities import split_words
 from bertine.data.in_memory import InMemoryTable, Source, TableLike, as_source, reads_again
 from bertine.data.streams import COMPRESSIONS
-from bertine.hub.elmo_files import static_folder
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.rows import open_texts, text_chunks, text_progress
-from bertine.inference.static_vectors import StaticEncoder, StaticModel, StaticTable, save_static
 from bertine.options.distillation import DistillOptions
 from bertine.options.inference import PlainTexts
 from bertine.tasks.base import Features

@@ -65,8 +65,9 @@ def test_mistakes(vectors: Path, texts: Path, tmp_path: Path) -> None:
         bertine.similar("unheard", texts, model=vectors)
     with pytest.raises(BertineError, match="nothing to compare with"):
         bertine.similar("loan", model="bertine-en")
-    with pytest.raises(BertineError, match="is for a file of texts"):
-        bertine.similar("loan", model=vectors, text_column="x")
+    for option in ({"text_column": "x"}, {"index": tmp_path}):
+        with pytest.raises(BertineError, match="is for a file of texts"):
+            bertine.similar("loan", model=vectors, **option)
 
 
 def test_a_word_has_one_vector_and_two_in_bert(vectors: Path) -> None:
@@ -91,3 +92,16 @@ def test_the_origin_is_written(vectors: Path, texts: Path, tmp_path: Path) -> No
     bertine.embed(vectors, texts, tmp_path / "t.npy")
     origin = json.loads((tmp_path / "t.npy.json").read_text())
     assert (origin["pooling"], origin["layer"], origin["dimensions"]) == (["mean"], 0, 2)
+
+
+def test_a_word_has_the_same_vector_in_each_text(tmp_path: Path) -> None:
+    eye = np.eye(3, dtype=np.float32)
+    bertine.WordVectors(["bank", "river", "money"], eye, lowercase=True).save(tmp_path / "v")
+    texts = tmp_path / "in.txt"
+    texts.write_text("Bank of the river\nmoney in the bank\nno such word\n")
+    settings = {"model": tmp_path / "v", "show_progress": False}
+    found = bertine.similar("a river bank", texts, word="bank", **settings)
+    assert [each.score for each in found.found] == [1.0, 1.0]
+    assert found.notes == ["1 text without the word 'bank', left out"]
+    whole = bertine.similar("a river bank", texts, **settings)
+    assert whole.found[1].score < 0.9

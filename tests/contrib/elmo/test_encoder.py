@@ -10,11 +10,11 @@ import pytest
 
 import bertine
 from bertine.cli import main
+from bertine.contrib.elmo.encoder import ElmoEncoder
+from bertine.contrib.elmo.model import BEGIN, END, character_ids
 from bertine.core.errors import BertineError
-from bertine.families.elmo import BEGIN, END, character_ids
 from bertine.inference.embedding.embedder import Embedder
-from bertine.inference.embedding.other_embedders import ElmoEncoder
-from hub import elmos
+from contrib.elmo import elmos
 from tolerance import assert_close
 
 pytest.importorskip("h5py")
@@ -140,7 +140,7 @@ def test_what_it_cannot_give(
 def test_verbs_for_encoders_of_pieces_refuse_it(published: Path, tmp_path: Path) -> None:
     bertine.convert(published, tmp_path / "ours")
     with pytest.raises(
-        BertineError, match="is an ELMo, without layers and heads .*use it with embed"
+        BertineError, match=r"is an ELMo, without layers and heads .*use it with embed"
     ):
         bertine.load_model(tmp_path / "ours")
     assert isinstance(bertine.Embedder.load(tmp_path / "ours").encoder, ElmoEncoder)
@@ -183,3 +183,9 @@ def test_a_word_has_a_vector_in_each_text(published: Path, texts: Path) -> None:
     assert {each.row: each.score for each in found.found} == pytest.approx(wanted, abs=1e-4)
     assert len({round(score, 3) for score in wanted.values()}) == 3
     assert "1 text without the word 'BANK', left out" in found.notes
+
+
+def test_the_same_bits_in_any_company_are_not_promised(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "elmo"}')
+    with pytest.raises(BertineError, match="is an ELMo, which takes no batch_invariant=True"):
+        Embedder.load(tmp_path, batch_invariant=True)

@@ -14,9 +14,11 @@ import torch
 from safetensors.torch import load_file
 
 import bertine
+import toys
 from bertine.cli import main
-from bertine.core.errors import BertineError
-from bertine.families.elmo import (
+from bertine.contrib.elmo import pretrain as verb
+from bertine.contrib.elmo.files import load_elmo
+from bertine.contrib.elmo.model import (
     BEGIN,
     DIRECTIONS,
     END,
@@ -25,8 +27,7 @@ from bertine.families.elmo import (
     WordSoftmax,
     character_ids,
 )
-from bertine.hub.elmo_files import load_elmo
-from bertine.inference.elmo import (
+from bertine.contrib.elmo.perplexity import (
     SPECIAL,
     UNKNOWN,
     Windows,
@@ -35,10 +36,11 @@ from bertine.inference.elmo import (
     read_words,
     vocabulary_of,
 )
+from bertine.contrib.elmo.pretrain import BothWays, ElmoLearner
+from bertine.core.errors import BertineError
 from bertine.inference.embedding.embedder import Embedder
 from bertine.tokenization.documents import Corpus
-from bertine.training import elmo as verb
-from bertine.training.elmo import BothWays, ElmoLearner
+from bertine.training.checkpoint import stop_when
 
 TINY = {
     "max_characters": 20,
@@ -369,3 +371,14 @@ def test_from_the_command_line(
     ):
         assert main(["evaluate", str(tmp_path / "run"), "--data", str(text), *more]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_a_run_ends_at_the_step_at_which_it_is_asked_to(tmp_path: Path) -> None:
+    corpus = toys.write_corpus(tmp_path / "corpus.txt")
+    with stop_when(lambda done: done == 2):
+        result = bertine.pretrain_elmo(
+            corpus, model="elmo-tiny", out=tmp_path / "run", steps=5, batch_size=2, window=4
+        )
+    assert result.steps == 2
+    assert [row["step"] for row in toys.log(tmp_path / "run")] == [2]
+    assert (result.model / "config.json").exists()

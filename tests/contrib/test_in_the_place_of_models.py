@@ -11,6 +11,7 @@ import pytest
 
 import bertine
 from bertine.core.errors import BertineError
+from bertine.inference.minimal_pairs.evaluate_pairs import open_log_probability
 
 OF_WORDS = r"word vectors, without layers and heads .*: use it with embed"
 OF_PIECES = r"static vectors .*, without layers and heads .*: use it with embed"
@@ -45,6 +46,7 @@ def feature_based(path: Path) -> None:
         (words, bertine.inspect, OF_WORDS),
         (words, bertine.Predictor.load, OF_WORDS),
         (words, lambda path: bertine.export(path, path / "o"), OF_WORDS),
+        (words, open_log_probability, OF_WORDS),
         (table, bertine.Predictor.load, OF_PIECES),
         (table, lambda path: bertine.export(path, path / "o"), OF_PIECES),
         (table, feature_based, "a vector for each piece and none for a word"),

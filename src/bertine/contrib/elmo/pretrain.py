@@ -14,12 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertine.core import rng
-from bertine.core.console import Report, human_count, human_time, logger
-from bertine.core.errors import BertineError
-from bertine.core.names import option
-from bertine.core.process import check_memory, keep_freed_memory
-from bertine.families.elmo import (
+from bertine.contrib.elmo.files import elmo_folder, load_elmo, read_elmo_config, save_elmo
+from bertine.contrib.elmo.model import (
     DIRECTIONS,
     PRESETS,
     BidirectionalLm,
@@ -29,8 +25,7 @@ from bertine.families.elmo import (
     WordSoftmax,
     sample_words,
 )
-from bertine.hub.elmo_files import elmo_folder, load_elmo, read_elmo_config, save_elmo
-from bertine.inference.elmo import (
+from bertine.contrib.elmo.perplexity import (
     SPECIAL,
     UNKNOWN,
     Perplexity,
@@ -42,10 +37,15 @@ from bertine.inference.elmo import (
     stream_of,
     vocabulary_of,
 )
+from bertine.contrib.options import ElmoOptions
+from bertine.core import rng
+from bertine.core.console import Report, human_count, human_time, logger
+from bertine.core.errors import BertineError
+from bertine.core.names import option
+from bertine.core.process import check_memory, keep_freed_memory
 from bertine.models.heads import weights_fingerprint
 from bertine.models.precision import autocast, resolve_device, resolve_precision, seeded, torch_seed
 from bertine.options.data import CorpusReading
-from bertine.options.pretraining import ElmoOptions
 from bertine.options.verbs import takes_options
 from bertine.reports.run_files import read_log
 from bertine.tokenization.documents import Corpus

@@ -18,6 +18,13 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
+from bertine.contrib.word2vec.files import (
+    MAX_WORD,
+    check_written,
+    file_format,
+    read_vectors,
+    write_vectors,
+)
 from bertine.core.console import Report, Shown, plural
 from bertine.core.errors import BertineError
 from bertine.core.files import (
@@ -29,14 +36,8 @@ from bertine.core.files import (
     write_json,
 )
 from bertine.core.foreign_files import open_tensors
+from bertine.core.names import ActivationName, option
 from bertine.core.scores import ranking
-from bertine.word_vectors.files import (
-    MAX_WORD,
-    check_written,
-    file_format,
-    read_vectors,
-    write_vectors,
-)
 
 # Words: split text into the words that have vectors.
 
@@ -289,6 +290,11 @@ def check_target(path: Path | str) -> None:
             raise BertineError(f"{path}: is a file; name a folder, or a .bin, .txt or .vec file")
 
 
+def holds_word_vectors(path: Path | str) -> bool:
+    """Return whether `path` is a folder of word vectors, or a file of the word2vec program."""
+    return is_word_vectors(path) or (file_format(path) is not None and Path(path).is_file())
+
+
 def is_word_vectors(path: Path | str) -> bool:
     """Return whether `path` is a folder of word vectors."""
     return (Path(path) / SETTINGS).is_file()
@@ -344,3 +350,50 @@ def _words(path: Path, count: int) -> list[str]:
     if len(words) != count:
         raise BertineError(f"{path}: has {len(words):,} words, but there are {count:,} vectors")
     return words
+
+
+# Conversion: ``convert``.
+
+
+@dataclass(frozen=True, repr=False)
+class VectorConversion(Report):
+    """The result of converting word vectors.
+
+    Attributes:
+        output: the folder or file.
+        words: the number of words with a vector.
+        dimensions: the dimensions of a vector.
+        notes: notes on what was repaired while reading.
+    """
+
+    output: Path
+    words: int
+    dimensions: int
+    notes: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """List what the command prints."""
+        return [
+            *self.notes,
+            f"written to {self.output}: {self.words:,} words, vectors of {self.dimensions} numbers",
+        ]
+
+
+def convert_vectors(
+    source: Path | str, output: Path, hidden_act: ActivationName | None
+) -> VectorConversion:
+    """Write word vectors as a folder or a file.
+
+    Raises:
+        BertineError: they cannot be read; an activation is given; `output` is what is read.
+    """
+    if hidden_act is not None:
+        raise BertineError(
+            f"{source}: is vectors of words, which have no activation; leave out "
+            f"{option('hidden_act', hidden_act)}"
+        )
+    if output.resolve() == Path(source).resolve():
+        raise BertineError(f"{output}: is what is read; choose another ({option('output')})")
+    vectors = WordVectors.load(source)
+    vectors.save(output)
+    return VectorConversion(output, len(vectors), vectors.dimensions, vectors.notes)

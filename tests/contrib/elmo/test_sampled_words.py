@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bertine.families.elmo import ElmoConfig, SampledWords, WordSoftmax, sample_words
+from bertine.contrib.elmo.model import ElmoConfig, SampledWords, WordSoftmax, sample_words
 
 
 @pytest.mark.slow

@@ -18,19 +18,19 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from bertine.contrib.options import Word2VecOptions, WordVectorModel, WordVectorRecipe
+from bertine.contrib.word2vec.files import MAX_WORD
+from bertine.contrib.word2vec.vectors import WordVectors, check_target, words_of
 from bertine.core.console import Report, human_count, human_time, logger, plural, progress
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_file, os_errors
 from bertine.core.foreign_files import open_tensors
-from bertine.core.names import WordVectorModel, option
+from bertine.core.names import option
 from bertine.core.rng import generator
 from bertine.core.text import briefly
 from bertine.options.data import CorpusReading
-from bertine.options.vectors import Word2VecOptions, WordVectorRecipe
 from bertine.options.verbs import takes_options
 from bertine.tokenization.documents import Corpus, CorpusStats
-from bertine.word_vectors.files import MAX_WORD
-from bertine.word_vectors.vectors import WordVectors, check_target, words_of
 
 # Update word vectors by skip-gram or CBOW with negative sampling, some hundred words at a time.
 #
@@ -681,7 +681,7 @@ def train_vectors(
     """Train vectors on the words of a text, with one thread.
 
     Args:
-        ids: int32 [n], numbers of words and :data:`~bertine.word_vectors.train.BREAK` between
+        ids: int32 [n], numbers of words and :data:`~bertine.contrib.word2vec.train.BREAK` between
             documents.
         counts: int64 [V].
         recipe: the settings of learning.

@@ -16,17 +16,28 @@ from safetensors.numpy import load_file, save_file
 import bertine
 import toys
 from bertine.cli import main
-from bertine.core.errors import BertineError
-from bertine.inference.static_vectors import StaticEncoder, StaticTable, load_static
-from bertine.training.distillation.static import (
+from bertine.contrib.static_vectors.distill import (
     PieceTexts,
     StaticResult,
     fit_table,
     inputs_of,
     with_words,
 )
+from bertine.contrib.static_vectors.table import StaticEncoder, StaticTable, load_static
+from bertine.core.errors import BertineError
 
 TEXTS = ["the cat sat", "unheard-of words", "", "the dog, the dog"]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four layers that see words from the first step on."""
+    return toys.write_model(
+        tmp_path_factory.mktemp("base") / "model",
+        num_hidden_layers=4,
+        initializer_range=0.2,
+        max_position_embeddings=64,
+    )
 
 
 @pytest.fixture(scope="module")

@@ -21,12 +21,18 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from bertine.contrib.elmo.model import (
+    DIRECTIONS,
+    NUM_CHARACTERS,
+    BidirectionalLm,
+    ElmoConfig,
+    WordSoftmax,
+)
 from bertine.core.errors import BertineError, require_packages
 from bertine.core.files import (
     atomic_dir,
     os_errors,
     read_bounded,
-    read_json,
     read_json_object,
     write_json,
     write_text,
@@ -36,15 +42,9 @@ from bertine.core.model_folders import locate
 from bertine.core.process import check_memory
 from bertine.core.strict_json import COUNT, FLAG, NUMBER, TEXT, check_shape
 from bertine.core.text import briefly
-from bertine.families.elmo import (
-    DIRECTIONS,
-    NUM_CHARACTERS,
-    BidirectionalLm,
-    ElmoConfig,
-    WordSoftmax,
-)
 from bertine.hub.weights import SAFETENSORS, read_weights
-from bertine.models.config_file import CONFIG, MODULES
+from bertine.inference.convert import Conversion, names_in
+from bertine.models.config_file import CONFIG
 
 #: The ends of the published names of the two files.
 OPTIONS, WEIGHTS = "options.json", ".hdf5"
@@ -251,7 +251,7 @@ def _tensor(file: Any, path: Path, options: Path, name: str, shape: tuple[int, .
 
 # Model directory: ``config.json`` and ``model.safetensors``, and with a softmax its words in
 # ``vocab.txt``. Hugging Face has no such type; the keys are the fields of
-# :class:`~bertine.families.elmo.ElmoConfig`.
+# :class:`~bertine.contrib.elmo.model.ElmoConfig`.
 
 #: The words of the softmax, one per line, and the facts about the training.
 WORDS, ABOUT_TRAINING = "vocab.txt", "bertine.json"
@@ -425,30 +425,32 @@ def _read_words(path: Path, count: int) -> list[str]:
     return words
 
 
-# Static vectors.
-
-#: The model type of a table with a vector for each piece.
-STATIC = "model2vec"
+# Conversion: ``convert``.
 
 
-def static_folder(path: Path | str) -> Path | None:
-    """Return the folder of a table of vectors that `path` is or names, or that the run's folder
-    `path` holds; None if there is none.
+def convert_elmo(model: Path | str, output: Path, hidden_act: str | None) -> Conversion:
+    """Write an ELMo, published files or a directory of Bertine's, as a model directory of
+    Bertine's.
 
     Raises:
-        BertineError: a ``config.json`` or ``modules.json`` that cannot be read.
+        BertineError: it cannot be read; an activation is given; `output` holds something else.
     """
-    folder = locate(path)
-    for place in (folder, folder / "model"):
-        if (place / CONFIG).is_file():
-            same = read_json_object(place / CONFIG).get("model_type") == STATIC
-            return place if same else None
-        if (place / MODULES).is_file() and _begins_static(read_json(place / MODULES)):
-            return place
-    return None
-
-
-def _begins_static(modules: Any) -> bool:
-    """Return whether the first module of sentence-transformers is a table of vectors."""
-    first = modules[0] if isinstance(modules, list) and modules else None
-    return isinstance(first, dict) and str(first.get("type")).endswith(".StaticEmbedding")
+    if hidden_act is not None:
+        raise BertineError(f"{model}: is an ELMo, whose activation is not to be chosen")
+    folder = elmo_folder(model)
+    assert folder is not None
+    there = names_in(folder, output)
+    loaded = load_elmo(folder)
+    save_elmo(output, loaded.model, loaded.softmax, loaded.words)
+    parts = [loaded.model] if loaded.softmax is None else [loaded.model, loaded.softmax]
+    published = published_files(folder)
+    read = {loaded.source.name, CONFIG, WORDS}
+    if published is not None:
+        read.add(published.options.name)
+    return Conversion(
+        output,
+        sum(parameter.numel() for part in parts for parameter in part.parameters()),
+        [],
+        loaded.model.config.activation,
+        [name for name in there if name not in read],
+    )

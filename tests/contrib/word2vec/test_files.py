@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import bertine
 from bertine import WordVectors
+from bertine.contrib.word2vec.vectors import SETTINGS, TENSORS, WORDS
 from bertine.core.errors import BertineError
-from bertine.word_vectors.vectors import SETTINGS, TENSORS, WORDS
 
 WORDS_HERE = ["the", "naïve", "new_york", "北"]
 
@@ -140,7 +141,7 @@ def test_words_that_no_file_can_hold_are_left_out_and_counted(tmp_path: Path, he
 def test_little_that_unpacks_to_much_is_not_read_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertine.word_vectors.files._ALWAYS_UNPACKED", 1 << 20)
+    monkeypatch.setattr("bertine.contrib.word2vec.files._ALWAYS_UNPACKED", 1 << 20)
     path = tmp_path / "v.txt.gz"
     rows = b"".join(b"w%d" % number + b" 0" * 9_000 + b"\n" for number in range(300))
     path.write_bytes(gzip.compress(rows, mtime=0))
@@ -149,7 +150,7 @@ def test_little_that_unpacks_to_much_is_not_read_to_its_end(
 
 
 def test_memory_is_looked_at_as_rows_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertine.word_vectors.files._NUMBERS", 16)
+    monkeypatch.setattr("bertine.contrib.word2vec.files._NUMBERS", 16)
     monkeypatch.setattr("bertine.core.process.memory_limit", lambda: 1000)
     path = tmp_path / "v.txt"
     path.write_text("".join(f"w{number} 1 2 3 4\n" for number in range(30)))
@@ -291,3 +292,21 @@ def test_nearest_words() -> None:
             cased.nearest(asked)
     assert four.embed("River bank") == pytest.approx([1, 0.05])
     assert four.embed(["", "ocean"]).tolist() == [[0, 0], [0, 0]]
+
+
+def test_vectors_of_words_go_from_format_to_format(tmp_path: Path) -> None:
+    """Folder, binary, text and back, the same bits all the way."""
+    before = bertine.WordVectors(["a", "b"], np.array([[0.1, -3], [1e-20, 7]], dtype=np.float32))
+    before.save(tmp_path / "folder")
+    source: Path = tmp_path / "folder"
+    for name in ("v.bin", "v.txt", "again"):
+        done = bertine.convert(source, tmp_path / name)
+        assert done.lines() == [f"written to {tmp_path / name}: 2 words, vectors of 2 numbers"]
+        source = tmp_path / name
+    after = bertine.WordVectors.load(source)
+    assert after.words == before.words
+    assert after.vectors.tobytes() == before.vectors.tobytes()
+    with pytest.raises(BertineError, match="is what is read"):
+        bertine.convert(source, source)
+    with pytest.raises(BertineError, match="no activation; leave out hidden_act"):
+        bertine.convert(source, tmp_path / "v.bin", hidden_act="relu")
