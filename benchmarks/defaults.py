@@ -138,14 +138,7 @@ class Cell:
 
     def score(self, learner: Learner) -> float:
         """The score of the model on the test examples, as it was trained."""
-        predictor = learner.predictor
-        report = evaluate_examples(
-            predictor.computing,
-            predictor.task,
-            self.test,
-            predictor.tokenizer,
-            dtype=predictor.dtype,
-        )
+        report = evaluate_examples(learner.predictor, self.test)
         return official_score(report.metrics, learner.metric_names)
 
 

@@ -132,7 +132,7 @@ def cell(
         if speed is None:
             first, second = (Predictor.load(path, precision="bf16") for path in (teacher, out))
             held = read_for(first.task, data / TASKS[task][2])
-            speed, _ = speed_ratio(first.answering, second.answering, held)
+            speed, _ = speed_ratio(first, second, held)
         seconds = time.monotonic() - began
         note(results, wanted, result.metrics["accuracy"], seconds, speed=speed)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -139,7 +140,8 @@ def test_a_cross_encoder_scores_pairs_as_it_was_saved_to(
     model = Predictor.load(folder, "cpu", "fp32", threads=1)
     pair = ("a b", "c d")
     score = model.predict([pair])[0].score
-    raw = plain.over_pairs(("query", "text")).predict([pair])[0].score
+    pairs: Any = replace(cast(Any, plain.task), text_columns=("query", "text"))
+    raw = plain.with_task(pairs).predict([pair])[0].score
     assert score == pytest.approx(1 / (1 + 2.718281828**-raw) if sigmoid else raw, rel=1e-6)
     assert model.explain(pair).unit == ("log-odds" if sigmoid else "score")
     # And it stays so.

@@ -47,10 +47,10 @@ def test_predictions_have_the_same_bits_in_any_company(classifier: Path) -> None
         found = predictor.predict([TEXTS[at] for at in part])
         for answer, at in zip(found, part, strict=True):
             assert dataclasses.asdict(answer) == dataclasses.asdict(expected[at])
-        features = predictor.answering.prepare(
+        features = predictor.prepare(
             predictor.task.examples_of([TEXTS[at] for at in part], "texts", range(len(part)))
         ).features
-        outputs = predictor.answering.compute_batch(features)
-        alone = [predictor.answering.compute([feature])[0] for feature in features]
+        outputs = predictor.compute_batch(features)
+        alone = [predictor.compute([feature])[0] for feature in features]
         for output, other in zip(outputs, alone, strict=True):
             np.testing.assert_array_equal(output, other)

@@ -44,8 +44,10 @@ def example_losses(model: Model, task: Task[Any], features: Any) -> list[float]:
     return task.losses(run_features(model, task, features, pad_id=0), features)
 
 
-def worst_examples(*arguments: Any) -> list[WorstExample]:
-    return evaluate.worst_examples(*arguments)[0]
+def worst_examples(
+    model: Any, task: Any, examples: Any, tokenizer: Any, n: int
+) -> list[WorstExample]:
+    return evaluate.worst_examples(Pipeline(model, task, tokenizer), examples, n)[0]
 
 
 @pytest.fixture(autouse=True)

@@ -69,9 +69,9 @@ def test_the_nearest_are_those_with_the_highest_cosine(folder: Path, data: Path)
     assert (found[0].similarity, found[0].line) == (pytest.approx(1.0, abs=1e-5), 4)
     assert found[0].file == str(data)
     texts = ["the cow grazes", *(row.split(",")[0] for row in ROWS)]
-    prepared = predictor.answering.prepare(TASK.examples_of(texts))
+    prepared = predictor.prepare(TASK.examples_of(texts))
     # The head's own layer, on these vectors, gives the answers: they are what it reads.
-    vectors = head_vectors(predictor.answering, prepared.features)
+    vectors = head_vectors(predictor, prepared.features)
     assert np.linalg.norm(vectors, axis=1) == pytest.approx(1.0, abs=1e-5)
     cosines = sorted((vectors[1:] @ vectors[0]).tolist(), reverse=True)
     assert [each.similarity for each in found] == pytest.approx(cosines, abs=1e-5)
@@ -106,13 +106,13 @@ def test_some_are_drawn_from_the_whole_file(
     predictor = Predictor.load(folder, "cpu", "fp32")
     examples = read_examples(file)
     examples.items[0] = replace(examples.items[0], label=None)
-    features = predictor.answering.prepare(examples).features
-    every = NearestExamples.among_some(predictor.answering, examples, features, 1)
+    features = predictor.prepare(examples).features
+    every = NearestExamples.among_some(predictor, examples, features, 1)
     assert len(every.examples) == len(examples) - 1
     (near,) = every.to("the soup boils")
     assert (near.label, near.line) == ("dish", len(rows) + 2)
     monkeypatch.setattr(nearest_module, "_TOKENS", 30)
-    some = NearestExamples.among_some(predictor.answering, examples, features, 1)
+    some = NearestExamples.among_some(predictor, examples, features, 1)
     places = [item.line for item in some.examples.items]
     assert 1 < len(places) < 8
     assert places != sorted(places)

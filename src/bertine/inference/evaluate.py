@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +20,6 @@ from bertine.data.examples import Examples
 from bertine.data.in_memory import TableLike, as_data
 from bertine.datasets.readers import DataConfig, Sets, read_evaluation
 from bertine.hub.model_directory import load_model
-from bertine.inference.compute import Computing
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.evaluate_vectors import (
     evaluate_vectors,
@@ -40,7 +39,6 @@ from bertine.tasks.base import Features, Task
 from bertine.tasks.labels import TableOptions
 from bertine.tasks.report import MAJORITY, ClassificationReport, EvaluationReport, baseline_lines
 from bertine.tasks.unknown_text import UnknownText
-from bertine.tokenization.tokenizer import Tokenizer
 
 # Worst examples: those with the highest loss.
 #
@@ -60,30 +58,16 @@ _KEPT = 20
 
 
 def worst_examples(
-    model: Computing,
-    task: Task[Any],
-    examples: Examples[Any],
-    tokenizer: Tokenizer,
-    n: int,
-    *,
-    dtype: torch.dtype = torch.float32,
-    features: Sequence[Features] | None = None,
+    pipeline: Pipeline, examples: Examples[Any], n: int
 ) -> tuple[list[WorstExample], list[float]]:
     """Compute the `n` labelled examples with the highest loss, highest first (of equals the first),
     and the losses of all of them, highest first.
 
-    Args:
-        model: a model on any device, put into evaluation mode and back into the mode it was in; or
-            an engine.
-        dtype: the type to compute in: bf16 (by autocast) or fp32.
-        features: the features of the examples, if they exist already; None: they are computed.
-
     Raises:
         BertineError: an unknown label, or an input that does not fit the model.
     """
-    answering = Pipeline(model, task, tokenizer, dtype)
-    features = answering.prepare(examples, features).features
-    return worst_of(task, examples, features, answering.compute(features), n)
+    features = pipeline.prepare(examples).features
+    return worst_of(pipeline.task, examples, features, pipeline.compute(features), n)
 
 
 def write_worst(
@@ -126,8 +110,6 @@ def worst_of(
     values = [value(answer) for answer in answers]
     return ranked(task.name, examples, task.losses(outputs, features), answers, values, n)
 
-
-Prediction = TypeVar("Prediction")
 
 # ``evaluate``: scores by the kind of the data.
 
@@ -258,12 +240,9 @@ def evaluate_sets(
         job = bar.add_task("evaluate", total=sum(map(len, features_of.values())))
         for word, examples in sets.items():
             reports[word] = evaluate_examples(
-                predictor.computing,
-                predictor.task,
+                predictor,
                 examples,
-                predictor.tokenizer,
                 features=features_of[word],
-                dtype=predictor.dtype,
                 on_batch=lambda done: bar.advance(job, done),
                 worst=0 if reports else worst,
             )
@@ -281,36 +260,31 @@ def evaluate_sets(
 
 
 def evaluate_examples(
-    model: Computing,
-    task: Task[Prediction],
+    pipeline: Pipeline,
     examples: Examples,
-    tokenizer: Tokenizer,
     *,
     features: Sequence[Features] | None = None,
-    dtype: torch.dtype = torch.float32,
-    max_tokens: int | None = None,
     on_batch: Callable[[int], None] | None = None,
     worst: int = 0,
     outputs: Sequence[np.ndarray] | None = None,
 ) -> EvaluationReport:
-    """Score `model` on labelled examples.
+    """Score a model on labelled examples.
 
     Args:
-        worst: the number of worst predicted examples in the report.
+        pipeline: the model with its task.
         features: the features of the examples, if they exist already (an evaluation each epoch);
             None: they are computed.
+        on_batch: called with the number of features of each finished batch.
+        worst: the number of worst predicted examples in the report.
         outputs: the outputs for the features, if they exist already.
-
-    The other arguments are those of :meth:`~bertine.inference.predictor.Answering.compute`.
 
     Raises:
         BertineError: an unknown label, an input that does not fit the model, or no examples.
     """
-    answering = Pipeline(model, task, tokenizer, dtype)
-    prepared = answering.prepare(examples, features)
+    task, prepared = pipeline.task, pipeline.prepare(examples, features)
     if outputs is None:
-        outputs = answering.compute(prepared.features, max_tokens=max_tokens, on_batch=on_batch)
-    report = task.judge(answering.finish(prepared, outputs), examples)
+        outputs = pipeline.compute(prepared.features, on_batch=on_batch)
+    report = task.judge(pipeline.finish(prepared, outputs), examples)
     report.source = examples.source
     if worst:
         report.worst = WorstExamples(worst_of(task, examples, prepared.features, outputs, worst)[0])

@@ -7,9 +7,9 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -24,8 +24,7 @@ from bertine.data.in_memory import InMemoryTable, Source, TableLike, as_source
 from bertine.data.lines import TableLayout, written_layout
 from bertine.data.parquet import is_parquet
 from bertine.data.squad import load_squad, read_squad
-from bertine.data.tables import Table, TableRow
-from bertine.data.tagged_sentences import WordColumns, named_columns
+from bertine.data.tables import TableRow
 from bertine.data.writer import (
     AS_READ,
     TableWriter,
@@ -45,10 +44,11 @@ from bertine.inference.explaining.nearest import NearestExamples, nearest_of
 from bertine.inference.explaining.target import LEAVE_ONE_OUT
 from bertine.inference.predict_files import (
     EXPLANATION,
+    Asked,
     GivenTextsReport,
     TagReport,
     check_explained,
-    explanation_values,
+    explained_or_none,
     grouped,
     predict_texts,
     question_texts,
@@ -58,6 +58,7 @@ from bertine.inference.predictor import Predictor
 from bertine.inference.rows import (
     CHUNK_CHARACTERS,
     CHUNK_ROWS,
+    TaskTable,
     TextOrDict,
     bytes_to_come,
     chunks,
@@ -102,14 +103,7 @@ class SquadPredictReport(TextReport):
 
 
 def predict_squad(
-    predictor: Predictor,
-    input: Path | str,
-    content: dict[str, Any],
-    output: Path | str = "-",
-    *,
-    n_best: bool = False,
-    strict: bool = False,
-    show_progress: bool = True,
+    predictor: Predictor, input: Path | str, asked: Asked, content: dict[str, Any]
 ) -> SquadPredictReport:
     """Answer all questions of a file in SQuAD's format and write ``{"<id>": "<answer>", …}``, where
     "" means that there is no answer.
@@ -117,23 +111,20 @@ def predict_squad(
     Where the model may give no answer, the null odds of each question, by which its threshold
     decides, are written to a second file (``answers.null_odds.json`` for ``answers.json``), which
     the official script takes as ``--na-prob-file``. All files are written at the end, each
-    completely. With stdout, a pipe or a device there is no second file.
+    completely. With stdout, a pipe or a device there is no second file. With all probabilities the
+    20 best answers of each question are written to a further file (``answers.nbest.json``).
 
     Args:
         predictor: the predictor of a model for spans.
         input: the file, for messages.
+        asked: where and how to answer.
         content: the content of the file.
-        output: the file of the answers, or ``-`` for stdout, which then has nothing else.
-        n_best: also write the 20 best answers of each question, with probabilities, to a further
-            file (``answers.nbest.json``).
-        strict: refuse half a character instead of mending and counting it.
-        show_progress: on stderr, unless the answers go to stdout.
 
     Raises:
         BertineError: the file is not in the format; the n best answers are requested without a
             file; `output` is a folder, or named as a compressed file or as Parquet.
     """
-    task = cast(SpanExtraction, predictor.task)
+    task, output, n_best = cast(SpanExtraction, predictor.task), asked.output, asked.details
     stdout = str(output) == "-"
     if not stdout:
         check_output(output)
@@ -149,8 +140,7 @@ def predict_squad(
             "the n best answers go to a file beside that of the answers; name one with output "
             "(--output FILE)"
         )
-    started = time.monotonic()
-    examples = read_squad(input, content, answers=False, strict=strict)
+    examples = read_squad(input, content, answers=False, strict=asked.options.strict)
     answers: dict[str, str] = {}
     odds: dict[str, float] = {}
     best: dict[str, list[dict[str, Any]]] = {}
@@ -160,7 +150,7 @@ def predict_squad(
         cut_texts="questions",
         unknown=UnknownText(predictor.tokenizer),
     )
-    with progress(show=show_progress and not stdout) as bar:
+    with progress(show=asked.shows_progress) as bar:
         job = bar.add_task("predict", total=len(examples))
         for begin in range(0, len(examples), CHUNK_QUESTIONS):
             part = examples.replaced(examples.items[begin : begin + CHUNK_QUESTIONS])
@@ -194,7 +184,6 @@ def predict_squad(
         for file, value in written.items():
             write_text(file, _json(value))
         report.files = tuple(map(str, written))
-    report.seconds = time.monotonic() - started
     return report
 
 
@@ -297,122 +286,62 @@ def predict(
             suffix of a format in which the rows cannot be written; there is nothing to resume, or
             the rows left belong to another input, model or setting.
     """
-    changed, explain = options.changed(), options.explain or options.nearest_examples > 0
-    if texts is not None or question is not None or context is not None:
-        file = _named_file(texts)
-        if input is not None:
-            raise BertineError(f"texts are given, so leave out {option('input')}")
-        problem = "texts are given"
-        if file is not None:
-            problem = f"{file} is given as a text; to read the file: {option('input', file)}"
-        options.refuse_others("texts that are given", changed, problem)
-        if file is not None:
-            logger.warning(
-                f"{file} is answered as a text; to read the file: {option('input', file)}"
+    asked = Asked(output, options, all_probabilities, show_progress)
+    if texts is None and question is None and context is None:
+        if input is None:
+            raise BertineError("nothing to predict; give texts or an input file")
+        source = as_source(input, "input")
+        if isinstance(source, InMemoryTable) and str(output) == "-":
+            return _answered_rows(
+                input, source, lambda file: _answer_file(model, source, replace(asked, output=file))
             )
-        size = len(str((texts, question, context)))
-        with quietly():
-            predictor = _opened(model, size, options)
-        if texts is None:
-            examples: list[TextOrDict] = list(question_texts(predictor.task, question, context))
-        elif question is not None or context is not None:
-            raise BertineError("give texts, or a question and its context, not both")
-        else:
-            examples = grouped(predictor.task, texts)
-        if not examples:
-            raise BertineError("texts is empty; give one text or more")
-        nearest = nearest_of(predictor, options, show_progress)
-        return predict_texts(
-            predictor,
-            examples,
-            output,
-            details=all_probabilities,
-            explained=explain,
-            nearest=nearest,
-        )
-    if input is None:
-        raise BertineError("nothing to predict; give texts or an input file")
-    given, input = input, as_source(input, "input")
-    if isinstance(input, InMemoryTable) and str(output) == "-":
-        return _answered_rows(
-            given,
-            input,
-            lambda file: predict(
-                model,
-                input,
-                file,
-                all_probabilities=all_probabilities,
-                show_progress=show_progress,
-                **options.values(),
-            ),
-        )
-    lasting = _lasting(input, output)
-    if options.resume and not lasting:
+        return _answer_file(model, source, asked)
+    file = _named_file(texts)
+    if input is not None:
+        raise BertineError(f"texts are given, so leave out {option('input')}")
+    problem = "texts are given"
+    if file is not None:
+        problem = f"{file} is given as a text; to read the file: {option('input', file)}"
+    options.refuse_others("texts that are given", options.changed(), problem)
+    if file is not None:
+        logger.warning(f"{file} is answered as a text; to read the file: {option('input', file)}")
+    with quietly():
+        predictor = _opened(model, len(str((texts, question, context))), options)
+    if texts is None:
+        examples: list[TextOrDict] = list(question_texts(predictor.task, question, context))
+    elif question is not None or context is not None:
+        raise BertineError("give texts, or a question and its context, not both")
+    else:
+        examples = grouped(predictor.task, texts)
+    if not examples:
+        raise BertineError("texts is empty; give one text or more")
+    return _timed(predict_texts, predictor, examples, asked)
+
+
+def _answer_file(model: Predictor | Path | str, input: Source, asked: Asked) -> Any:
+    """Answer a file, or a table in memory, by its kind; return the report."""
+    options = asked.options
+    if options.resume and not _lasting(input, asked.output):
         raise BertineError("resume is for an input and an output that are files")
     predictor = _opened(model, bytes_to_come(input), options)
-    started = time.monotonic()
     task = predictor.task
+    kind, problem = "tables of texts", f"the task is {task.name!r}"
+    answer: Callable[[Predictor, Any, Asked], TextReport | TagReport] = predict_table
     if task.reads_words:
-        options.refuse_others("files of words", changed, f"the task is {task.name!r}")
-        trained = WordColumns.trained_with(task.text_columns, None)
-        return tag_file(
-            predictor,
-            input,
-            output,
-            named_columns(options.text_columns, None, options.word_column, None).merged(trained),
-            details=all_probabilities,
-            format=options.format,
-            strict=options.strict,
-            show_progress=show_progress,
-        )
-    if all_probabilities and [*task.output_columns(True)] == [*task.output_columns(False)]:
-        raise BertineError(
-            f"the task {task.name!r} answers without probabilities; leave out "
-            f"{option('all_probabilities', True)}"
-        )
-    spans = task.reads_questions and options.format is None
-    content = load_squad(input) if spans else None
-    if content is not None and not isinstance(input, InMemoryTable):
-        options.refuse_others("files in SQuAD's format", changed, f"{input} is in SQuAD's format")
-        return predict_squad(
-            predictor,
-            input,
-            content,
-            output,
-            n_best=all_probabilities,
-            strict=options.strict,
-            show_progress=show_progress,
-        )
-    options.refuse_others("tables of texts", changed, f"the task is {task.name!r}")
-    if explain:
-        predictor.explainer().check(LEAVE_ONE_OUT)
-    nearest = nearest_of(predictor, options, show_progress)
-    with open_task_table(task, input, options) as opened:
-        table = opened.table
-        predictor = predictor.over(opened.columns)
-        layout = written_layout(output, table.layout)
-        if explain:
-            check_explained(layout.kind, output)
-        job = _TablePrediction(
-            predictor, table, opened.rows, opened.columns, all_probabilities, explain, nearest
-        )
-        writing: AbstractContextManager[TableWriter | ResumableTable]
-        if lasting and not isinstance(input, InMemoryTable):
-            identity = partial(job.identity, input, layout)
-            writing = open_resumable_table(
-                Path(output), layout, job.names, identity, resume=options.resume
-            )
-        else:
-            writing = open_writer(output, layout, job.names)
-        show = show_progress and str(output) != "-"
-        with (
-            writing as writer,
-            text_progress("predict", input, table.layout, show=show) as advance,
-        ):
-            for count in job.run(writer):
-                advance(count)
-        report = job.report
-        report.notes = opened.notes + table.stats.notes(table.name)
+        kind, answer = "files of words", tag_file
+    elif task.reads_questions and options.format is None and (content := load_squad(input)):
+        kind, problem = "files in SQuAD's format", f"{input} is in SQuAD's format"
+        answer = partial(predict_squad, content=content)
+    options.refuse_others(kind, options.changed(), problem)
+    return _timed(answer, predictor, input, asked)
+
+
+def _timed(
+    answer: Callable[[Predictor, Any, Asked], Any], predictor: Predictor, input: Any, asked: Asked
+) -> Any:
+    """Answer one kind of input; return the report, with the time that it took."""
+    started = time.monotonic()
+    report = answer(predictor, input, asked)
     report.seconds = time.monotonic() - started
     return report
 
@@ -452,6 +381,43 @@ def _answered_rows(given: Any, table: InMemoryTable, write: Callable[[Path], Any
     return rows
 
 
+def predict_table(predictor: Predictor, input: Source, asked: Asked) -> PredictReport:
+    """Answer every row of a table of texts.
+
+    Raises:
+        BertineError: the table cannot be read, a column is missing, or the answers have no
+            probabilities or explanations; the output cannot be written, or not be resumed.
+    """
+    task, options, output = predictor.task, asked.options, asked.output
+    if asked.details and [*task.output_columns(True)] == [*task.output_columns(False)]:
+        raise BertineError(
+            f"the task {task.name!r} answers without probabilities; leave out "
+            f"{option('all_probabilities', True)}"
+        )
+    if asked.explained:
+        predictor.explainer().check(LEAVE_ONE_OUT)
+    nearest = nearest_of(predictor, options, asked.show_progress)
+    with open_task_table(task, input, options) as opened:
+        layout = written_layout(output, opened.table.layout)
+        if asked.explained:
+            check_explained(layout.kind, output)
+        job = _TablePrediction(predictor.over(opened.columns), opened, asked, nearest)
+        writing: AbstractContextManager[TableWriter | ResumableTable]
+        if not isinstance(input, InMemoryTable) and _lasting(input, output):
+            identity = partial(job.identity, input, layout)
+            writing = open_resumable_table(
+                Path(output), layout, job.names, identity, resume=options.resume
+            )
+        else:
+            writing = open_writer(output, layout, job.names)
+        bar = text_progress("predict", input, opened.table.layout, show=asked.shows_progress)
+        with writing as writer, bar as advance:
+            for count in job.run(writer):
+                advance(count)
+        job.report.notes = opened.notes + opened.table.stats.notes(opened.table.name)
+    return job.report
+
+
 class _TablePrediction:
     """The prediction of one table; the counts are kept in `report`.
 
@@ -460,22 +426,14 @@ class _TablePrediction:
     """
 
     def __init__(
-        self,
-        predictor: Predictor,
-        table: Table,
-        rows: Iterable[TableRow],
-        columns: tuple[str, ...],
-        details: bool,
-        explained: bool = False,
-        nearest: NearestExamples | None = None,
+        self, predictor: Predictor, opened: TaskTable, asked: Asked, nearest: NearestExamples | None
     ) -> None:
-        task = predictor.task
-        self.predictor, self.task, self.table, self.rows = predictor, task, table, rows
-        self.columns, self.details = columns, details
-        added_columns = task.output_columns(details)
+        task, table = predictor.task, opened.table
+        self.predictor, self.task, self.table, self.rows = predictor, task, table, opened.rows
+        self.columns, self.explained, self.nearest = opened.columns, asked.explained, nearest
+        added_columns = task.output_columns(asked.details)
         self._values = [*added_columns.values()]
-        self.explained, self.nearest = explained, nearest
-        names = [*added_columns, *([EXPLANATION] if explained else [])]
+        names = [*added_columns, *([EXPLANATION] if self.explained else [])]
         added = [unused(name, table.columns, "predicted_") for name in names]
         self._flags = {
             flag: unused(flag, table.columns, "predicted_") for flag in ("unknown", "empty")
@@ -533,7 +491,8 @@ class _TablePrediction:
             values = [None if prediction.empty else value(prediction) for value in self._values]
             if self.explained:
                 texts = row_texts(self.table, row, self.columns)
-                values.append(explanation_values(self.predictor, texts, self.nearest))
+                explanation = explained_or_none(self.predictor, texts, self.nearest)
+                values.append(explanation and explanation.to_dict())
             added = dict(zip(report.columns, values, strict=True))
             # Rows of JSON may have other keys; in other tables the report names the lines.
             flags = {self._flags[flag]: value for flag, value in prediction.flags().items()}

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, cast
@@ -48,20 +48,59 @@ from bertine.data.tagged_sentences import (
     blocks,
     file_format,
     json_words,
+    named_columns,
 )
 from bertine.data.writer import TableWriter, is_stream, open_writer
 from bertine.inference.answer_files import TextReport, pace
 from bertine.inference.explaining.explainer import Explanation
-from bertine.inference.explaining.nearest import NearestExamples
+from bertine.inference.explaining.nearest import NearestExamples, nearest_of
 from bertine.inference.explaining.target import LEAVE_ONE_OUT
 from bertine.inference.explaining.words import NoWords
 from bertine.inference.predictor import Predictor
-from bertine.inference.rows import Text, TextOrDict, chunks, joined, several, text_progress, unused
+from bertine.inference.rows import (
+    Text,
+    TextOrDict,
+    checked_texts,
+    chunks,
+    joined,
+    several,
+    text_progress,
+    unused,
+)
+from bertine.options.inference import PredictOptions
 from bertine.tasks.answer import json_value, short
 from bertine.tasks.base import Task
 from bertine.tasks.tagged_words import TaggedText
 from bertine.tasks.tagging import Tagging
 from bertine.tasks.unknown_text import UnknownText
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Where and how :func:`~bertine.inference.predict.predict` answers, whatever it reads.
+
+    Attributes:
+        output: a file, or ``-`` for stdout.
+        options: the options of the verb; those of other kinds of input have their defaults.
+        details: whether all probabilities are written, not only that of the best answer.
+        show_progress: on stderr.
+    """
+
+    output: Path | str
+    options: PredictOptions
+    details: bool
+    show_progress: bool
+
+    @property
+    def explained(self) -> bool:
+        """Whether the contribution of each word is added to the answers."""
+        return self.options.explain or self.options.nearest_examples > 0
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether there is a progress bar: answers on stdout show the progress themselves."""
+        return self.show_progress and str(self.output) != "-"
+
 
 # Explanations: the values that ``predict`` adds to answers.
 
@@ -93,14 +132,6 @@ def explained_or_none(
     except NoWords:
         return None
     return result if nearest is None else replace(result, nearest=nearest.to(text))
-
-
-def explanation_values(
-    predictor: Predictor, texts: Sequence[str], nearest: NearestExamples | None = None
-) -> dict[str, Any] | None:
-    """Return the explanation as JSON values; None where there is no word."""
-    result = explained_or_none(predictor, texts, nearest)
-    return None if result is None else result.to_dict()
 
 
 @dataclass(repr=False)
@@ -152,48 +183,40 @@ def question_texts(
 
 
 def predict_texts(
-    predictor: Predictor,
-    texts: Sequence[TextOrDict],
-    output: Path | str,
-    *,
-    details: bool,
-    explained: bool = False,
-    nearest: NearestExamples | None = None,
+    predictor: Predictor, texts: Sequence[TextOrDict], asked: Asked
 ) -> GivenTextsReport:
     """Answer `texts` and write the answers: to a terminal as readable lines, elsewhere as rows
     (plain text for single texts, else JSON lines; csv, tsv or Parquet by the name of the output).
+    With explanations rows are JSON lines.
 
     Args:
+        predictor: the model.
         texts: one item for each example.
-        output: a file, or ``-`` for stdout.
-        details: write every probability, not only that of the best answer.
-        explained: add the contribution of each word to the answer; rows are then JSON lines.
-        nearest: finds the labelled examples that are shown with an explanation; None: none.
+        asked: where and how to answer.
 
     Raises:
         BertineError: see :meth:`Predictor.predict`; or the output cannot be written.
     """
-    started = time.monotonic()
+    nearest = nearest_of(predictor, asked.options, asked.show_progress)
+    predictor = predictor.over(predictor.task.columns_for(max(map(_count, texts))))
     task = predictor.task
-    predictor = predictor.over(task.columns_for(max(map(_count, texts))))
-    task = predictor.task
-    answers, features = predictor.answers_and_features(texts)
-    shown = [_texts(predictor, text, number) for number, text in enumerate(texts, 1)]
+    examples = checked_texts(task, texts)
+    answers, features = predictor.run(task.examples_of(examples))
+    shown = [_parts(text, len(task.text_columns)) for text in examples]
     unknown = UnknownText(predictor.tokenizer)
     report = GivenTextsReport(max_length=task.max_length, unknown=unknown, answers=answers)
     report.count(len(answers), features, shown)
     report.abstained = sum(answer.abstains for answer in answers)
     explanations: list[Explanation | None] | None = None
-    if explained:
+    if asked.explained:
         predictor.explainer().check(LEAVE_ONE_OUT)
         explanations = [explained_or_none(predictor, item, nearest) for item in shown]
     report.count_empty(number for number, answer in enumerate(answers, 1) if answer.empty)
-    if str(output) == "-" and sys.stdout.isatty():
-        lines = readable(task, shown, answers, details=details, explanations=explanations)
+    if str(asked.output) == "-" and sys.stdout.isatty():
+        lines = readable(task, shown, answers, details=asked.details, explanations=explanations)
         print("\n".join(lines))
     else:
-        _write(task, shown, answers, output, details, explanations)
-    report.seconds = time.monotonic() - started
+        _write(task, shown, answers, asked, explanations)
     return report
 
 
@@ -230,8 +253,7 @@ def _write(
     task: Task[Any],
     texts: Sequence[Sequence[str]],
     answers: Sequence[Any],
-    output: Path | str,
-    details: bool,
+    asked: Asked,
     explanations: Sequence[Explanation | None] | None,
 ) -> None:
     """Write the answers as rows.
@@ -240,31 +262,27 @@ def _write(
         BertineError: there are explanations, and the output is not JSON lines.
     """
     rows = [
-        task.row_of(example, answer, details)
+        task.row_of(example, answer, asked.details)
         for example, answer in zip(texts, answers, strict=True)
     ]
     single = len(task.text_columns) == 1 and not task.reads_words
-    kind = None if is_stream(output) else named_kind(output)
+    kind = None if is_stream(asked.output) else named_kind(asked.output)
     kind = kind or ("text" if single and explanations is None else "jsonl")
     if explanations is not None:
-        check_explained(kind, output)
+        check_explained(kind, asked.output)
         for row, result in zip(rows, explanations, strict=True):
-            row[EXPLANATION] = None if result is None else result.to_dict()
+            row[EXPLANATION] = result and result.to_dict()
     layout = TableLayout(kind, {"csv": ",", "tsv": "\t"}.get(kind, ""), kind == "csv")
     # The note on an answer is a key of its row of JSON; other tables have no column for it.
     columns = [name for name in rows[0] if name not in answers[0].flags()]
-    with open_writer(output, layout, columns) as writer:
+    with open_writer(asked.output, layout, columns) as writer:
         for row in rows:
             writer.write(row)
 
 
-def _texts(predictor: Predictor, text: TextOrDict, number: int) -> tuple[str, ...]:
+def _parts(text: Text, columns: int) -> tuple[str, ...]:
     """Return the texts of an example, one for each column."""
-    parts: Text = predictor.unnamed(text, f"input:{number}")
-    if isinstance(parts, str):
-        return (parts,)
-    lacking = len(predictor.task.text_columns) - len(parts)
-    return (*parts, *[""] * lacking)
+    return (text,) if isinstance(text, str) else (*text, *[""] * (columns - len(text)))
 
 
 def _count(text: TextOrDict) -> int:
@@ -313,17 +331,7 @@ class TagReport(Report):
         return lines + self.notes
 
 
-def tag_file(
-    predictor: Predictor,
-    input: Source,
-    output: Path | str,
-    columns: WordColumns,
-    *,
-    details: bool = False,
-    format: str | None = None,
-    strict: bool = False,
-    show_progress: bool = True,
-) -> TagReport:
+def tag_file(predictor: Predictor, input: Source, asked: Asked) -> TagReport:
     """Tag every word of a file, in its order, in bounded memory (that of a document, where the
     model reads document context).
 
@@ -336,32 +344,26 @@ def tag_file(
     Args:
         predictor: the predictor of a tagger.
         input: a file, or ``-`` for stdin; or rows in memory, which are read like Parquet's.
-        output: a file, written completely or not at all; or ``-`` for stdout.
-        columns: the columns of the words.
-        details: also write the probability of each tag.
-        format: ``"columns"``, ``"jsonl"`` or ``"text"``; None: by the suffix and the first
-            lines.
-        strict: refuse bytes that are not valid UTF-8 and NUL bytes instead of mending and counting
-            them.
-        show_progress: on stderr, unless the answers go to stdout and show it themselves.
+        asked: where and how to answer.
 
     Raises:
         BertineError: the file cannot be read, or is a table of texts; the words are not in the
             given columns; the output of a column file is Parquet or JSON lines, or that of another
             file a format in which its rows cannot be written.
     """
-    started = time.monotonic()
-    report = TagReport()
-    show = show_progress and str(output) != "-"
+    options, output, report = asked.options, asked.output, TagReport()
+    format, strict = options.format, options.strict
+    trained = WordColumns.trained_with(predictor.task.text_columns, None)
+    columns = named_columns(options.text_columns, None, options.word_column, None).merged(trained)
     typed = is_parquet(input) or isinstance(input, InMemoryTable)
     with contextlib.ExitStack() as stack:
         reading = format if typed else "text"
         table = stack.enter_context(Table(input, format=reading, strict=strict))
         rows = iter(table)
         head = list(islice(rows, HEAD))
-        kind = (
-            "parquet" if isinstance(input, InMemoryTable) or typed else _kind(input, head, format)
-        )
+        kind = "parquet"
+        if not isinstance(input, InMemoryTable) and not typed:
+            kind = _kind(input, head, format)
         if kind == "jsonl" and begins_list(head[0].values["text"]) and str(input) != "-":
             table = stack.enter_context(Table(input, format="jsonl", strict=strict))
             head, rows, kind = [], iter(table), "parquet"  # rows with values
@@ -374,18 +376,17 @@ def tag_file(
         layout = TableLayout("text")
         if kind != "columns":
             layout = written_layout(output, TableLayout("jsonl"), "texts with their tags")
-        job = _TaggingJob(predictor, table, columns, details, report)
+        job = _TaggingJob(predictor, table, columns, asked.details, report)
         with (
             open_writer(output, layout, ()) as writer,
-            text_progress("tag", input, show=show) as advance,
+            text_progress("tag", input, show=asked.shows_progress) as advance,
         ):
-            run = job.column_file if kind == "columns" else job.lines_of(kind)
+            run = job.column_file if kind == "columns" else partial(job.lines_of, kind)
             reached = 0
             for line in run(chain(head, rows), writer):
                 advance(line - reached)
                 reached = line
         report.notes.extend(table.stats.notes(table.name))
-    report.seconds = time.monotonic() - started
     return report
 
 
@@ -477,15 +478,22 @@ class _TaggingJob:
             waiting.append(line)
             words += line.kind == "word"
         self._columns(lines, waiting, writer)
-        extra = [f"column {lines.width + 2} (its probability)"] if self.details else []
-        self.report.columns = [f"column {lines.width + 1} (the tag)", *extra]
+        names = [
+            f"column {lines.width + 1} (the tag)",
+            f"column {lines.width + 2} (its probability)",
+        ]
+        self.report.columns = names[: 1 + self.details]
         self.report.notes.extend(lines.notes())
         self._finish()
 
     def _columns(self, lines: ColumnLines, waiting: list[Line], writer: TableWriter) -> None:
         groups = list(blocks(waiting))
         if groups:
-            at = self._word_place(lines, [block for block, _ in groups])
+            if self._word_at < 0:
+                said, named = self.columns.word_column, "word_column" in self.columns.given
+                first = [block for block, _ in groups[:LOOKED_AT]]
+                self._word_at = word_place(lines, first, said, named=named)
+            at = self._word_at
             items = [
                 Sentence(tuple(line.cells[at] for line in block), None, block[0].number, document)
                 for block, document in groups
@@ -496,54 +504,43 @@ class _TaggingJob:
         answers = chain.from_iterable(
             zip(tags.tags, tags.probabilities, strict=True) for tags in result
         )
-        by = "\t" if lines.tabs else " "
+        by, width = "\t" if lines.tabs else " ", 1 + self.details
         for line in waiting:
             added: list[str] = []
             if line.kind == "word":
                 tag, chance = next(answers)
-                added = [tag, *([f"{chance:.6f}"] if self.details else [])]
+                added = [tag, f"{chance:.6f}"][:width]
             elif line.kind == "document" and len(line.text.split()) == lines.width > 1:
-                added = [OUTSIDE, *(["1.000000"] if self.details else [])]
+                added = [OUTSIDE, "1.000000"][:width]
             elif line.kind == "range":
-                added = ["_"] * (2 if self.details else 1)
+                added = ["_"] * width
             text = line.text.rstrip(" \r") if added else line.text
             writer.write({LINE_COLUMN: by.join([text, *added])})
 
-    def _word_place(self, lines: ColumnLines, first: Sequence[Sequence[Line]]) -> int:
-        """Return the index of the column of words, found in the `first` sentences."""
-        if self._word_at < 0:
-            said, named = self.columns.word_column, "word_column" in self.columns.given
-            self._word_at = word_place(lines, first[:LOOKED_AT], said, named=named)
-        return self._word_at
-
     # JSON lines, Parquet and plain text
 
-    def lines_of(self, kind: str) -> Any:
-        """Return the tagging of a file whose lines are rows: maps (rows, writer) to the lines that
-        are reached."""
+    def lines_of(self, kind: str, rows: Iterable[TableRow], writer: TableWriter) -> Iterator[int]:
+        """Tag and write a file whose lines are rows; yield the number of the line that is
+        reached."""
         table = self.table
         keys: dict[str, str] = {}
-
-        def run(rows: Iterable[TableRow], writer: TableWriter) -> Iterator[int]:
-            for chunk in chunks(rows, _size, _CHARACTERS * CHUNK_WORDS):
-                if kind == "jsonl":
-                    full = [row for row in chunk if row.values["text"].strip()]
-                    table.stats.blank_lines += len(chunk) - len(full)
-                    chunk = [table.json_row(row.line, row.as_read["text"]) for row in full]
-                texts: list[str | Sequence[str]] = [
-                    row.values["text"] if kind == "text" else self._json_text(row.line, row.values)
-                    for row in chunk
-                ]
-                lines = [row.line for row in chunk]
-                answers = self._run(self.task.examples_of(texts, self.name, lines))
-                for row, answer in zip(chunk, answers, strict=True):
-                    writer.write(self._joined(row, self._answer(answer), keys))
-                if lines:
-                    yield lines[-1]
-            self.report.columns = list(keys.values())
-            self._finish()
-
-        return run
+        for chunk in chunks(rows, _size, _CHARACTERS * CHUNK_WORDS):
+            if kind == "jsonl":
+                full = [row for row in chunk if row.values["text"].strip()]
+                table.stats.blank_lines += len(chunk) - len(full)
+                chunk = [table.json_row(row.line, row.as_read["text"]) for row in full]
+            texts: list[str | Sequence[str]] = [
+                row.values["text"] if kind == "text" else self._json_text(row.line, row.values)
+                for row in chunk
+            ]
+            lines = [row.line for row in chunk]
+            answers = self._run(self.task.examples_of(texts, self.name, lines))
+            for row, answer in zip(chunk, answers, strict=True):
+                writer.write(self._joined(row, self._answer(answer), keys))
+            if lines:
+                yield lines[-1]
+        self.report.columns = list(keys.values())
+        self._finish()
 
     def _joined(self, row: TableRow, added: dict[str, Any], keys: dict[str, str]) -> dict[str, Any]:
         """Return the row with the added values, under names that the first row does not have."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -39,7 +39,6 @@ from bertine.inference.rows import (
     checked_texts,
     is_one,
     several,
-    with_names,
 )
 from bertine.models.heads import Model
 from bertine.models.precision import resolve_device, resolve_precision, trained_precision
@@ -105,7 +104,7 @@ class PreparedExamples:
         return cut
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Pipeline:
     """A model with a task: the three steps that training, evaluation, prediction and the server
     share.
@@ -115,15 +114,15 @@ class Pipeline:
         task: defines the outputs and the decision on answers.
         tokenizer: the tokenizer of the model.
         dtype: the type in which a model computes; an engine has its own.
-        alone: whether each input is computed separately, so that the bits of its outputs do not
-            depend on the others.
+        batch_invariant: whether each input is computed separately, so that the bits of its outputs
+            do not depend on the others.
     """
 
     computing: Computing
     task: Task[Any]
     tokenizer: Tokenizer
     dtype: torch.dtype = torch.float32
-    alone: bool = False
+    batch_invariant: bool = False
 
     def prepare(
         self, examples: Examples[Any], features: Sequence[Features] | None = None
@@ -134,35 +133,29 @@ class Pipeline:
         return PreparedExamples(examples, features)
 
     def compute(
-        self,
-        features: Sequence[Features],
-        *,
-        max_tokens: int | None = None,
-        on_batch: Callable[[int], None] | None = None,
+        self, features: Sequence[Features], *, on_batch: Callable[[int], None] | None = None
     ) -> list[np.ndarray]:
-        """Compute the outputs for `features`; the arguments are those of
-        :func:`~bertine.inference.compute.run_features`."""
+        """Compute the outputs for `features`; `on_batch` is called with the number of features of
+        each finished batch."""
         return run_features(
             self.computing,
             self.task,
             features,
             pad_id=self.tokenizer.pad_token_id,
             dtype=self.dtype,
-            max_tokens=max_tokens,
-            alone=self.alone,
+            alone=self.batch_invariant,
             on_batch=on_batch,
         )
 
     def compute_batch(self, features: Sequence[Features]) -> list[np.ndarray]:
         """Compute the outputs for features that are one batch already."""
-        pad_id = self.tokenizer.pad_token_id
         return run_batch(
             self.computing,
             self.task,
             features,
-            pad_id=pad_id,
+            pad_id=self.tokenizer.pad_token_id,
             dtype=self.dtype,
-            alone=self.alone,
+            alone=self.batch_invariant,
         )
 
     def finish(self, prepared: PreparedExamples, outputs: Sequence[np.ndarray]) -> list[Any]:
@@ -173,8 +166,9 @@ class Pipeline:
         texts = [item.texts for item in prepared.examples.items]
         return with_flags(answers, texts, prepared.features, self.tokenizer)
 
-    def answer(self, examples: Examples[Any]) -> tuple[list[Any], Sequence[Features]]:
-        """Prepare, compute and finish; return the answers and the features."""
+    def run(self, examples: Examples[Any]) -> tuple[list[Any], Sequence[Features]]:
+        """Prepare, compute and finish: return the answers to `examples`, and the features, which
+        record what was cut."""
         prepared = self.prepare(examples)
         return self.finish(prepared, self.compute(prepared.features)), prepared.features
 
@@ -183,14 +177,12 @@ class Pipeline:
 STREAM_TEXTS = 4096
 
 
-class Predictor(Shown):
-    """A fine-tuned model with its tokenizer and its task. It keeps no state between calls, so
-    threads may share it.
+class Predictor(Pipeline, Shown):
+    """A fine-tuned model with its tokenizer and its task: a pipeline that is loaded from a folder,
+    and takes texts as users have them. It keeps no state between calls, so threads may share it.
 
-    Attributes:
+    Attributes, in addition to those of :class:`Pipeline`:
         model: the model in evaluation mode, on `device`.
-        tokenizer: the tokenizer of the model.
-        task: the task that the model was trained for.
         dtype: the type it computes in: torch.float32, torch.bfloat16 or torch.int8.
         engine: the engine that computes on a CPU, whose weights were packed at loading. It shares
             only the word embeddings with `model`, so do not train that: make a predictor of the
@@ -210,10 +202,9 @@ class Predictor(Shown):
         dtype: torch.dtype = torch.float32,
         engine: Engine | None = None,
     ) -> None:
-        self.model = model.eval()
-        self.tokenizer, self.task, self.engine = tokenizer, task, engine
-        self.dtype = dtype if engine is None else engine.backbone.dtype
-        self.batch_invariant = False
+        self.model, self.engine = model.eval(), engine
+        dtype = dtype if engine is None else engine.backbone.dtype
+        super().__init__(engine or model, task, tokenizer, dtype)
         self.load_lines: list[str] = []
         self.training: dict[str, Any] = {}
         self.folder: Path | None = None
@@ -221,13 +212,13 @@ class Predictor(Shown):
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for a pickle or a copy: of the engine only its precision."""
         engine = self.engine and (self.engine.precision, self.engine.threads)
-        return {**self.__dict__, "engine": engine}
+        return {**self.__dict__, "engine": engine, "computing": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if state["engine"] is not None:
-            precision, threads = state["engine"]
-            self.engine = _engine(self.model, self.tokenizer, self.task, precision, threads)
+            self.engine = _engine(self.model, self.tokenizer, self.task, *state["engine"])
+        self.computing = self.engine or self.model
 
     @classmethod
     @check_types
@@ -373,11 +364,6 @@ class Predictor(Shown):
             task = task.finished(model, None)
         save_model(model_dir, model, self.tokenizer, task=task.task_info(dict(self.training)))
 
-    @property
-    def computing(self) -> Computing:
-        """The module that computes: the engine, or the model itself."""
-        return self.engine or self.model
-
     def fingerprint(self) -> dict[str, Any]:
         """Return everything that answers depend on: hashes of weights and tokenizer, the task, the
         precision. Takes about a third of a second for bert-base."""
@@ -427,37 +413,21 @@ class Predictor(Shown):
                 column; pairs for a model of single texts, or the other way round.
         """
         if is_one(texts):
-            return self._answers([cast(TextOrDict, texts)], 1)[0]
+            return self.predict_one(cast(TextOrDict, texts))
         examples = several(texts)
-        return Answers(self._answers(examples, 1), examples)
+        return Answers(self._answers(examples), examples)
 
     __call__ = predict
 
-    def _answers(self, texts: Iterable[TextOrDict], first: int) -> list[Any]:
-        """Answer a list of texts like :meth:`predict`; in messages the first text has the number
-        `first`."""
-        return self.answers_and_features(texts, first)[0]
-
-    def answers_and_features(
-        self, texts: Iterable[TextOrDict], first: int = 1
-    ) -> tuple[list[Any], Sequence[Features]]:
-        """Return the answers of :meth:`predict`, and the features that they were computed from."""
-        unnamed = (self.unnamed(text, f"input:{at}") for at, text in enumerate(texts, first))
-        checked = checked_texts(unnamed, first)
-        lines = range(first, first + len(checked))
-        return self.run(self.task.examples_of(checked, lines=lines))
-
-    def unnamed(self, texts: Any, where: str) -> Any:
-        """Return the texts of a dictionary in the order of the model's columns; anything else
-        unchanged. In messages the dictionary is called `where`."""
-        if not isinstance(texts, Mapping):
-            return texts
-        columns, optional = self.task.columns_in(texts)
-        return with_names(texts, columns, optional, where)
-
     def predict_one(self, text: TextOrDict) -> Any:
         """Answer one text, or one pair: :meth:`predict` for a list of it alone."""
-        return self._answers([text], 1)[0]
+        return self._answers([text])[0]
+
+    def _answers(self, texts: Iterable[TextOrDict], first: int = 1) -> list[Any]:
+        """Answer texts; in messages the first one has the number `first`."""
+        checked = checked_texts(self.task, texts, first)
+        lines = range(first, first + len(checked))
+        return self.run(self.task.examples_of(checked, lines=lines))[0]
 
     def explainer(self) -> Explainer:
         """Return the explainer of this model's answers."""
@@ -488,7 +458,7 @@ class Predictor(Shown):
             BertineError: an unknown method, label or word; a number of texts that does not fit the
                 model; a text without words.
         """
-        (example,) = checked_texts([self.unnamed(text, "input:1")])
+        (example,) = checked_texts(self.task, [text])
         parts = (example,) if isinstance(example, str) else example
         return self.explainer().explain(parts, method=method, label=label, word=word)
 
@@ -601,9 +571,9 @@ class Predictor(Shown):
 
     def _with(self, **values: Any) -> Predictor:
         """Return the same model with other fields of its task."""
-        return self._for(dataclasses.replace(cast(Any, self.task), **values))
+        return self.with_task(dataclasses.replace(cast(Any, self.task), **values))
 
-    def _for(self, task: Task[Any]) -> Predictor:
+    def with_task(self, task: Task[Any]) -> Predictor:
         """Return the same model and engine with another task."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__, task=task)
@@ -618,29 +588,7 @@ class Predictor(Shown):
             BertineError: for multiple choice: fewer than two of the columns are choices.
         """
         task = self.task.over(columns)
-        return self if task is self.task else self._for(task)
-
-    def over_pairs(self, columns: tuple[str, str]) -> Predictor:
-        """Return the same model over two texts, if it is a published one that does not say what it
-        reads (:attr:`~bertine.core.task_info.TaskInfo.text_columns`).
-
-        Raises:
-            BertineError: the model takes only one text.
-        """
-        other = self._with(text_columns=columns)
-        other.task.heads(self.model.config)
-        return other
-
-    @property
-    def answering(self) -> Pipeline:
-        """The pipeline from examples to answers."""
-        return Pipeline(
-            self.computing, self.task, self.tokenizer, self.dtype, alone=self.batch_invariant
-        )
-
-    def run(self, examples: Examples) -> tuple[list[Any], Sequence[Features]]:
-        """Answer `examples`; return the answers and the features, which record what was cut."""
-        return self.answering.answer(examples)
+        return self if task is self.task else self.with_task(task)
 
 
 def _engine(

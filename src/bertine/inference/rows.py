@@ -67,17 +67,16 @@ def several(texts: Any) -> list[Any]:
     return list(texts)
 
 
-def with_names(texts: Mapping[str, Any], columns: Sequence[str], optional: int, where: str) -> Any:
-    """Return the texts of a dictionary in the order of `columns`; other keys are left out.
-
-    Args:
-        columns: the columns of the model's texts.
-        optional: the number of last columns that may be missing.
-        where: the place of the dictionary, for messages.
+def in_order(task: Task[Any], texts: Any, where: str) -> Any:
+    """Return the texts of a dictionary in the order of the task's columns, without its other keys;
+    anything else unchanged. In messages the dictionary is called `where`.
 
     Raises:
         BertineError: a column is missing.
     """
+    if not isinstance(texts, Mapping):
+        return texts
+    columns, optional = task.columns_in(texts)
     needed = len(columns) - optional
     for column in columns[:needed]:
         if column not in texts:
@@ -88,18 +87,19 @@ def with_names(texts: Mapping[str, Any], columns: Sequence[str], optional: int, 
     return chosen[0] if len(columns) == 1 else tuple(chosen)
 
 
-def checked_texts(texts: Iterable[Any], first: int = 1) -> list[Text]:
+def checked_texts(task: Task[Any], texts: Iterable[Any], first: int = 1) -> list[Text]:
     """Return `texts` as strings and tuples of strings, if they are texts.
 
     Args:
-        texts: the N texts; several that belong together in any sequence, not by names.
+        task: defines the columns of texts by names.
+        texts: the N texts; several that belong together in any sequence, or by names.
         first: the number of the first one, for messages.
 
     Raises:
         BertineError: an item is something else; the message has its number, from `first`.
     """
     return [
-        text if isinstance(text, str) else _several(text, number)
+        text if isinstance(text, str) else _several(task, text, number)
         for number, text in enumerate(texts, first)
     ]
 
@@ -131,7 +131,10 @@ def _only_text(texts: Mapping[str, Any], number: int) -> Any:
     return texts[names[0]] if names else next(iter(texts.values()))
 
 
-def _several(texts: Any, number: int) -> tuple[str, ...]:
+def _several(task: Task[Any], texts: Any, number: int) -> Text:
+    texts = in_order(task, texts, f"input:{number}")
+    if isinstance(texts, str):
+        return texts
     # A mapping would give its keys, a set an arbitrary order.
     if isinstance(texts, bytes | Mapping | Set) or not isinstance(texts, Iterable):
         raise _no_text(texts, number)

@@ -22,6 +22,7 @@ from starlette.exceptions import HTTPException
 
 from bertine.core.names import ExplanationMethod, __version__
 from bertine.inference.embedding.embedder import empty_texts
+from bertine.inference.rows import in_order
 from bertine.serving import schemas
 from bertine.serving.address import Limits
 from bertine.serving.attention import AttentionQuestion
@@ -715,7 +716,7 @@ def _add_explanations(app: FastAPI, answers: dict[str, Answer], service: Service
         gradients."""
         served = service.model(body.model, "explain")
         predictor = served.predictor
-        text = body.text if predictor is None else predictor.unnamed(body.text, "text")
+        text = body.text if predictor is None else in_order(predictor.task, body.text, "text")
         parts = [text] if isinstance(text, str) else list(text)
         if body.pair is not None:
             parts.append(body.pair)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from bertine.inference.explaining.explainer import Explainer
 from bertine.inference.explaining.nearest import NearestExamples, head_vectors, nearest_of
 from bertine.inference.fill_mask import FilledMasks, fill_mask
 from bertine.inference.predictor import Predictor, PreparedExamples
+from bertine.inference.rows import in_order
 from bertine.models.config_file import read_sentence_modules
 from bertine.models.encoder import Encoder
 from bertine.models.precision import precision_name, resolve_device
@@ -234,9 +235,11 @@ class ModelHandle:
             return None
         if predictor.task.name == "regression" and not info.text_columns:
             try:
-                return predictor.over_pairs(("query", "text"))
+                pairs = replace(cast(Any, predictor.task), text_columns=("query", "text"))
+                pairs.heads(self.model.config)
             except BertineError:  # it has no room for pairs
                 return None
+            return predictor.with_task(pairs)
         return predictor if len(predictor.task.text_columns) == 2 else None
 
     @property
@@ -306,18 +309,18 @@ class ModelHandle:
         """
         predictor = judge or self.predictor
         assert predictor is not None
-        parts = [predictor.unnamed(text, f"{key}[{at}]") for at, text in enumerate(texts)]
+        parts = [in_order(predictor.task, text, f"{key}[{at}]") for at, text in enumerate(texts)]
         if judge is None:
             self.check(parts, key)
         examples = predictor.task.examples_of(parts, key, range(len(parts)))
-        return predictor.answering.prepare(examples)
+        return predictor.prepare(examples)
 
     def finish(
         self, prepared: PreparedExamples, outputs: Sequence[np.ndarray], details: bool
     ) -> list[dict[str, Any]]:
         """Turn the outputs for the features into an answer to each text."""
         assert self.predictor is not None
-        answers = self.predictor.answering.finish(prepared, outputs)
+        answers = self.predictor.finish(prepared, outputs)
         return [
             {**answer.to_json(details), "pieces_cut": cut}
             for answer, cut in zip(answers, prepared.pieces_cut, strict=True)
@@ -373,14 +376,11 @@ class ModelHandle:
 
     def _predict(self, features: Sequence[Features]) -> list[np.ndarray]:
         assert self.predictor is not None
-        return self.predictor.answering.compute_batch(features)
+        return self.predictor.compute_batch(features)
 
     def _head_vectors(self, inputs: Sequence[Sequence[Features]]) -> list[np.ndarray]:
         assert self.predictor is not None
-        return [
-            head_vectors(self.predictor.answering, features, one_batch=True)[0]
-            for features in inputs
-        ]
+        return [head_vectors(self.predictor, part, one_batch=True)[0] for part in inputs]
 
     def _embed(self, texts: Sequence[str]) -> list[Embedded]:
         assert self.embedder is not None

@@ -160,7 +160,7 @@ class WholeTextTask(Task[Prediction]):
         check_room(self.max_length, width, tokenizer)
         cut_at_end = self.long_text == "head"
         features: list[Features] = []
-        for start in range(0, len(examples), _TOKENIZE):
+        for start in range(0, len(examples.items), _TOKENIZE):
             part = examples.items[start : start + _TOKENIZE]
             for example in part:
                 if len(example.texts) != width:

@@ -159,12 +159,12 @@ def answering_seconds(model: Path | str, data: Path | str, turns: int) -> list[f
     answering = Pipeline(engine, task, loaded.tokenizer)
     singles = [replace(examples, items=[item]) for item in examples.items]
     for single in singles[:_WARM]:
-        answering.answer(single)
+        answering.run(single)
     seconds = []
     for _ in range(turns):
         began = time.perf_counter()
         for single in singles:
-            answering.answer(single)
+            answering.run(single)
         seconds.append(time.perf_counter() - began)
     return seconds
 

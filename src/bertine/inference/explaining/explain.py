@@ -175,11 +175,7 @@ def explain(
 
 def _given(predictor: Predictor, texts: Sequence[TextOrDict] | TextOrDict) -> Iterator[_Row]:
     """Yield the given texts, and the function that makes a row of each explanation."""
-    examples = [
-        predictor.unnamed(text, f"input:{at}")
-        for at, text in enumerate(grouped(predictor.task, texts), 1)
-    ]
-    for text in checked_texts(examples):
+    for text in checked_texts(predictor.task, grouped(predictor.task, texts)):
         parts = [text] if isinstance(text, str) else list(text)
         yield text, lambda explanation, parts=parts: {"texts": parts, "explanation": explanation}
 

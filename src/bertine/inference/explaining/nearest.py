@@ -176,7 +176,7 @@ class NearestExamples:
             result = next(iter(read_evaluation(task, examples, DataConfig()).values()))
         if not len(result):
             raise BertineError(f"{result.source}: there are no labelled examples")
-        return cls(predictor.answering, result, _vectors(predictor, result, show_progress), count)
+        return cls(predictor, result, _vectors(predictor, result, show_progress), count)
 
     @classmethod
     def among_some(
@@ -309,8 +309,7 @@ def _write(path: Path, predictor: Predictor, examples: Examples[Any], show: bool
     ):
         job = bar.add_task("vectors of the examples", total=len(examples))
         for part in _parts(examples):
-            prepared = predictor.answering.prepare(part)
-            vectors = head_vectors(predictor.answering, prepared.features)
+            vectors = head_vectors(predictor, predictor.prepare(part).features)
             if len(vectors) != len(part):
                 raise BertineError(
                     f"{examples.source}: {plural(len(part) - len(vectors), 'example')} without "

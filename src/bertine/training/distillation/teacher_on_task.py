@@ -469,16 +469,15 @@ def compare(
             wanted = cast(AnswerPrecision, teacher.predictor.engine.precision)
     theirs = teacher.answers(data)
     student = Predictor.load(model, device, wanted).over(validation.text_columns)
-    answering = student.answering
-    prepared = answering.prepare(validation)
-    ours = answering.task.decode(answering.compute(prepared.features), prepared.features)
+    prepared = student.prepare(validation)
+    ours = student.task.decode(student.compute(prepared.features), prepared.features)
     if theirs is not None:
         judge = teacher.task.over(validation.text_columns)
         facts["agreement"] = agreement(judge, ours, theirs)
         if not judged_by_teacher:
             facts["metrics"] = judge.judge(theirs, validation).metrics
     if side is not None:
-        facts["times_as_fast"], facts["timed"] = speed_ratio(side, answering, validation)
+        facts["times_as_fast"], facts["timed"] = speed_ratio(side, student, validation)
         engine = student.engine
         facts["threads"] = torch.get_num_threads() if engine is None else engine.threads
     return TeacherComparison(**facts)

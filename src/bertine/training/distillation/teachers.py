@@ -240,7 +240,7 @@ class ModelTeacher(Teacher):
 
     def answering(self, columns: Sequence[str]) -> Pipeline:
         """Return the teacher as a pipeline for a table with these text columns."""
-        return self.predictor.over(columns).answering
+        return self.predictor.over(columns)
 
     def outputs(
         self,

@@ -309,16 +309,7 @@ class Learner(Shown):
                 f"{examples.source}: the training examples have changed since the run; list them "
                 "with bertine.evaluate(model, data, worst=n).worst"
             )
-        predictor = self.predictor
-        worst, _ = worst_examples(
-            predictor.computing,
-            predictor.task,
-            examples,
-            predictor.tokenizer,
-            n,
-            dtype=predictor.dtype,
-        )
-        return WorstExamples(worst)
+        return WorstExamples(worst_examples(self.predictor, examples, n)[0])
 
     def _one(self) -> Provenance:
         if self.origin is None:

@@ -479,14 +479,12 @@ class _Finetuning:
         """Evaluate a model on the validation examples, and add the metrics on the further examples;
         `outputs` are those for the validation examples, if they are known."""
         loaded = judged.loaded
+        pipeline = Pipeline(loaded.model, judged.task, loaded.tokenizer, self.dtype)
         report, *others = (
             evaluate_examples(
-                loaded.model,
-                judged.task,
+                pipeline,
                 part.examples,
-                loaded.tokenizer,
                 features=part.features,
-                dtype=self.dtype,
                 outputs=outputs if part is judged.validation else None,
             )
             for part in (judged.validation, *judged.others.values())
