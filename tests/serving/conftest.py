@@ -20,13 +20,15 @@ pytest.importorskip("fastapi")
 import toys
 from bertine.options.inference import ServeOptions
 from bertine.serving.address import Limits, bound_socket
-from bertine.serving.handles import load_handle
+from bertine.serving.handles import ModelHandle
 from bertine.serving.requests import Hosts
 from bertine.serving.server import Server
 from bertine.serving.service import Service
 
 from .models import TASKS, write_task_model
 
+#: Where the models of these tests compute.
+ON_CPU: dict[str, Any] = {"device": "cpu", "precision": "fp32"}
 #: A request of a text.
 BODY = json.dumps({"texts": ["the cat"]}).encode()
 
@@ -140,12 +142,8 @@ def running(
     """A server in this process, on a free port, in a thread of its own; the kernel's buffer of
     answers may be made small."""
     bounds = Limits(**limits)
-    served = [
-        load_handle(
-            name, path, bounds, device="cpu", precision="fp32", deciding=options, near=options
-        )
-        for name, path in models.items()
-    ]
+    asked = ServeOptions(**{**(options.values() if options else {}), **ON_CPU})
+    served = [ModelHandle.load(name, path, asked, bounds) for name, path in models.items()]
     service = Service(served, bounds)
     server = Server(service, api_key, hosts)
     listener = bound_socket("127.0.0.1", 0)

@@ -26,7 +26,7 @@ from bertine.serving.address import Limits
 from bertine.serving.handles import ModelHandle
 from bertine.tasks import TASKS
 
-from .conftest import Client, running
+from .conftest import ON_CPU, Client, running
 
 SENTENCE = toys.sentence("cat", "old")
 LONG = " ".join(toys.sentence(topic, "small") for topic in toys.TOPICS)
@@ -200,6 +200,7 @@ def test_vectors_take_no_second_copy_of_the_weights(kind: str, ask: Client) -> N
     served = ask.service.models[kind]
     embedder, predictor = served.embedder, served.predictor
     assert embedder is not None
+    assert served.model is not None
     assert embedder.model is served.model.model
     if predictor is not None:
         assert predictor.model is served.model.model
@@ -318,8 +319,9 @@ def test_a_directory_of_sentence_transformers_may_have_the_weights_in_a_folder_o
             file.rename(inner / file.name)
     text = (folder / "modules.json").read_text()
     (folder / "modules.json").write_text(text.replace('"path": ""', '"path": "0_Transformer"'))
-    served = ModelHandle.load("pet", folder, Limits(), device="cpu", precision="fp32")
+    served = ModelHandle.load("pet", folder, ServeOptions(**ON_CPU), Limits())
     assert served.embedder is not None
+    assert served.model is not None
     assert served.embedder.model is served.model.model
     assert served.embedder.max_length == 8
     expected = Embedder.load(folder, precision="fp32").embed([LONG])
@@ -328,7 +330,7 @@ def test_a_directory_of_sentence_transformers_may_have_the_weights_in_a_folder_o
     # Without the modules' word nobody knows where the weights are.
     (inner / "sentence_bert_config.json").write_text('{"unheard_of": 1}')
     with pytest.raises(BertineError, match="unheard_of"):
-        ModelHandle.load("pet", folder, Limits(), device="cpu", precision="fp32")
+        ModelHandle.load("pet", folder, ServeOptions(**ON_CPU), Limits())
 
 
 def test_openais_clients_are_answered(ask: Client, models: dict[str, Path]) -> None:

@@ -127,6 +127,7 @@ def test_explaining_leaves_the_model_as_it_was(ask: Client) -> None:
     body = {"texts": [SENTENCE], "model": "text", "all_probabilities": True}
     before = ask("/predict", body).json
     ask("/explain", {"text": SENTENCE, "model": "text", "method": "integrated-gradients"})
-    model = ask.service.models["text"].model.model
-    assert all(parameter.grad is None for parameter in model.parameters())
+    loaded = ask.service.models["text"].model
+    assert loaded is not None
+    assert all(parameter.grad is None for parameter in loaded.model.parameters())
     assert ask("/predict", body).json == before

@@ -92,7 +92,7 @@ def test_what_is_at_fault_is_named_for_programs_too(
 def test_the_first_of_many_mistakes_is_enough(tight: Client) -> None:
     # A megabyte holds half a million of them: to list them all would hold everybody up.
     schemas = request_schemas(Limits())
-    for schema, key in ((schemas.predict, "texts"), (schemas.embed, "texts")):
+    for schema, key in ((schemas["predict"], "texts"), (schemas["embed"], "texts")):
         many = dict.fromkeys(map(str, range(9000)), 0)
         for wrong in ([0] * 200, [["a"] * 10 + [0] * 9000] * 20, [many] * 20):
             with pytest.raises(ValidationError) as found:

@@ -36,7 +36,7 @@ COMMANDS = {
 #:   vectors
 #: - blimp: what says how likely a sentence is, from a device and a precision
 #: - convert: the conversion to an output folder, with an activation or None
-#: - serve: a model of the server, from its name and the limits
+#: - serve: its vectors for the server; an embedder with a tokenizer
 #:
 #: A job that is missing here is refused as for any folder without layers and heads.
 MODELS: dict[str, dict[str, str]] = {
@@ -58,7 +58,7 @@ MODELS: dict[str, dict[str, str]] = {
         "title": "a table of static vectors (model2vec)",
         "recognize": "bertine.contrib.static_vectors.table:static_folder",
         "vectors": "bertine.contrib.static_vectors.table:StaticEncoder",
-        "serve": "bertine.contrib.static_vectors.served:TableHandle.open",
+        "serve": "bertine.inference.embedding.embedder:Embedder.opened",
     },
 }
 

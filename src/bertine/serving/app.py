@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from fastapi import FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
@@ -27,11 +26,13 @@ from bertine.serving import schemas
 from bertine.serving.address import Limits
 from bertine.serving.attention import AttentionQuestion
 from bertine.serving.compat import (
+    answers_to,
     as_base64,
-    characters,
     cohere_vectors,
+    filled_masks,
     inference,
     label_scores,
+    prompt_for,
     rank,
     refuse_cut,
     short,
@@ -114,23 +115,8 @@ def _of_few_keys(value: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True)
-class Requests:
-    """The request classes of a server (pydantic), with its limits."""
-
-    predict: Any
-    embed: Any
-    fill_mask: Any
-    explain: Any
-    attention: Any
-    openai: Any
-    cohere: Any
-    rerank: Any
-    inference: Any
-
-
-def request_schemas(limits: Limits) -> Requests:
-    """Build the request classes for `limits`."""
+def request_schemas(limits: Limits) -> dict[str, Any]:
+    """Build the request classes for `limits`, by the name of the function that answers them."""
     Text = Annotated[str, Field(max_length=limits.max_characters)]
     ShortText = Annotated[str, Field(max_length=limits.explain_characters)]
     # The first mistake in a list ends its validation: a body of a megabyte can have half a million,
@@ -380,17 +366,18 @@ def request_schemas(limits: Limits) -> Requests:
         truncation_direction: Direction = None
         prompt_name: PromptName = None
 
-    return Requests(
-        PredictRequest,
-        EmbedRequest,
-        FillMaskRequest,
-        ExplainRequest,
-        AttentionRequest,
-        OpenAiRequest,
-        CohereRequest,
-        RerankRequest,
-        InferenceRequest,
-    )
+    return {
+        "predict": PredictRequest,
+        "root": InferenceRequest,
+        "fill_mask": FillMaskRequest,
+        "embed": EmbedRequest,
+        "openai": OpenAiRequest,
+        "cohere_1": CohereRequest,
+        "cohere_2": CohereRequest,
+        "rerank": RerankRequest,
+        "explain": ExplainRequest,
+        "attention": AttentionRequest,
+    }
 
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
@@ -444,10 +431,9 @@ def create_app(service: Service, api_key: str | None, hosts: Hosts) -> Guard:
     app.add_exception_handler(HTTPException, failed)
     app.add_exception_handler(Exception, failed)
     _add_pages(app, service)
-    _add_answers(app, answers, service)
-    _add_vectors(app, answers, service)
-    _add_rankings(app, answers, service)
-    _add_explanations(app, answers, service)
+    requests = request_schemas(service.limits)
+    for post in _POSTS:
+        answers[post.path] = post.added_to(app, service, requests[post.handler.__name__])
     paths = frozenset(route.path for route in app.routes if isinstance(route, APIRoute))
     if api_key is not None:
         _describe_key(app)
@@ -466,10 +452,7 @@ def _describe_key(app: FastAPI) -> None:
 
 
 def _json(value: Any) -> Response:
-    return _written(to_json(value))
-
-
-def _written(content: bytes) -> Response:
+    content = value if isinstance(value, bytes) else to_json(value)
     return Response(content, media_type="application/json")
 
 
@@ -541,230 +524,217 @@ def _add_pages(app: FastAPI, service: Service) -> None:
         return _json(service.named(model).describe())
 
 
-def _add_answers(app: FastAPI, answers: dict[str, Answer], service: Service) -> None:
-    requests = request_schemas(service.limits)
-
-    async def predict(body: requests.predict) -> Response:  # type: ignore[name-defined]
-        """Answer texts with a fine-tuned model."""
-        served = service.model(body.model, "predict")
-        _check_either(body, "texts", "inputs")
-        if body.inputs is not None:
-            scores, alone = await label_scores(service, served, body)
-            return _json(scores[0] if alone else scores)
-        size = sum(map(characters, body.texts))
-        prepared = await service.aside(size, served.prepare, body.texts)
-        outputs = await service.compute(served, "predict", prepared.features, prepared.costs)
-
-        def written() -> bytes:
-            answers = served.finish(prepared, outputs, body.all_probabilities)
-            content = {"model": served.name, "task": served.task, "predictions": answers}
-            return to_json(content)
-
-        # With many labels, even short texts have long answers.
-        content = await service.aside(size + sum(map(np.size, outputs)), written)
-        return _written(content)
-
-    async def fill_mask(body: requests.fill_mask) -> Response:  # type: ignore[name-defined]
-        """Return the most probable pieces for each mask."""
-        served = service.model(body.model, "fill-mask")
-        await service.aside(sum(map(len, body.texts)), served.check_masks, body.texts)
-        inputs = [(text, min(body.top_k, served.model.tokenizer.vocab_size)) for text in body.texts]
-        costs = [served.tokens(text) for text in body.texts]
-        masks_of = await service.compute(served, "fill-mask", inputs, costs)
-        filled = [
-            {"text": text, "masks": masks} for text, masks in zip(body.texts, masks_of, strict=True)
-        ]
-        size = sum(len(masks) * body.top_k for masks in masks_of)
-        content = await service.aside(size, to_json, {"model": served.name, "filled": filled})
-        return _written(content)
-
-    async def root(body: requests.inference) -> Response:  # type: ignore[name-defined]
-        """Answer as Hugging Face's inference API does, by the model's task."""
-        return _json(await inference(service, body))
-
-    post = _poster(app, answers, "answers", service)
-    scores = list[schemas.LabelScore] | list[list[schemas.LabelScore]]
-    post("/predict", "predict", requests.predict, predict, schemas.Predictions | scores)
-    post("/", "inference", requests.inference, root, Any)
-    post("/fill-mask", "fill-mask", requests.fill_mask, fill_mask, schemas.FillMaskAnswer)
+# Answers: a function for each kind of request, from its body to a value of JSON, or to JSON that
+# was written in another thread; its name and its first line are in the API reference.
 
 
-def _add_vectors(app: FastAPI, answers: dict[str, Answer], service: Service) -> None:
-    requests = request_schemas(service.limits)
+async def predict(service: Service, body: Any) -> Any:
+    """Answer texts with a fine-tuned model."""
+    served = service.model(body.model, "predict")
+    _check_either(body, "texts", "inputs")
+    if body.inputs is not None:
+        scores, alone = await label_scores(service, served, body)
+        return scores[0] if alone else scores
+    details = body.all_probabilities
+    answers, size, _ = await answers_to(service, served, body.texts, details=details)
+    content = {"model": served.name, "task": served.task, "predictions": answers}
+    return await service.aside(size, to_json, content)
 
-    async def embed(body: requests.embed) -> Response:  # type: ignore[name-defined]
-        """Return a vector for each text."""
-        served = service.model(body.model, "embed")
-        _check_either(body, "texts", "inputs")
-        plain = body.inputs is not None  # requested and answered as in Text Embeddings Inference
-        texts = body.inputs if plain else body.texts
-        texts = [texts] if isinstance(texts, str) else texts
-        normalize = plain if body.normalize is None else body.normalize
-        table, embedded = await vectors(
-            service,
-            served,
-            texts,
-            normalize=normalize,
-            dimensions=body.dimensions,
-            prompt=body.prompt_name,
-        )
-        if body.truncate is False:
-            refuse_cut([item.pieces_cut for item in embedded], "inputs" if plain else "texts")
 
-        def written() -> bytes:
-            if plain:
-                return to_json(short(table))
-            content: dict[str, Any] = {
+async def root(service: Service, body: Any) -> Any:
+    """Answer as Hugging Face's inference API does, by the model's task."""
+    return await inference(service, body)
+
+
+async def fill_mask(service: Service, body: Any) -> Any:
+    """Return the most probable pieces for each mask."""
+    served = service.model(body.model, "fill-mask")
+    await service.aside(sum(map(len, body.texts)), served.check_masks, body.texts)
+    masks_of = await filled_masks(service, served, body.texts, body.top_k)
+    filled = [
+        {"text": text, "masks": masks} for text, masks in zip(body.texts, masks_of, strict=True)
+    ]
+    size = sum(len(masks) * body.top_k for masks in masks_of)
+    return await service.aside(size, to_json, {"model": served.name, "filled": filled})
+
+
+async def embed(service: Service, body: Any) -> Any:
+    """Return a vector for each text."""
+    served = service.model(body.model, "embed")
+    _check_either(body, "texts", "inputs")
+    plain = body.inputs is not None  # requested and answered as in Text Embeddings Inference
+    texts = body.inputs if plain else body.texts
+    texts = [texts] if isinstance(texts, str) else texts
+    table, embedded = await vectors(
+        service,
+        served,
+        texts,
+        normalize=plain if body.normalize is None else body.normalize,
+        dimensions=body.dimensions,
+        prompt=body.prompt_name,
+    )
+    cut = [item.pieces_cut for item in embedded]
+    if body.truncate is False:
+        refuse_cut(cut, "inputs" if plain else "texts")
+
+    def written() -> bytes:
+        if plain:
+            return to_json(short(table))
+        content: dict[str, Any] = {
+            "model": served.name,
+            "dimensions": table.shape[1],
+            "vectors": short(table),
+            "pieces_cut": cut,
+        }
+        if any(item.unknown for item in embedded):
+            content["unknown"] = [round(item.unknown, 6) for item in embedded]
+        assert served.embedder is not None
+        if empty := {*empty_texts(served.embedder, texts)}:
+            content["empty"] = [at in empty for at in range(len(texts))]
+        return to_json(content)
+
+    return await service.aside(table.size, written)
+
+
+async def openai(service: Service, body: Any) -> Any:
+    """Return vectors of length 1, in the format of OpenAI's embeddings."""
+    served = service.model(body.model, "embed")
+    texts = [body.input] if isinstance(body.input, str) else body.input
+    prompt = body.prompt_name
+    if prompt is None:
+        prompt = prompt_for(served, body.input_type)
+    table, embedded = await vectors(
+        service, served, texts, normalize=True, dimensions=body.dimensions, prompt=prompt
+    )
+    used = sum(item.tokens for item in embedded)
+
+    def written() -> bytes:
+        rows: Sequence[Any]
+        rows = as_base64(table) if body.encoding_format == "base64" else short(table)
+        return to_json(
+            {
+                "object": "list",
+                "data": [
+                    {"object": "embedding", "index": at, "embedding": row}
+                    for at, row in enumerate(rows)
+                ],
                 "model": served.name,
-                "dimensions": table.shape[1],
-                "vectors": short(table),
-                "pieces_cut": [item.pieces_cut for item in embedded],
+                "usage": {"prompt_tokens": used, "total_tokens": used},
             }
-            if any(item.unknown for item in embedded):
-                content["unknown"] = [round(item.unknown, 6) for item in embedded]
-            assert served.embedder is not None
-            if empty := {*empty_texts(served.embedder, texts)}:
-                content["empty"] = [at in empty for at in range(len(texts))]
-            return to_json(content)
-
-        content = await service.aside(table.size, written)
-        return _written(content)
-
-    async def openai(body: requests.openai) -> Response:  # type: ignore[name-defined]
-        """Return vectors of length 1, in the format of OpenAI's embeddings."""
-        served = service.model(body.model, "embed")
-        texts = [body.input] if isinstance(body.input, str) else body.input
-        prompt = body.prompt_name
-        if prompt is None and body.input_type is not None:
-            assert served.embedder is not None
-            prompt = served.embedder.prompts.for_kind(body.input_type)
-        table, embedded = await vectors(
-            service, served, texts, normalize=True, dimensions=body.dimensions, prompt=prompt
         )
-        used = sum(item.tokens for item in embedded)
 
-        def written() -> bytes:
-            rows: Sequence[Any]
-            rows = as_base64(table) if body.encoding_format == "base64" else short(table)
-            return to_json(
-                {
-                    "object": "list",
-                    "data": [
-                        {"object": "embedding", "index": at, "embedding": row}
-                        for at, row in enumerate(rows)
-                    ],
-                    "model": served.name,
-                    "usage": {"prompt_tokens": used, "total_tokens": used},
-                }
-            )
-
-        content = await service.aside(table.size, written)
-        return _written(content)
-
-    async def cohere_1(body: requests.cohere) -> Response:  # type: ignore[name-defined]
-        """Return vectors of length 1, in the format of version 1 of Cohere's embed."""
-        return _written(await cohere_vectors(service, body, by_type=False))
-
-    async def cohere_2(body: requests.cohere) -> Response:  # type: ignore[name-defined]
-        """Return vectors of length 1, in the format of version 2 of Cohere's embed."""
-        return _written(await cohere_vectors(service, body, by_type=True))
-
-    post = _poster(app, answers, "vectors", service)
-    post("/v1/embed", "embed", requests.cohere, cohere_1, schemas.CohereEmbeddings)
-    post("/v2/embed", "embed", requests.cohere, cohere_2, schemas.CohereEmbeddings)
-    answer = schemas.VectorsAnswer | list[list[float]]
-    post("/embed", "embed", requests.embed, embed, answer)
-    post("/v1/embeddings", "embed", requests.openai, openai, schemas.OpenAiEmbeddings)
+    return await service.aside(table.size, written)
 
 
-def _add_rankings(app: FastAPI, answers: dict[str, Answer], service: Service) -> None:
-    requests = request_schemas(service.limits)
-
-    async def rerank(body: requests.rerank) -> Response:  # type: ignore[name-defined]
-        """Order texts by their relevance to a query: by a model of pairs, or by vectors."""
-        served = service.model(body.model, "rerank")
-        _check_either(body, "documents", "texts")
-        texts = body.texts or texts_of(
-            body.documents, body.rank_fields or ["text"], service.limits.max_characters
-        )
-        ranked, tokens = await rank(
-            service,
-            served,
-            body.query,
-            texts,
-            label=body.label,
-            log_odds=bool(body.raw_scores),
-        )
-        ranked = ranked[: body.top_n]
-        with_texts = bool(body.return_documents or body.return_text)
-        if body.documents is None:
-            return _json(written_plainly(ranked, texts, with_texts=with_texts))
-        results = written(ranked, texts, body.documents if with_texts else None)
-        return _json({"model": served.name, "results": results, "usage": {"total_tokens": tokens}})
-
-    post = _poster(app, answers, "rankings", service)
-    for path in RERANK_PATHS:
-        answer = schemas.RerankAnswer | list[schemas.RankedText]
-        post(path, "rerank", requests.rerank, rerank, answer)
+async def cohere_1(service: Service, body: Any) -> Any:
+    """Return vectors of length 1, in the format of version 1 of Cohere's embed."""
+    return await cohere_vectors(service, body, by_type=False)
 
 
-def _add_explanations(app: FastAPI, answers: dict[str, Answer], service: Service) -> None:
-    requests = request_schemas(service.limits)
-
-    async def explain(body: requests.explain) -> Response:  # type: ignore[name-defined]
-        """Return the contribution of each word to the answer, by leaving it out or by integrated
-        gradients."""
-        served = service.model(body.model, "explain")
-        predictor = served.predictor
-        text = body.text if predictor is None else in_order(predictor.task, body.text, "text")
-        parts = [text] if isinstance(text, str) else list(text)
-        if body.pair is not None:
-            parts.append(body.pair)
-        explanation = await service.explain(served, parts, body.method, body.label, body.word)
-        return _json({"model": served.name, **explanation.to_dict()})
-
-    async def attention(body: requests.attention) -> Response:  # type: ignore[name-defined]
-        """Return the attention of each token, in one head of one layer."""
-        served = service.model(body.model, "attention")
-        item = AttentionQuestion(body.text, body.pair, body.layer, body.head)
-        cost = served.tokens(item.text) + served.tokens(item.pair or "")
-        # All states are kept: as much work as three plain passes.
-        results = await service.compute(served, "attention", [item], [3 * cost])
-        return _json({"model": served.name, **results[0]})
-
-    post = _poster(app, answers, "inside", service)
-    post("/explain", "explain", requests.explain, explain, schemas.ExplanationAnswer)
-    post("/attention", "attention", requests.attention, attention, schemas.Attention)
+async def cohere_2(service: Service, body: Any) -> Any:
+    """Return vectors of length 1, in the format of version 2 of Cohere's embed."""
+    return await cohere_vectors(service, body, by_type=True)
 
 
-def _poster(
-    app: FastAPI, answers: dict[str, Answer], tag: str, service: Service
-) -> Callable[..., None]:
-    """Return a decorator that adds a path for POST to `answers` and to the application, which
-    describes it."""
+async def rerank(service: Service, body: Any) -> Any:
+    """Order texts by their relevance to a query: by a model of pairs, or by vectors."""
+    served = service.model(body.model, "rerank")
+    _check_either(body, "documents", "texts")
+    texts = body.texts or texts_of(
+        body.documents, body.rank_fields or ["text"], service.limits.max_characters
+    )
+    ranked, tokens = await rank(
+        service, served, body.query, texts, label=body.label, log_odds=bool(body.raw_scores)
+    )
+    ranked = ranked[: body.top_n]
+    with_texts = bool(body.return_documents or body.return_text)
+    if body.documents is None:
+        return written_plainly(ranked, texts, with_texts=with_texts)
+    results = written(ranked, texts, body.documents if with_texts else None)
+    return {"model": served.name, "results": results, "usage": {"total_tokens": tokens}}
 
-    def post(
-        path: str,
-        operation: str,
-        request: type[BaseModel],
-        handler: Callable[[Any], Awaitable[Response]],
-        answer: Any,
-    ) -> None:
-        models = service.able(operation) or [*service.models.values()]
-        example = example_body(path, models[0].describe())
+
+async def explain(service: Service, body: Any) -> Any:
+    """Return the contribution of each word to the answer, by leaving it out or by integrated
+    gradients."""
+    served = service.model(body.model, "explain")
+    predictor = served.predictor
+    text = body.text if predictor is None else in_order(predictor.task, body.text, "text")
+    parts = [text] if isinstance(text, str) else list(text)
+    if body.pair is not None:
+        parts.append(body.pair)
+    explanation = await service.explain(served, parts, body.method, body.label, body.word)
+    return {"model": served.name, **explanation.to_dict()}
+
+
+async def attention(service: Service, body: Any) -> Any:
+    """Return the attention of each token, in one head of one layer."""
+    served = service.model(body.model, "attention")
+    item = AttentionQuestion(body.text, body.pair, body.layer, body.head)
+    cost = served.tokens(item.text) + served.tokens(item.pair or "")
+    # All states are kept: as much work as three plain passes.
+    results = await service.compute(served, "attention", [item], [3 * cost])
+    return {"model": served.name, **results[0]}
+
+
+@dataclass(frozen=True)
+class _Post:
+    """A path for POST.
+
+    Attributes:
+        path: the path.
+        operation: the operation of the models that answer it.
+        tag: the name of its section in the API reference.
+        handler: the function that answers.
+        answer: the schema of its answers.
+    """
+
+    path: str
+    operation: str
+    tag: str
+    handler: Callable[[Service, Any], Awaitable[Any]]
+    answer: Any
+
+    def added_to(self, app: FastAPI, service: Service, request: type[BaseModel]) -> Answer:
+        """Describe the path in `app`; return the function that answers it, for the guard."""
+
+        async def endpoint(body: Any) -> Response:
+            return _json(await self.handler(service, body))
+
+        endpoint.__name__, endpoint.__doc__ = self.handler.__name__, self.handler.__doc__
+        endpoint.__annotations__["body"] = request
+        models = service.able(self.operation) or [*service.models.values()]
+        example = example_body(self.path, models[0].describe())
         app.add_api_route(
-            path,
-            handler,
+            self.path,
+            endpoint,
             methods=["POST"],
-            response_model=answer,
+            response_model=self.answer,
             responses=_ERRORS,
-            tags=[tag],
+            tags=[self.tag],
             openapi_extra={"requestBody": {"content": {"application/json": {"example": example}}}},
         )
 
         async def answered(body: bytes) -> Response:
-            return await handler(parsed(body, request))
+            return await endpoint(parsed(body, request))
 
-        answers[path] = answered
+        return answered
 
-    return post
+
+_SCORES = list[schemas.LabelScore] | list[list[schemas.LabelScore]]
+_COHERE = schemas.CohereEmbeddings
+_POSTS = (
+    _Post("/predict", "predict", "answers", predict, schemas.Predictions | _SCORES),
+    _Post("/", "inference", "answers", root, Any),
+    _Post("/fill-mask", "fill-mask", "answers", fill_mask, schemas.FillMaskAnswer),
+    _Post("/v1/embed", "embed", "vectors", cohere_1, _COHERE),
+    _Post("/v2/embed", "embed", "vectors", cohere_2, _COHERE),
+    _Post("/embed", "embed", "vectors", embed, schemas.VectorsAnswer | list[list[float]]),
+    _Post("/v1/embeddings", "embed", "vectors", openai, schemas.OpenAiEmbeddings),
+    *(
+        _Post(path, "rerank", "rankings", rerank, schemas.RerankAnswer | list[schemas.RankedText])
+        for path in RERANK_PATHS
+    ),
+    _Post("/explain", "explain", "inside", explain, schemas.ExplanationAnswer),
+    _Post("/attention", "attention", "inside", attention, schemas.Attention),
+)

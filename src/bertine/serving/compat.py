@@ -10,7 +10,7 @@ import base64
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic_core import to_json
@@ -21,6 +21,73 @@ from bertine.inference.embedding.vectors import unit
 from bertine.serving.handles import PAIR_TASKS, AskedText, Embedded, ModelHandle
 from bertine.serving.requests import ApiError
 from bertine.serving.service import Service
+
+# The pipeline of a request: its texts are prepared, computed in a batch, perhaps with those of
+# other requests, and finished.
+
+
+class Answered(NamedTuple):
+    """The answers to texts.
+
+    Attributes:
+        answers: an answer to each text, with the pieces cut from it.
+        size: the characters of the texts and the numbers of their outputs.
+        tokens: the computed tokens.
+    """
+
+    answers: list[dict[str, Any]]
+    size: int
+    tokens: int
+
+
+async def answers_to(
+    service: Service,
+    served: ModelHandle,
+    texts: Sequence[AskedText],
+    *,
+    details: bool = True,
+    key: str = "texts",
+    whole: bool = False,
+    judged: bool = False,
+    patient: bool = False,
+) -> Answered:
+    """Answer texts.
+
+    Args:
+        details: whether answers have all their probabilities.
+        key: the key of the request that has the texts.
+        whole: refuse texts that are too long, in place of cutting them.
+        judged: whether they are a query and a text to rank each.
+        patient: wait while the queue is full.
+
+    Raises:
+        BertineError: the texts do not fit the task.
+        ApiError: a text is too long and not to be cut; an error of the computation.
+    """
+    operation, judge = ("rerank", served.judge) if judged else ("predict", None)
+    size = sum(map(characters, texts))
+    prepared = await service.aside(size, served.prepare, texts, judge, key)
+    if whole:
+        refuse_cut(prepared.pieces_cut, key)
+    costs = prepared.costs
+    outputs = await service.compute(served, operation, prepared.features, costs, patient=patient)
+    # With many labels, even short texts have long answers.
+    size += sum(map(np.size, outputs))
+    answers = await service.aside(size, served.finish, prepared, outputs, details)
+    return Answered(answers, size, sum(costs))
+
+
+async def filled_masks(
+    service: Service, served: ModelHandle, texts: Sequence[str], top: int
+) -> list[list[dict[str, Any]]]:
+    """Return the `top` pieces for each mask of each text.
+
+    Raises:
+        ApiError: an error of the computation.
+    """
+    inputs = [(text, min(top, served.tokenizer.vocab_size)) for text in texts]
+    return await service.compute(served, "fill-mask", inputs, [*map(served.tokens, texts)])
+
 
 # Vectors of a request's texts, and their format for Cohere's clients.
 
@@ -105,6 +172,12 @@ def refuse_cut(pieces_cut: Sequence[int], key: str) -> None:
             raise ApiError(422, f"{message}; leave out truncate to have it cut", param=key)
 
 
+def prompt_for(served: ModelHandle, kind: str | None) -> str | None:
+    """Return the name of the model's prompt for a kind of texts; None: its default."""
+    assert served.embedder is not None
+    return None if kind is None else served.embedder.prompts.for_kind(kind)
+
+
 async def cohere_vectors(service: Service, body: Any, *, by_type: bool) -> bytes:
     """Return vectors of length 1 of `body.texts`, with the prompt for their kind, as JSON.
 
@@ -116,16 +189,13 @@ async def cohere_vectors(service: Service, body: Any, *, by_type: bool) -> bytes
         ApiError: texts that are too long and not to be cut, or an error of the computation.
     """
     served = service.model(body.model, "embed")
-    assert served.embedder is not None
-    kind = body.input_type
-    prompt = None if kind is None else served.embedder.prompts.for_kind(kind)
     table, texts = await vectors(
         service,
         served,
         body.texts,
         normalize=True,
         dimensions=body.output_dimension,
-        prompt=prompt,
+        prompt=prompt_for(served, body.input_type),
     )
     if body.truncate == "NONE":
         refuse_cut([item.pieces_cut for item in texts], "texts")
@@ -175,26 +245,20 @@ async def label_scores(service: Service, served: ModelHandle, body: Any) -> tupl
             param="inputs",
         )
     texts, alone = _texts_of(body.inputs, len(predictor.task.text_columns))
-    answers = await _answers(service, served, texts, body)
-    return [_scores(answer) for answer in answers], alone
+    return [_scores(answer) for answer in await _answers(service, served, texts, body)], alone
 
 
 async def _answers(
     service: Service, served: ModelHandle, texts: Sequence[AskedText], body: Any
 ) -> list[dict[str, Any]]:
-    """Return the answers to the texts of `body.inputs`, with all their probabilities.
+    """Return the answers to the texts of `body.inputs`.
 
     Raises:
         BertineError: the texts do not fit the task.
         ApiError: a text is empty, or too long and not to be cut; an error of the computation.
     """
-    size = sum(map(characters, texts))
-    prepared = await service.aside(size, served.prepare, texts, None, "inputs")
-    if body.truncate is False:
-        refuse_cut(prepared.pieces_cut, "inputs")
-    outputs = await service.compute(served, "predict", prepared.features, prepared.costs)
-    size += sum(map(np.size, outputs))
-    answers = await service.aside(size, served.finish, prepared, outputs, True)
+    whole = body.truncate is False
+    answers, *_ = await answers_to(service, served, texts, key="inputs", whole=whole)
     _refuse_empty([number for number, answer in enumerate(answers) if answer.get("empty")])
     return answers
 
@@ -255,8 +319,8 @@ async def inference(service: Service, body: Any) -> Any:
     if hasattr(inputs, "question"):
         served = _answering_questions(service, body.model)
         (answer,) = await _answers(service, served, [[inputs.question, inputs.context]], body)
-        best = [_span(item) for item in answer["n_best"]][: top or 1]
-        return best if (top or 1) > 1 else _span(answer)
+        best = [_span(item) for item in answer["n_best"]]
+        return best[:top] if top and top > 1 else _span(answer)
     served = service.named(service.first if body.model is None else body.model)
     texts = [inputs] if isinstance(inputs, str) else inputs
     if served.task in PAIR_TASKS:
@@ -280,11 +344,11 @@ async def inference(service: Service, body: Any) -> Any:
     if not all(isinstance(text, str) for text in texts):
         raise ApiError(422, f"inputs: {served.name!r} takes texts, not pairs", param="inputs")
     if served.task == "tagging":
-        answers = await _answers(service, served, texts, body)
         plain = body.parameters is not None and body.parameters.aggregation_strategy == "none"
-        marked = [_words(answer) if plain else _entities(answer) for answer in answers]
+        form = _words if plain else _entities
+        marked = [form(answer) for answer in await _answers(service, served, texts, body)]
         return marked[0] if isinstance(inputs, str) else marked
-    mask = served.model.tokenizer.mask_text if "fill-mask" in served.operations else ""
+    mask = served.tokenizer.mask_text if "fill-mask" in served.operations else ""
     if mask and any(mask in text for text in texts):
         filled = await _filled(service, served, texts, top or 5)
         return filled[0] if isinstance(inputs, str) else filled
@@ -361,11 +425,10 @@ async def _filled(
         BertineError: a text has no mask, too many, or too many pieces for the model.
         ApiError: the filled texts would be too long together; an error of the computation.
     """
-    size = sum(map(len, texts))
-    await service.aside(size, served.check_masks, texts, "inputs")
-    tokenizer = served.model.tokenizer
-    top = min(top, tokenizer.vocab_size)
-    written = top * sum(len(text) * text.count(tokenizer.mask_text) for text in texts)
+    await service.aside(sum(map(len, texts)), served.check_masks, texts, "inputs")
+    mask, put = served.tokenizer.mask_text, served.tokenizer.put_piece
+    top = min(top, served.tokenizer.vocab_size)
+    written = top * sum(len(text) * text.count(mask) for text in texts)
     if written > _MOST_WRITTEN:
         raise ApiError(
             422,
@@ -373,9 +436,7 @@ async def _filled(
             f"{_MOST_WRITTEN:,} are written; ask for fewer (parameters.top_k), or send fewer texts",
             param="inputs",
         )
-    costs = [served.tokens(text) for text in texts]
-    inputs = [(text, top) for text in texts]
-    masks_of = await service.compute(served, "fill-mask", inputs, costs)
+    masks_of = await filled_masks(service, served, texts, top)
 
     def sequences() -> list[list[Any]]:
         filled = [
@@ -385,9 +446,7 @@ async def _filled(
                         "score": item["probability"],
                         "token": item["id"],
                         "token_str": item["token"],
-                        "sequence": tokenizer.put_piece(
-                            text, mask["start"], mask["end"], item["id"]
-                        ),
+                        "sequence": put(text, mask["start"], mask["end"], item["id"]),
                     }
                     for item in mask["candidates"]
                 ]
@@ -512,12 +571,9 @@ async def _by_pairs(
     # In parts, so that a large request neither fills the queue nor needs all of it free.
     for start in range(0, len(texts), service.limits.max_texts):
         pairs = [[query, text] for text in texts[start : start + service.limits.max_texts]]
-        size = sum(len(text) for pair in pairs for text in pair)
-        prepared = await service.aside(size, served.prepare, pairs, served.judge)
-        outputs = await service.compute(
-            served, "rerank", prepared.features, prepared.costs, patient=start > 0
+        answers, _, computed = await answers_to(
+            service, served, pairs, judged=True, patient=start > 0
         )
-        answers = await service.aside(size, served.finish, prepared, outputs, True)
         scores += [
             None
             if answer.get("empty")
@@ -525,7 +581,7 @@ async def _by_pairs(
             for answer in answers
         ]
         cut += [answer["pieces_cut"] for answer in answers]
-        tokens += sum(prepared.costs)
+        tokens += computed
     return scores, cut, tokens
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,20 +14,20 @@ import torch
 from bertine.core.console import logger
 from bertine.core.contrib import job_of_model
 from bertine.core.errors import BertineError
-from bertine.core.names import AnswerPrecision, option
+from bertine.core.names import option
 from bertine.hub.model_directory import LoadedModel, load_model
 from bertine.hub.weights import is_model_directory
-from bertine.inference.compute import check_precision
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.explaining.explainer import Explainer
 from bertine.inference.explaining.nearest import NearestExamples, head_vectors, nearest_of
 from bertine.inference.fill_mask import FilledMasks, fill_mask
 from bertine.inference.predictor import Predictor, PreparedExamples
 from bertine.inference.rows import in_order
+from bertine.models.config import Config
 from bertine.models.config_file import read_sentence_modules
 from bertine.models.encoder import Encoder
 from bertine.models.precision import precision_name, resolve_device
-from bertine.options.inference import DecisionOptions, NearExamples
+from bertine.options.inference import ServeOptions
 from bertine.serving.address import Limits
 from bertine.serving.attention import AttentionReader
 from bertine.serving.batcher import Operation
@@ -36,6 +36,7 @@ from bertine.serving.schemas import reads_chinese_only, sample_text
 from bertine.tasks import TASKS
 from bertine.tasks.base import Features
 from bertine.tasks.unknown_text import mostly_unknown
+from bertine.tokenization.tokenizer import Tokenizer
 
 #: Tasks that may read two texts and answer with labels or a number.
 PAIR_TASKS = ("text", "regression", "multi-label")
@@ -61,33 +62,22 @@ class Embedded:
     unknown: float = 0.0
 
 
-def asked_of_labels(deciding: DecisionOptions | None, near: NearExamples | None) -> list[str]:
+def asked_of_labels(options: ServeOptions) -> list[str]:
     """Return the options, as a user writes them, that apply to models with labels."""
-    asked = {
-        name: getattr(deciding, name, None) for name in ("abstain_below", "cost_matrix", "coverage")
-    }
-    if near is not None and near.nearest_examples:
-        asked["nearest_examples"] = near.nearest_examples
-    return [option(name, value) for name, value in asked.items() if value is not None]
-
-
-def say_no_labels(name: str, deciding: DecisionOptions | None, near: NearExamples | None) -> None:
-    """Report that options do not apply to a model without labels."""
-    if asked := asked_of_labels(deciding, near):
-        logger.info(
-            f"{name}: gives no labels, so its answers are the same without {' and '.join(asked)}"
-        )
+    names = ("abstain_below", "cost_matrix", "coverage", "nearest_examples")
+    changed = options.changed()
+    return [option(name, changed[name]) for name in names if name in changed]
 
 
 class ModelHandle:
-    """A model of the server.
+    """A model of the server, or a table of vectors.
 
     Args:
         name: the name by which requests choose it.
-        model: the loaded directory; its model in fp32, in evaluation mode.
+        limits: the limits of the server.
+        model: the loaded directory, its model in fp32, in evaluation mode; None: a table.
         predictor: the predictor of the same model; None where it was not fine-tuned for a task.
         embedder: the embedder of the same model; None where there are no vectors.
-        limits: the limits of the server.
         nearest: finds the labelled examples that are shown with an explanation; None: none.
 
     Attributes:
@@ -101,124 +91,90 @@ class ModelHandle:
     def __init__(
         self,
         name: str,
-        model: LoadedModel,
+        limits: Limits,
+        model: LoadedModel | None,
         predictor: Predictor | None,
         embedder: Embedder | None,
-        limits: Limits,
         nearest: NearestExamples | None = None,
     ) -> None:
-        self.nearest = nearest
-        self.name, self.model, self.predictor, self.embedder = name, model, predictor, embedder
-        self.limits = limits
-        self._chinese = reads_chinese_only(model.tokenizer)
+        self.name, self.limits, self.model = name, limits, model
+        self.predictor, self.embedder, self.nearest = predictor, embedder, nearest
+        self.judge = self._judge()
+        # What each part of the model does; layers of other kinds than BERT's are computed padded.
+        packed = model is None or isinstance(model.model.backbone, Encoder)
+        can: dict[str, Operation] = {}
+        self.unpadded: set[str] = set()
+        if embedder is not None:
+            can["embed"] = self._embed
+            if packed and embedder.on_cpu:
+                self.unpadded.add("embed")
+        if predictor is not None:
+            can["predict"] = predictor.compute_batch
+            if packed and predictor.engine is not None:
+                self.unpadded |= {"predict", "explain"}
+        # A model of pairs reads query and text together, other models compare their vectors.
+        same = "predict" if self.judge else "embed" if predictor is None else ""
+        if same in can:
+            can["rerank"] = can[same]
+            self.unpadded |= {"rerank"} if same in self.unpadded else set()
+        if model is not None:
+            can |= self._inside(model)
+        if nearest is not None:
+            can["nearest"] = self._head_vectors
+        self.operations = can
+
+    def _inside(self, model: LoadedModel) -> dict[str, Operation]:
+        """Return the operations that need the layers of the model."""
+        predictor, most = self.predictor, self.limits.explain_tokens
         task = None if predictor is None else predictor.task
-        self.attention = AttentionReader(model.model, model.tokenizer, task, limits.explain_tokens)
+        attention = AttentionReader(model.model, model.tokenizer, task, most)
         self.explainer = Explainer(
             model.model,
             model.tokenizer,
             task,
             computing=None if predictor is None else predictor.computing,
             dtype=torch.float32 if predictor is None else predictor.dtype,
-            max_tokens=limits.explain_tokens,
+            max_tokens=most,
             all_windows=False,
         )
-        # Layers of another kind are not packed, and perhaps not supported by explanations.
-        known = isinstance(model.model.backbone, Encoder)
-        shown = model.model.backbone.shows_attention
-        self.operations: dict[str, Operation] = {"attention": self._attention} if shown else {}
-        if embedder is not None:
-            self.operations["embed"] = self._embed
-        if predictor is not None:
-            self.operations["predict"] = self._predict
-        if "mlm" in model.model.heads:
-            self.operations["fill-mask"] = self._fill_mask
-        self.unpadded: set[str] = set()
-        if known and predictor is not None and predictor.engine is not None:
-            self.unpadded |= {"predict", "explain"}
-        if known and embedder is not None and embedder.on_cpu:
-            self.unpadded.add("embed")
-        self.judge = self._judge()
-        # A model of pairs reads query and text together, other models compare their vectors.
-        same = "predict" if self.judge else "embed" if predictor is None else ""
-        if same in self.operations:
-            self.operations["rerank"] = self.operations[same]
-            if same in self.unpadded:
-                self.unpadded.add("rerank")
+        can: dict[str, Operation] = {}
+        if model.model.backbone.shows_attention:
+            can["attention"] = lambda items: [attention(item) for item in items]
         if self.explainer.answers:
-            self.operations["explain"] = partial(self.explainer.compute, one_batch=True)
-        if nearest is not None:
-            self.operations["nearest"] = self._head_vectors
+            can["explain"] = partial(self.explainer.compute, one_batch=True)
+        if "mlm" in model.model.heads:
+            can["fill-mask"] = self._fill_mask
+        return can
 
     @classmethod
-    def load(
-        cls,
-        name: str,
-        path: Path,
-        limits: Limits,
-        *,
-        device: str | None,
-        precision: AnswerPrecision,
-        deciding: DecisionOptions | None = None,
-        near: NearExamples | None = None,
-        batch_invariant: bool = False,
-    ) -> ModelHandle:
-        """Load a model directory and print what was loaded; `deciding` has the decision rules for
-        labels, and `near` the examples to show with explanations.
+    def load(cls, name: str, path: Path, options: ServeOptions, limits: Limits) -> ModelHandle:
+        """Load a directory, of a model or a table of vectors, and print what was loaded.
 
         Raises:
-            BertineError: not a model directory; an unknown device or precision.
+            BertineError: the directory cannot be read; an unknown device or precision; an option
+                that does not apply to the model.
         """
-        check_precision(precision)
-        loaded = load_model(_weights(path))
+        model = None if job_of_model(path, "serve") else load_model(_weights(path))
         logger.info(f"{name}: {path}")
-        predictor = None
-        engine = None
+        predictor = nearest = None
+        if model is not None and model.task is not None and model.task.name in TASKS:
+            predictor, nearest = _answering(name, path, options, model)
+        elif asked := asked_of_labels(options):
+            logger.info(
+                f"{name}: gives no labels, so its answers are the same without "
+                f"{' and '.join(asked)}"
+            )
+        embedder = _embedder(name, path, options, model, predictor)
         computes: list[str] = []
-        if loaded.task is None or loaded.task.name not in TASKS:
-            say_no_labels(name, deciding, near)
-        if loaded.task is not None and loaded.task.name in TASKS:
-            predictor = Predictor.load(
-                path, device, precision, batch_invariant=batch_invariant, loaded=loaded
-            )
-            if deciding is not None:
-                try:
-                    predictor = predictor.deciding(deciding)
-                except BertineError as error:
-                    raise BertineError(f"{name}: {error}") from error
-            for line in predictor.lines():
-                logger.info(line)
-            engine = predictor.engine
-            where = resolve_device(device)
-            chosen = engine.precision if engine else precision_name(precision, where)
+        if predictor is not None:
+            engine, where = predictor.engine, resolve_device(options.device)
+            chosen = engine.precision if engine else precision_name(options.precision, where)
             computes.append(f"predictions in {chosen}")
-        else:
-            for line in loaded.report.lines():
-                logger.info(line)
-            loaded.model.to(resolve_device(device))
-        if "mlm" in loaded.model.heads:
+        if model is not None and "mlm" in model.model.heads:
             computes.append("masks in fp32")
-        embedder = None
-        try:
-            embedder = Embedder.load(
-                path,
-                device=device,
-                precision=precision,
-                batch_invariant=batch_invariant,
-                loaded=loaded,
-                engine=engine,
-            )
+        if embedder is not None:
             computes.append(f"vectors in {embedder.precision}")
-        except BertineError as error:
-            if predictor is None and "mlm" not in loaded.model.heads:
-                raise  # the model has no other operation
-            logger.info(f"{name}: no vectors: {error}")
-        nearest = None
-        if near is not None and predictor is not None:
-            try:
-                nearest = nearest_of(predictor, near, show=True)
-            except BertineError as error:
-                raise BertineError(f"{name}: {error}") from error
-        served = cls(name, loaded, predictor, embedder, limits, nearest)
+        served = cls(name, limits, model, predictor, embedder, nearest)
         logger.info(f"{name}: does {', '.join(sorted(served.operations))}; {', '.join(computes)}")
         return served
 
@@ -230,13 +186,13 @@ class ModelHandle:
         return "fill-mask" if "fill-mask" in self.operations else "embed"
 
     def _judge(self) -> Predictor | None:
-        predictor, info = self.predictor, self.model.task
+        predictor, info = self.predictor, None if self.model is None else self.model.task
         if predictor is None or info is None or predictor.task.name not in PAIR_TASKS:
             return None
         if predictor.task.name == "regression" and not info.text_columns:
             try:
                 pairs = replace(cast(Any, predictor.task), text_columns=("query", "text"))
-                pairs.heads(self.model.config)
+                pairs.heads(predictor.model.config)
             except BertineError:  # it has no room for pairs
                 return None
             return predictor.with_task(pairs)
@@ -248,19 +204,42 @@ class ModelHandle:
         return self.predictor is not None and bool(self.predictor.task.labels)
 
     @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the model."""
+        source = self.model or self.embedder
+        assert source is not None
+        return source.tokenizer
+
+    @cached_property
+    def _chinese(self) -> bool:
+        return reads_chinese_only(self.tokenizer)
+
+    @property
+    def config(self) -> Config | None:
+        """The config of the model; None: a table."""
+        return None if self.model is None else self.model.config
+
+    @property
     def dimensions(self) -> int:
         """The dimensions of a vector."""
-        return self.embedder.dimensions if self.embedder else self.model.config.hidden_size
+        if self.embedder is not None:
+            return self.embedder.dimensions
+        assert self.model is not None
+        return self.model.config.hidden_size
 
     def describe(self) -> dict[str, Any]:
         """Return the description of the model for clients and the page."""
-        config = self.model.config
-        task = None if self.predictor is None else self.predictor.task
+        config, task = self.config, None if self.predictor is None else self.predictor.task
         labels = [] if task is None else list(task.labels)
         choices = 0 if task is None else len(task.choice_columns)
         parts = [] if task is None else list(task.text_columns)
         if task is not None and task.reads_words:
             parts = ["text"]
+        if task is not None:
+            longest: int | None = task.max_length
+        else:
+            longest = config.longest_input if config else cast(Embedder, self.embedder).limit
+        mask = self.tokenizer.mask_text if "fill-mask" in self.operations else ""
         return {
             "id": self.name,
             "object": "model",
@@ -271,33 +250,15 @@ class ModelHandle:
             "labels": labels,
             "text_columns": parts,
             "max_choices": choices,
-            "max_length": config.longest_input if task is None else task.max_length,
+            "max_length": longest,
             "long_text": "head" if task is None else task.long_text,
-            "example": sample_text(
-                self.task,
-                labels,
-                len(parts),
-                choices,
-                self._chinese,
-                self.model.tokenizer.mask_text,
-            ),
-            "mask": self.model.tokenizer.mask_text if "fill-mask" in self.operations else "",
+            "example": sample_text(self.task, labels, len(parts), choices, self._chinese, mask),
+            "mask": mask,
             "dimensions": self.dimensions,
             "prompts": [] if self.embedder is None else list(self.embedder.prompts.texts),
-            "layers": len(config.passes),
-            "heads": config.num_attention_heads,
+            "layers": len(config.passes) if config else 0,
+            "heads": config.num_attention_heads if config else 0,
         }
-
-    def check(self, texts: Sequence[str | Sequence[str]], key: str = "texts") -> None:
-        """Check that texts fit the task; `key` is their key in the request.
-
-        Raises:
-            BertineError: a text does not fit; the message names the first one, from 0.
-        """
-        assert self.predictor is not None
-        for at, text in enumerate(texts):
-            if reason := self.predictor.task.misfit(text):
-                raise BertineError(f"{key}[{at}]: {reason}")
 
     def prepare(
         self, texts: Sequence[AskedText], judge: Predictor | None = None, key: str = "texts"
@@ -305,13 +266,14 @@ class ModelHandle:
         """Tokenize the texts under the `key` of a request, like the predictor or `judge`.
 
         Raises:
-            BertineError: see :meth:`check`; or an error of the task.
+            BertineError: a text does not fit the task; the message names the first one, from 0.
         """
         predictor = judge or self.predictor
         assert predictor is not None
         parts = [in_order(predictor.task, text, f"{key}[{at}]") for at, text in enumerate(texts)]
-        if judge is None:
-            self.check(parts, key)
+        for at, part in enumerate(parts if judge is None else ()):
+            if reason := predictor.task.misfit(part):
+                raise BertineError(f"{key}[{at}]: {reason}")
         examples = predictor.task.examples_of(parts, key, range(len(parts)))
         return predictor.prepare(examples)
 
@@ -345,9 +307,10 @@ class ModelHandle:
 
     def tokens(self, text: str) -> int:
         """Estimate the number of tokens of a text, without tokenizing it."""
-        item = 4 if text.isascii() else 2
-        about = self.model.tokenizer.template.added() + len(text) // item
-        return min(about, self.model.config.longest_input)
+        pieces = len(text) // (4 if text.isascii() else 2)
+        if self.config is None:
+            return 1 + pieces // _PIECES_OF_A_TOKEN
+        return min(self.tokenizer.template.added() + pieces, self.config.longest_input)
 
     def check_masks(self, texts: Sequence[str], key: str = "texts") -> None:
         """Check that texts have masks, not too many, and not too many pieces for the model; `key`
@@ -356,7 +319,8 @@ class ModelHandle:
         Raises:
             BertineError: a text does not fit; the message names the first one, from 0.
         """
-        tokenizer, longest = self.model.tokenizer, self.model.config.longest_input
+        assert self.config is not None
+        tokenizer, longest = self.tokenizer, self.config.longest_input
         tokenizer.require_mask("filling masks")
         _, pieces = tokenizer.encode_flat(texts)
         lengths = (pieces + tokenizer.template.added()).tolist()
@@ -373,10 +337,6 @@ class ModelHandle:
                 raise BertineError(
                     f"{key}[{at}]: has {length} pieces, but the model takes {longest}; shorten it"
                 )
-
-    def _predict(self, features: Sequence[Features]) -> list[np.ndarray]:
-        assert self.predictor is not None
-        return self.predictor.compute_batch(features)
 
     def _head_vectors(self, inputs: Sequence[Sequence[Features]]) -> list[np.ndarray]:
         assert self.predictor is not None
@@ -395,11 +355,62 @@ class ModelHandle:
 
     def _fill_mask(self, inputs: Sequence[tuple[str, int]]) -> list[list[dict[str, Any]]]:
         # As JSON at once: every candidate for a mask has the whole filled text.
-        width = len(self.model.tokenizer.mask_text)
-        return [_masks(fill_mask(self.model, text, top_k=top_k), width) for text, top_k in inputs]
+        model, width = self.model, len(self.tokenizer.mask_text)
+        assert model is not None
+        return [_masks(fill_mask(model, text, top_k=top_k), width) for text, top_k in inputs]
 
-    def _attention(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
-        return [self.attention(item) for item in inputs]
+
+#: The number of pieces of a table that cost the time of a token of a small encoder, a safe value.
+_PIECES_OF_A_TOKEN = 20
+
+
+def _answering(
+    name: str, path: Path, options: ServeOptions, model: LoadedModel
+) -> tuple[Predictor, NearestExamples | None]:
+    """Load the predictor of a fine-tuned model, and the examples to show with explanations; print
+    what was loaded."""
+    batch_invariant = options.batch_invariant
+    predictor = Predictor.load(
+        path, options.device, options.precision, batch_invariant=batch_invariant, loaded=model
+    )
+    try:
+        predictor = predictor.deciding(options)
+        for line in predictor.lines():
+            logger.info(line)
+        return predictor, nearest_of(predictor, options, show=True)
+    except BertineError as error:
+        raise BertineError(f"{name}: {error}") from error
+
+
+def _embedder(
+    name: str,
+    path: Path,
+    options: ServeOptions,
+    model: LoadedModel | None,
+    predictor: Predictor | None,
+) -> Embedder | None:
+    """Load the embedder of the `model`, or of a table of vectors (None), and print what was loaded
+    if there is no predictor; None where the model gives no vectors, but has another operation."""
+    if model is None:
+        return Embedder.opened(path)
+    if predictor is None:
+        for line in model.report.lines():
+            logger.info(line)
+        model.model.to(resolve_device(options.device))
+    try:
+        return Embedder.load(
+            path,
+            device=options.device,
+            precision=options.precision,
+            batch_invariant=options.batch_invariant,
+            loaded=model,
+            engine=None if predictor is None else predictor.engine,
+        )
+    except BertineError as error:
+        if predictor is None and "mlm" not in model.model.heads:
+            raise  # the model has no other operation
+        logger.info(f"{name}: no vectors: {error}")
+        return None
 
 
 def _weights(path: Path) -> Path:
@@ -430,39 +441,3 @@ def _masks(filled: FilledMasks, width: int) -> list[dict[str, Any]]:
         }
         for mask in filled
     ]
-
-
-def load_handle(
-    name: str,
-    path: Path,
-    limits: Limits,
-    *,
-    device: str | None,
-    precision: AnswerPrecision,
-    deciding: DecisionOptions | None = None,
-    near: NearExamples | None = None,
-    batch_invariant: bool = False,
-) -> ModelHandle:
-    """Load a directory for the server, a table of static vectors or a model, and print what it is.
-    The arguments are those of :meth:`ModelHandle.load`.
-
-    Raises:
-        BertineError: the directory cannot be read.
-    """
-    own = job_of_model(path, "serve")
-    if own is None:
-        return ModelHandle.load(
-            name,
-            path,
-            limits,
-            device=device,
-            precision=precision,
-            deciding=deciding,
-            near=near,
-            batch_invariant=batch_invariant,
-        )
-    logger.info(f"{name}: {path}")
-    say_no_labels(name, deciding, near)
-    served: ModelHandle = own(name, path, limits)
-    logger.info(f"{name}: does {', '.join(sorted(served.operations))}; vectors in fp32")
-    return served

@@ -91,7 +91,7 @@ def _serve_at(
     """Load the models and answer at `listener` until a signal."""
     from bertine.core.process import bound_kernels, keep_freed_memory
     from bertine.serving.batcher import InferenceThread
-    from bertine.serving.handles import asked_of_labels, load_handle
+    from bertine.serving.handles import ModelHandle, asked_of_labels
     from bertine.serving.server import Server
     from bertine.serving.service import Service
 
@@ -101,21 +101,9 @@ def _serve_at(
     computing = InferenceThread()
     try:
         loaded = computing.run(
-            lambda: [
-                load_handle(
-                    name,
-                    path,
-                    limits,
-                    device=options.device,
-                    precision=options.precision,
-                    deciding=options,
-                    near=options,
-                    batch_invariant=options.batch_invariant,
-                )
-                for name, path in paths.items()
-            ]
+            lambda: [ModelHandle.load(name, path, options, limits) for name, path in paths.items()]
         )
-        asked = asked_of_labels(options, options)
+        asked = asked_of_labels(options)
         if asked and all(model.predictor is None for model in loaded):
             raise BertineError(f"no model here gives labels; leave out {' and '.join(asked)}")
         service = Service(loaded, limits, computing)

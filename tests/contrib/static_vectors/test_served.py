@@ -11,13 +11,12 @@ pytest.importorskip("fastapi")
 
 import bertine
 import toys
-from bertine.contrib.static_vectors.served import TableHandle
 from bertine.core.errors import BertineError
 from bertine.options.inference import ServeOptions
 from bertine.serving.address import Limits
-from bertine.serving.handles import load_handle
+from bertine.serving.handles import ModelHandle
 from bertine.serving.schemas import ModelInfo
-from serving.conftest import running
+from serving.conftest import ON_CPU, running
 
 
 @pytest.fixture
@@ -31,8 +30,7 @@ def folder(tmp_path: Path) -> Path:
 def test_it_gives_vectors_and_nothing_else(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    served = load_handle("pet", folder, Limits(), device="cpu", precision="fp32")
-    assert isinstance(served, TableHandle)
+    served = ModelHandle.load("pet", folder, ServeOptions(**ON_CPU), Limits())
     assert "does embed" in capsys.readouterr().err
     assert list(served.operations) == ["embed", "rerank"]
     found = served.operations["embed"](["the cat sat", ""])
@@ -60,8 +58,7 @@ def test_options_of_labels_are_for_models_that_give_them(
     kind: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = folder if kind == "table" else folder.parent / "teacher"
-    asked = ServeOptions(abstain_below=0.5)
-    load_handle("pet", path, Limits(), device="cpu", precision="fp32", deciding=asked)
+    ModelHandle.load("pet", path, ServeOptions(abstain_below=0.5, **ON_CPU), Limits())
     said = capsys.readouterr().err
     assert "pet: gives no labels, so its answers are the same without abstain_below=0.5" in said
     with pytest.raises(BertineError, match="no model here gives labels; leave out abstain_below="):
