@@ -123,7 +123,7 @@ class Cell:
             "seconds": seconds,
             "metric": learner.metric_names[0],
             "held_out": len(self.data.validation),
-            "pairs": task.takes_pairs,
+            "pairs": len(task.text_columns) == 2,
             **self._cross_validated(out, learner.metric_names),
         }
 

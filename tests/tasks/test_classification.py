@@ -206,7 +206,7 @@ def test_binary_scores_by_hand() -> None:
     guesses = [0.9, 0.8, 0.2, 0.6, 0.1]  # probability of "pos"
     truth = ["pos", "neg", "pos", "pos", "neg"]
     predictions = [prediction(task.labels, [1 - p, p]) for p in guesses]
-    scores = task.metrics(predictions, truth)
+    scores = task.report(predictions, truth).metrics
     # pos: 2 of 3 predicted are right, 2 of 3 true are found.
     assert scores["f1"] == pytest.approx(2 / 3)
     assert scores["accuracy"] == pytest.approx(3 / 5)

@@ -16,6 +16,7 @@ from bertine.data.examples import Example, Examples
 from bertine.data.label_sets import joined, read_label_sets
 from bertine.hub.model_directory import load_model, save_model
 from bertine.models.heads import Model
+from bertine.tasks.base import values_of
 from bertine.tasks.multi_label import MultiLabel
 
 
@@ -168,6 +169,6 @@ def test_answers_and_scores_at_a_threshold() -> None:
     )
     assert not report.collapsed
     assert any(line.startswith("c ") for line in report.lines())
-    assert task.values_of(answers[3], False) == {"labels": "b|c"}
+    assert values_of(task.output_columns(False), answers[3]) == {"labels": "b|c"}
     same = task.decode([np.array([-9.0, -9.0, -9.0])] * 4, features)
     assert task.report(same, labels).collapsed

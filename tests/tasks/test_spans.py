@@ -17,6 +17,7 @@ from bertine.core.task_info import TaskInfo
 from bertine.data.squad import Gold, RawQuestion, SpanExamples, span_examples
 from bertine.families.bert import FAMILY
 from bertine.models.heads import Model
+from bertine.tasks.base import values_of
 from bertine.tasks.span_scores import SpanAnswer, SpanPrediction
 from bertine.tasks.spans import N_BEST, SpanExtraction, SpanLimits
 from squad_scorers import scorer
@@ -310,7 +311,7 @@ def test_limits_that_leave_no_room_are_refused() -> None:
 def test_the_n_best_are_a_list_in_json_and_text_in_a_cell() -> None:
     task = SpanExtraction(unanswerable=True)
     found = prediction("oil “x”", 2.0)
-    values = task.values_of(found, True)
+    values = values_of(task.output_columns(True), found)
     assert values["answer"] == ""
     assert values["start"] is None
     assert values["null_odds"] == 2.0

@@ -199,7 +199,7 @@ def test_words_tagged_in_another_scheme_are_right_where_their_entities_are(
 ) -> None:
     typed = guess[0] != "I"
     truth = ("B-x", "I-x", "O", "B-y") if typed else ("B", "I", "O", "B")
-    scores = Tagging(labels).metrics([Tags(guess, (1.0,) * 4)], [truth])
+    scores = Tagging(labels).report([Tags(guess, (1.0,) * 4)], [truth]).metrics
     assert scores == {"precision": 1, "recall": 1, "f1": 1, "accuracy": 1}
 
 
@@ -207,7 +207,8 @@ def test_scores_and_the_report() -> None:
     task = Tagging(("O", "B-x", "I-x", "B-y", "I-y"))
     truth = [("B-x", "I-x", "O"), ("B-y", "O")]
     right = [Tags(tags, (1.0,) * len(tags)) for tags in truth]
-    assert task.metrics(right, truth) == {"precision": 1, "recall": 1, "f1": 1, "accuracy": 1}
+    scores = task.report(right, truth).metrics
+    assert scores == {"precision": 1, "recall": 1, "f1": 1, "accuracy": 1}
     half = [Tags(("B-x", "O", "O"), (1.0,) * 3), right[1]]
     report = task.report(half, truth)
     assert report.metrics == {"precision": 0.5, "recall": 0.5, "f1": 0.5, "accuracy": 0.8}

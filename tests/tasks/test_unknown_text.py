@@ -11,7 +11,7 @@ import pytest
 import toys
 from bertine.data.examples import Example, Examples
 from bertine.tasks.answer import Answer
-from bertine.tasks.base import Features, Task
+from bertine.tasks.base import Features, Task, values_of
 from bertine.tasks.classification import Prediction, TextClassification
 from bertine.tasks.multi_label import LabelSet, MultiLabel
 from bertine.tasks.unknown_text import UnknownText, empty_rows, mostly_unknown, with_flags
@@ -112,8 +112,8 @@ def test_answers_to_such_texts_are_flagged() -> None:
     assert "unknown" not in flagged[0].to_json(True)
     assert flagged[1].lines()[1] == "100% of the pieces of the text are unknown to the vocabulary"
     task: Task[Prediction] = TextClassification(("x", "y"))
-    assert task.values_of(flagged[1], False)["unknown"] == 1.0
-    assert task.values_of(flagged[0], False) == {"label": "x", "probability": 0.9}
+    assert values_of(task.output_columns(False), flagged[1])["unknown"] == 1.0
+    assert values_of(task.output_columns(False), flagged[0]) == {"label": "x", "probability": 0.9}
 
 
 EMPTY = [
@@ -170,10 +170,10 @@ def test_of_an_empty_text_nothing_is_answered(
     assert flagged.to_json(True) == {**written, "empty": True}
     assert flagged.cells() == ("(no answer)", "")
     assert flagged.flag_lines() == ["the text is empty"]
-    values = columns.values_of(flagged, True)
+    values = values_of(columns.output_columns(True), flagged)
     assert values.pop("empty") is True
     assert set(values.values()) == {None}
-    assert columns.lines_below([""], flagged, True) == []
+    assert columns.shown([""], flagged, True)[1] == []
     assert not answer.empty
     assert "empty" not in answer.to_json(True)
 

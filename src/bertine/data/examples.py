@@ -457,6 +457,10 @@ class Examples(Generic[Item]):
         if text not in self.notes:
             self.notes.append(text)
 
+    def answers(self, predictions: Sequence[Any]) -> list[Any]:
+        """Return the user's answers for a task's `predictions`, one for each example."""
+        return list(predictions)
+
     def fingerprint(self) -> str:
         """Compute the SHA-256 of the texts and labels in order, as hex digits."""
         digest = hashlib.sha256()

@@ -111,7 +111,7 @@ def check_data(
             break  # once is enough
     findings += names_of_labels(task, train)
     findings += _of_labels(task, *counts, weighed=weighed)
-    findings += _of_texts(task, train)
+    findings += _of_texts(train, named=bool(counts[0]))
     known = {text_key(item): item for item in train.items}
     both = [item for item in validation.items if text_key(item) in known]
     facts[1]["in_training"] = len(both)
@@ -131,17 +131,7 @@ def _facts(
 ) -> dict[str, Any]:
     items = examples.items
     facts: dict[str, Any] = {"examples": len(items)}
-    if task.numeric:
-        values = np.array([float(item.label) for item in items if item.label is not None])
-        if len(values):
-            facts["numbers"] = {
-                "minimum": float(values.min()),
-                "maximum": float(values.max()),
-                "mean": float(values.mean()),
-                "deviation": float(values.std()),
-            }
-    else:
-        facts["labels"] = _counts(task, items)
+    facts |= task.label_facts(item.label for item in items if item.label is not None)
     keys = Counter(map(text_key, items))
     facts["empty"] = sum(1 for item in items if not any(text.strip() for text in item.texts))
     facts["duplicates"] = len(items) - len(keys)
@@ -164,13 +154,6 @@ def _facts(
         }
         facts["cut"] = len(cut)
     return facts
-
-
-def _counts(task: type[Task[Any]], items: Sequence[Any]) -> dict[str, int]:
-    """Count the examples of each label, the most frequent first."""
-    labels = [item.label for item in items if item.label is not None]
-    counts = task.count_names(labels)
-    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
 def _of_labels(
@@ -203,7 +186,8 @@ def _of_labels(
         )
     most = max(train, key=lambda name: train[name], default="")
     least = min(train.values(), default=0)
-    if task.one_label and train and train[most] >= _UNEVEN * max(least, 1):
+    judged = task.primary_metric == "accuracy"
+    if judged and train and train[most] >= _UNEVEN * max(least, 1):
         share = train[most] / sum(train.values())
         advice = "" if weighed else f", and try {option('class_weights', 'balanced')}"
         findings.append(
@@ -256,11 +240,11 @@ def _where(train: Examples[Any], alike: Sequence[str], lines: Mapping[str, list[
     return f"; the rows: {shlex.join(['grep', '-nF', '--', rarest, train.source])}"
 
 
-def _of_texts(task: type[Task[Any]], train: Examples[Any]) -> list[str]:
-    """Return notes on repeated texts."""
+def _of_texts(train: Examples[Any], *, named: bool) -> list[str]:
+    """Return notes on repeated texts, and if labels are `named` on those with two or more."""
     findings = []
     conflicts = _conflicts(train.items)
-    if conflicts and not task.numeric and not task.writes:
+    if conflicts and named:
         rows = [item for group in conflicts for item in group]
         findings.append(
             f"{plural(len(conflicts), 'training text', 'has', 'have')} two or more labels in "

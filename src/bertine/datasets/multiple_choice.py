@@ -8,7 +8,7 @@ ending1, ending2, ending3, label`` after a number without a name. The paper's se
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from bertine.core.errors import BertineError
@@ -25,6 +25,7 @@ from bertine.data.examples import (
 from bertine.data.in_memory import Source
 from bertine.data.streams import ambiguous_column_error, listed, require_columns
 from bertine.data.tables import Table, TableRow
+from bertine.tasks.base import Task
 from bertine.tasks.choice import SWAG_CHOICES, SWAG_PROMPT, MultipleChoice
 
 SWAG = "swag"
@@ -165,6 +166,27 @@ def refuse_added(
                     f"choices with {option('choice_columns')}"
                 )
             )
+
+
+def open_texts_of(
+    task: Task[Any], path: Source, named: tuple[str, ...], wanted: Sequence[str], **reading: Any
+) -> Table:
+    """Open a table of texts for a trained `task`: with any number of choices if it chooses; see
+    :func:`open_choices`. Else the table must have the columns `wanted`."""
+    if isinstance(task, MultipleChoice):
+        return open_choices(path, task, named, **reading)
+    return Table(path, wanted=wanted, **reading)
+
+
+def texts_of(
+    task: Task[Any], table: Table, columns: tuple[str, ...], named: tuple[str, ...]
+) -> tuple[tuple[str, ...], Iterable[TableRow], list[str]]:
+    """Return the columns of texts in an open table, the rows, and notes on the columns: `columns`
+    and all rows, if the `task` does not choose."""
+    if not isinstance(task, MultipleChoice):
+        return columns, table, []
+    columns, notes = choices_of(table, task, named)
+    return columns, choice_rows(table, task, columns, named), notes
 
 
 def open_choices(

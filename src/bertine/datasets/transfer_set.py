@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
@@ -29,13 +29,16 @@ from bertine.data.lines import LINE_COLUMN
 from bertine.data.streams import require_columns
 from bertine.data.tables import Table
 from bertine.datasets.glue import glue_folder, glue_task_of
-from bertine.datasets.multiple_choice import choice_rows, choices_of, open_choices
+from bertine.datasets.multiple_choice import open_choices, texts_of
 from bertine.datasets.own_data import HOLD_OUT
 from bertine.datasets.readers import DataConfig, DatasetSplits, read_labelled
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.classification import TextClassification
 from bertine.tasks.multi_label import MultiLabel
+from bertine.tasks.spans import SpanExtraction
+from bertine.tasks.tagging import Tagging
+from bertine.tasks.whole_text import TextRegression
 
 #: The fewest labelled rows of which a tenth is enough to judge a student, which also learns from
 #: them.
@@ -99,7 +102,7 @@ def read_transfer_set(
     by_labels = len(labelled) >= min(FEW_LABELS, len(unlabelled))
     some = labelled if by_labels and labelled else unlabelled
     part = dataclasses.replace(train, items=[train.items[n] for n in some])
-    stratify = some is labelled and not task.numeric
+    stratify = some is labelled and not isinstance(task, TextRegression)
     stratify &= len({str(item.label) for item in part.items}) < len(part)
     _, held = part.hold_out(HOLD_OUT, seed, stratify=stratify, known=reading.known)
     chosen = {id(item) for item in held.items}
@@ -111,7 +114,7 @@ def read_transfer_set(
 def _official(task: Task[Any], data: Data, reading: DataConfig, seed: int) -> DatasetSplits | None:
     """Read data other than tables of texts: words with tags, questions, files of GLUE, all of them
     labelled; return None for a table."""
-    if task.reads_words or task.reads_questions:
+    if isinstance(task, Tagging | SpanExtraction):
         return read_labelled(task.name, data, seed=seed, reading=reading)
     reading.refuse_options_of_others(task.name)
     kind = glue_task_of(task.task_info().dataset)
@@ -165,9 +168,9 @@ def _opened(
     task: Task[Any], path: Source, reading: DataConfig, how: dict[str, Any]
 ) -> AbstractContextManager[Table]:
     named = _named(reading.text_columns)
-    if task.has_choices:
+    if isinstance(task, MultipleChoice):
         with columns_of_training(() if named else task.text_columns):
-            return open_choices(path, cast(MultipleChoice, task), named, **how)
+            return open_choices(path, task, named, **how)
     wanted = [*named, *([reading.label_column] if reading.label_column else [])]
     return Table(path, wanted=wanted, **how)
 
@@ -176,16 +179,15 @@ def _texts(task: Task[Any], table: Table, named: tuple[str, ...]) -> tuple[tuple
     """Return the columns of the texts, and the rows."""
     width = len(task.text_columns)
     if table.layout.kind == "text":
-        if width != 1 or task.has_choices or named not in ((), (LINE_COLUMN,)):
+        if width != 1 or named not in ((), (LINE_COLUMN,)):
             raise BertineError(
                 f"{table.name}: is plain text, a text on each line, but the teacher takes "
                 f"{' and '.join(task.text_columns)}; give csv, tsv, jsonl or Parquet"
             )
         return (LINE_COLUMN,), table
-    if task.has_choices:
-        choices = cast(MultipleChoice, task)
-        columns, _ = choices_of(table, choices, named)
-        return columns, choice_rows(table, choices, columns, named)
+    if isinstance(task, MultipleChoice):
+        columns, rows, _ = texts_of(task, table, (), named)
+        return columns, rows
     columns = named
     if not columns:
         trained = set(task.text_columns) <= set(table.columns)

@@ -108,7 +108,7 @@ def worst_of(
     # The first column of a file of predictions is the answer itself.
     value, *_ = task.output_columns(False).values()
     values = [value(answer) for answer in answers]
-    return ranked(task.name, examples, task.losses(outputs, features), answers, values, n)
+    return ranked(task.answer, examples, task.losses(outputs, features), answers, values, n)
 
 
 # ``evaluate``: scores by the kind of the data.

@@ -274,7 +274,7 @@ def _graph_outputs(
         first, *others = run(inputs)
         if others:
             return list(np.stack([first, *others], -1))
-        return list(first[:, 0] if task.single_output else first)
+        return list(first[:, 0] if first.shape[1:] == (1,) else first)
 
     return in_batches(features, CPU_TOKENS, compute, on_batch)
 
@@ -302,7 +302,7 @@ def _without_each_part(
         kept = [index for index in range(len(labels)) if index % _PARTS != part]
         truth = [labels[index] for index in kept]
         for name, answered in answers.items():
-            metrics = task.metrics([answered[index] for index in kept], truth)
+            metrics = task.report([answered[index] for index in kept], truth).metrics
             scores[name].append({metric: metrics[metric] for metric in judged})
     return scores
 
@@ -479,8 +479,8 @@ def _open(path: Path | str, vectors: AnyVectors, normalize: bool | None) -> _Sou
     bare = vectors.pooling is None and vectors.layer is None and normalize is None
     if modules is None and bare:
         loaded = load_model(folder)
-        kind = None if loaded.task is None else TASKS.get(loaded.task.name)
-        if kind is not None and kind.writes:
+        answers = loaded.task is not None and loaded.task.name in TASKS
+        if answers and task_head(loaded.model) is None:
             raise BertineError(
                 f"{path}: writes texts by a search, which is no graph; its vectors can be "
                 f"exported with {option('pooling', 'mean')}"

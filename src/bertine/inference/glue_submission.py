@@ -123,8 +123,8 @@ def _predicted(
     lines = ["index\tprediction"]
     clipped = 0
     for index, prediction in zip(indices, predictions, strict=True):
-        if predictor.task.single_output:
-            low, high = task.score_range or (float("-inf"), float("inf"))
+        if task.score_range:
+            low, high = task.score_range
             score = min(max(prediction.score, low), high)
             clipped += score != prediction.score
             lines.append(f"{index}\t{score:.3f}")

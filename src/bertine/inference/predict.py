@@ -327,9 +327,9 @@ def _answer_file(model: Predictor | Path | str, input: Source, asked: Asked) -> 
     task = predictor.task
     kind, problem = "tables of texts", f"the task is {task.name!r}"
     answer: Callable[[Predictor, Any, Asked], TextReport | TagReport] = predict_table
-    if task.reads_words:
+    if task.reader == "words":
         kind, answer = "files of words", tag_file
-    elif task.reads_questions and options.format is None and (content := load_squad(input)):
+    elif task.reader == "questions" and options.format is None and (content := load_squad(input)):
         kind, problem = "files in SQuAD's format", f"{input} is in SQuAD's format"
         answer = partial(predict_squad, content=content)
     options.refuse_others(kind, options.changed(), problem)
@@ -440,7 +440,7 @@ class _TablePrediction:
         }
         unknown = UnknownText(predictor.tokenizer)
         self.report = PredictReport(max_length=task.max_length, columns=added, unknown=unknown)
-        if task.reads_questions:
+        if task.reader == "questions":
             self.report.max_length = cast(SpanExtraction, task).limits.max_question_length
             self.report.cut_texts = "questions"
         self.names = [*table.columns, *added]

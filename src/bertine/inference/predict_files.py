@@ -38,6 +38,7 @@ from bertine.data.lines import (
     written_layout,
 )
 from bertine.data.parquet import is_parquet
+from bertine.data.spans import TEXT_COLUMNS
 from bertine.data.streams import begins_list, json_kind, missing_column
 from bertine.data.tables import Table, TableRow
 from bertine.data.tagged_sentences import (
@@ -175,7 +176,7 @@ def question_texts(
     if question is None or context is None:
         missing = "question" if question is None else "context"
         raise BertineError(f"{missing} is missing; give question and context together")
-    if not task.reads_questions:
+    if task.columns_in(TEXT_COLUMNS)[0] != TEXT_COLUMNS:
         raise BertineError(
             f"question and context are for spans, but the task is {task.name!r}; give the texts"
         )
@@ -198,7 +199,7 @@ def predict_texts(
         BertineError: see :meth:`Predictor.predict`; or the output cannot be written.
     """
     nearest = nearest_of(predictor, asked.options, asked.show_progress)
-    predictor = predictor.over(predictor.task.columns_for(max(map(_count, texts))))
+    predictor = predictor.over(max(map(_count, texts)))
     task = predictor.task
     examples = checked_texts(task, texts)
     answers, features = predictor.run(task.examples_of(examples))
@@ -231,18 +232,19 @@ def readable(
     """Write `answers` for a person: a line for each, followed by its text if there are several;
     with `details` further lines below, and with `explanations` the contribution of each word."""
     explanations = explanations or [None] * len(answers)
-    rows = [task.summary(example, answer) for example, answer in zip(texts, answers, strict=True)]
+    pairs = zip(texts, answers, strict=True)
+    rows = [task.shown(example, answer, details) for example, answer in pairs]
     several = len(answers) > 1
     lines = aligned(
         [
             (*cells, short(example[0])) if several else cells
-            for cells, example in zip(rows, texts, strict=True)
+            for (cells, _), example in zip(rows, texts, strict=True)
         ],
         left=(0, 2),
     )
     shown: list[str] = []
-    for line, example, answer, result in zip(lines, texts, answers, explanations, strict=True):
-        more = answer.flag_lines() + task.lines_below(example, answer, details)
+    for line, (_, below), answer, result in zip(lines, rows, answers, explanations, strict=True):
+        more = answer.flag_lines() + below
         if result is not None:
             more += result.lines()
         shown += [line, *(f"  {item}" for item in more)]
@@ -265,7 +267,8 @@ def _write(
         task.row_of(example, answer, asked.details)
         for example, answer in zip(texts, answers, strict=True)
     ]
-    single = len(task.text_columns) == 1 and not task.reads_words
+    lists = any(isinstance(value, list) for value in rows[0].values())
+    single = len(task.text_columns) == 1 and not lists
     kind = None if is_stream(asked.output) else named_kind(asked.output)
     kind = kind or ("text" if single and explanations is None else "jsonl")
     if explanations is not None:

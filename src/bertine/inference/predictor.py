@@ -46,7 +46,7 @@ from bertine.options.inference import DecisionOptions
 from bertine.options.verbs import check_types
 from bertine.tasks import TASKS, task_class
 from bertine.tasks.answer import Answer, Answers
-from bertine.tasks.base import Features, Task
+from bertine.tasks.base import Features, Task, inputs_of
 from bertine.tasks.calibration import NO_ANSWER, Conformal, Costs
 from bertine.tasks.unknown_text import with_flags
 from bertine.tokenization.tokenizer import Tokenizer
@@ -69,7 +69,7 @@ def answer_agreement(
         answer: a predictor in the lower precision.
         exact: the same model in fp32.
     """
-    inputs = task.sample_inputs(sample_texts(tokenizer))
+    inputs = inputs_of(sample_texts(tokenizer), len(task.text_columns))
     ours, theirs = answer(inputs), exact(inputs)
     kind: type[Answer] = type(theirs[0])
     return kind.agreement(ours, theirs)
@@ -162,7 +162,7 @@ class Pipeline:
         """Decide on the answer to each example from the outputs for the features, flagged where the
         vocabulary knows little of the text, or the text is empty."""
         predictions = self.task.decode(outputs, prepared.features)
-        answers = self.task.answers(prepared.examples, predictions)
+        answers = prepared.examples.answers(predictions)
         texts = [item.texts for item in prepared.examples.items]
         return with_flags(answers, texts, prepared.features, self.tokenizer)
 
@@ -370,7 +370,7 @@ class Predictor(Pipeline, Shown):
         decided = {
             name: value
             for name in ("abstain_below", "costs", "least_probability")
-            if (value := getattr(self.task, name, None))
+            if (value := getattr(self.task, name))
         }
         if "costs" in decided:
             decided["costs"] = [decided["costs"].table, decided["costs"].no_answer]
@@ -493,15 +493,10 @@ class Predictor(Pipeline, Shown):
         """
         if not 0 <= below <= 1:
             raise BertineError(f"{option('abstain_below')} is {below:g}, but must be from 0 to 1")
-        if not hasattr(self.task, "abstain_below"):
+        if "abstain_below" not in self.task.rules:
             raise BertineError(
                 f"{option('abstain_below')} is for models that choose one label, choice or span, "
                 f"or mark entities, but the task is {self.task.name!r}"
-            )
-        if self.task.reads_words and not getattr(self.task, "has_entities", False):
-            raise BertineError(
-                f"{option('abstain_below')} leaves out entities, but the tags of this model mark "
-                "none"
             )
         return self._with(abstain_below=below)
 
@@ -518,7 +513,7 @@ class Predictor(Pipeline, Shown):
             raise BertineError(
                 f"{option('coverage')} is {coverage:g}, but must be from 0.5 to 0.995"
             )
-        if not hasattr(self.task, "least_probability"):
+        if "coverage" not in self.task.rules:
             raise BertineError(
                 f"{option('coverage')} is for models that choose one label or choice, but the task "
                 f"is {self.task.name!r}"
@@ -542,7 +537,7 @@ class Predictor(Pipeline, Shown):
             BertineError: the task does not choose one label of a text; answers abstain by their
                 probability already; the costs cannot be read.
         """
-        if not hasattr(self.task, "costs"):
+        if "costs" not in self.task.rules:
             raise BertineError(
                 f"{option('cost_matrix')} is for models that choose one label of a text, but the "
                 f"task is {self.task.name!r}"
@@ -579,10 +574,10 @@ class Predictor(Pipeline, Shown):
         other.__dict__.update(self.__dict__, task=task)
         return other
 
-    def over(self, columns: Sequence[str]) -> Predictor:
-        """Return the same model over a table with these text columns: for multiple choice with one
-        choice for each column (:meth:`~bertine.tasks.choice.MultipleChoice.over`), for another task
-        unchanged.
+    def over(self, columns: Sequence[str] | int) -> Predictor:
+        """Return the same model over a table with these text columns, or so many of them: for
+        multiple choice with one choice for each column
+        (:meth:`~bertine.tasks.choice.MultipleChoice.over`), for another task unchanged.
 
         Raises:
             BertineError: for multiple choice: fewer than two of the columns are choices.

@@ -11,19 +11,17 @@ from bertine.data.entities import Sentence, entities, is_entity_tag
 from bertine.data.examples import Examples
 from bertine.data.label_sets import JOINT
 from bertine.data.squad import Gold
-from bertine.tasks.answer import Mark, WorstExample
+from bertine.tasks.answer import Answer, Mark, WorstExample
 from bertine.tokenization.sentences import cjk_space_places
 
 #: Decimals of a loss.
 _DIGITS = 5
-#: Tasks whose loss is -log of the probability of the label.
-_ONE_LABEL = ("text", "choice")
 #: The end of `Examples.source` for examples that were held out of a file.
 _HELD_OUT = " (held out)"
 
 
 def ranked(
-    task: str,
+    kind: type[Answer],
     examples: Examples[Any],
     losses: Sequence[float],
     answers: Sequence[Any],
@@ -33,7 +31,7 @@ def ranked(
     """Return the `n` labelled examples with the highest loss, highest first; of equals the first.
 
     Args:
-        task: the name of the task.
+        kind: the class of the task's answers.
         losses: the loss of each example, NaN where its label is not known.
         answers: the model's predictions.
         values: the answers as in a file of predictions.
@@ -59,7 +57,7 @@ def ranked(
                 rounded[index],
                 examples.source.removesuffix(_HELD_OUT),
                 item.line,
-                math.exp(-rounded[index]) if task in _ONE_LABEL else None,
+                kind.label_probability(rounded[index]),
                 marks,
             )
         )

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from bertine.core.console import progress
 from bertine.core.errors import BertineError
@@ -22,12 +22,11 @@ from bertine.data.lines import LINE_COLUMN, TableLayout
 from bertine.data.parquet import count_rows, is_parquet
 from bertine.data.streams import COMPRESSIONS, missing_column
 from bertine.data.tables import Table, TableRow
-from bertine.datasets.multiple_choice import choice_rows, choices_of, open_choices
+from bertine.datasets.multiple_choice import open_texts_of, texts_of
 from bertine.inference.compute import unmeasured_threads
 from bertine.models.precision import resolve_device
 from bertine.options.inference import ExplainOptions, PlainTexts, PredictOptions
 from bertine.tasks.base import Task
-from bertine.tasks.choice import MultipleChoice
 from bertine.tokenization.documents import USUAL_TEXT_COLUMNS, choose_text_column
 
 # Given texts: strings, tuples of strings, dictionaries by column. Anything else (gaps of a data
@@ -384,11 +383,7 @@ def open_task_table(
         name: getattr(options, name) for name in ("format", "quotes", "strict")
     }
     with columns_of_training(() if named else columns):
-        opening = (
-            open_choices(path, cast(MultipleChoice, task), named, **reading)
-            if task.has_choices
-            else Table(path, wanted=columns, **reading)
-        )
+        opening = open_texts_of(task, path, named, columns, **reading)
     with opening as table:
         if table.layout.kind == "text":
             if len(columns) != 1:
@@ -403,12 +398,8 @@ def open_task_table(
                     f"line; leave out {text_option()}, or give the format (csv, tsv or jsonl)"
                 )
             columns = (LINE_COLUMN,)
-        if not task.has_choices:
-            yield TaskTable(table, table, columns, [])
-            return
-        choosing = cast(MultipleChoice, task)
-        columns, notes = choices_of(table, choosing, named)
-        yield TaskTable(table, choice_rows(table, choosing, columns, named), columns, notes)
+        columns, rows, notes = texts_of(task, table, columns, named)
+        yield TaskTable(table, rows, columns, notes)
 
 
 def unused(name: str, taken: Container[str], prefix: str) -> str:

@@ -124,7 +124,19 @@ class Objective(Loss, Protocol):
 
 
 class LossDefaults:
-    """Default methods: the batch is encoded unchanged, and there are no options."""
+    """Default methods of losses: the batch is encoded unchanged."""
+
+    def encode(self: Loss, model: Model, batch: Batch) -> Encoded:
+        """Run the backbone of `model` on `batch`."""
+        return model.encode(batch)
+
+    def terms(self: Loss, model: Model, batch: Batch) -> dict[str, Term]:
+        """Encode `batch` and compute the terms."""
+        return self.terms_of(model, self.encode(model, batch), batch)
+
+
+class ObjectiveDefaults(LossDefaults):
+    """Default methods of objectives: there are no options."""
 
     mask_split: ClassVar[tuple[float, float, float]] = (0.8, 0.1, 0.1)
 
@@ -136,19 +148,11 @@ class LossDefaults:
         """Return no settings, as there are no options."""
         return {}
 
-    def encode(self: Loss, model: Model, batch: Batch) -> Encoded:
-        """Run the backbone of `model` on `batch`."""
-        return model.encode(batch)
-
-    def terms(self: Loss, model: Model, batch: Batch) -> dict[str, Term]:
-        """Encode `batch` and compute the terms."""
-        return self.terms_of(model, self.encode(model, batch), batch)
-
 
 # MLM: masked language modelling without next-sentence prediction (Liu et al. 2019, section 4.2).
 
 
-class Mlm(LossDefaults):
+class Mlm(ObjectiveDefaults):
     """The mean MLM loss of the masked tokens, the only ones that pass the MLM head.
 
     The model has no NSP head. It keeps its pooler, though this loss does not train it: fine-tuning
@@ -304,7 +308,7 @@ class MlmNeighbours(Mlm):
 # al. 2018, section 3.1, L1).
 
 
-class Clm(LossDefaults):
+class Clm(ObjectiveDefaults):
     """The mean cross-entropy of all tokens but the first of each sequence, each scored by the state
     of the token before it."""
 
@@ -466,7 +470,7 @@ def _start_of(model: Model) -> int:
 # 2).
 
 
-class Denoising(LossDefaults):
+class Denoising(ObjectiveDefaults):
     """The mean cross-entropy of all tokens of the original text, each predicted from the corrupted
     text and the original tokens before it.
 
@@ -530,7 +534,7 @@ class EncodedGuesses(XlnetOutput):
     slots: Tensor | None = None
 
 
-class Plm(LossDefaults):
+class Plm(ObjectiveDefaults):
     """The mean cross-entropy of the predicted tokens, each given those that are known before it
     and its own place.
 

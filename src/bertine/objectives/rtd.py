@@ -37,7 +37,7 @@ from bertine.models.config import Config
 from bertine.models.encoder import Encoded, Encoder
 from bertine.models.heads import Model, new_head
 from bertine.models.losses import sum_cross_entropy
-from bertine.objectives.losses import LossDefaults, Term
+from bertine.objectives.losses import ObjectiveDefaults, Term
 from bertine.options.pretraining import InstanceSettings, ObjectiveOptions, ReplacementOptions
 from bertine.tokenization.tokenizer import Tokenizer
 
@@ -136,7 +136,7 @@ class EncodedReplacements:
         return self.encoded.rows(places)
 
 
-class Rtd(LossDefaults):
+class Rtd(ObjectiveDefaults):
     """The generator's MLM loss plus 50 times the loss of replaced-token detection, which predicts
     for each token whether the generator put it there.
 

@@ -17,7 +17,7 @@ import torch
 from bertine.core.errors import BertineError
 from bertine.corpora.batch import Batch
 from bertine.models.encoder import TextInputs
-from bertine.models.heads import Model
+from bertine.models.heads import PAIR_CLASSIFIER, Model
 from bertine.models.precision import finite
 from bertine.tasks.base import Task, parts_of
 from bertine.tokenization.base import Template
@@ -69,9 +69,8 @@ class AttentionReader:
         if item.pair is not None and self.model.config.num_segments < 2:
             raise BertineError("this model takes one text")
         encoding = self._encode(item)
-        apart = self.task is not None and self.task.reads_apart
         texts = [encoding]
-        if apart and item.pair is not None:
+        if PAIR_CLASSIFIER in self.model.heads and item.pair is not None:
             texts = _apart(encoding, self.tokenizer.template)
         attention = [self._attention(text, item.layer, item.head) for text in texts]
         return {

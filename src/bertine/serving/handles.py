@@ -232,9 +232,7 @@ class ModelHandle:
         config, task = self.config, None if self.predictor is None else self.predictor.task
         labels = [] if task is None else list(task.labels)
         choices = 0 if task is None else len(task.choice_columns)
-        parts = [] if task is None else list(task.text_columns)
-        if task is not None and task.reads_words:
-            parts = ["text"]
+        parts = [] if task is None else list(task.columns_in(())[0])
         if task is not None:
             longest: int | None = task.max_length
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -85,15 +86,32 @@ class Answer(Shown):
         raise NotImplementedError
 
     @property
+    def as_label(self) -> Any:
+        """The answer in the form of an example's label."""
+        return self.decision
+
+    @property
     def place(self) -> tuple[int, int] | None:
         """The begin and end of the answer in its text; None if it is not a part of one."""
         return None
+
+    @classmethod
+    def share_alike(cls, ours: Sequence[Any], theirs: Sequence[Any]) -> float | None:
+        """Return the share of answers that are the same; None if they are numbers."""
+        pairs = zip(ours, theirs, strict=True)
+        return sum(a.as_label == b.as_label for a, b in pairs) / len(ours)
 
     @classmethod
     def agreement(cls, ours: Sequence[Any], theirs: Sequence[Any]) -> str:
         """Describe how many sample texts have the same answer in a lower precision as in fp32."""
         same = sum(a.decision == b.decision for a, b in zip(ours, theirs, strict=True))
         return f"the same {cls.noun} as in fp32 for {same} of {len(ours)} sample texts"
+
+    @classmethod
+    def label_probability(cls, loss: float) -> float | None:
+        """Return the probability of the label of an example with this loss; None if an answer is
+        not one of several labels."""
+        return None
 
     def chances(self) -> list[tuple[str, float]]:
         """Return the possible answers with their probabilities, in any order; may be empty."""
@@ -124,6 +142,35 @@ class Answer(Shown):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self}>"
+
+
+class OneLabel(Answer):
+    """Base of answers that are one of several labels.
+
+    Attributes:
+        label: the most probable one, or that of least expected cost.
+        label_set: the labels of a set that contains the right one with the requested coverage, the
+            most probable first; None: no sets were requested.
+    """
+
+    __slots__ = ()
+
+    label: str
+    label_set: tuple[str, ...] | None
+
+    def to_json(self, details: bool) -> dict[str, Any]:
+        values = super().to_json(details)
+        if self.label_set is not None and not self.empty:
+            values["label_set"] = list(self.label_set)
+        return values
+
+    @property
+    def decision(self) -> str:
+        return self.label
+
+    @classmethod
+    def label_probability(cls, loss: float) -> float:
+        return math.exp(-loss)
 
 
 @dataclass(frozen=True, repr=False)

@@ -14,12 +14,12 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from itertools import groupby
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
 import numpy as np
 import torch
@@ -36,9 +36,9 @@ from bertine.models.config import Config
 from bertine.models.encoder import Encoded
 from bertine.models.heads import Model, new_head
 from bertine.objectives.distillation import divergences
-from bertine.objectives.losses import Term
+from bertine.objectives.losses import LossDefaults, Term
 from bertine.tasks.answer import Answer, json_value, short
-from bertine.tasks.calibration import Decisions
+from bertine.tasks.calibration import Costs, Decisions
 from bertine.tasks.report import EvaluationReport
 from bertine.tokenization.base import Frame
 from bertine.tokenization.tokenizer import Tokenizer
@@ -206,9 +206,8 @@ def binary_cross_entropies(logits: np.ndarray, targets: np.ndarray) -> np.ndarra
     return np.asarray(np.logaddexp(0.0, table) - wanted * table)
 
 
-def label_entropy(labels: Iterable[str | None]) -> float | None:
-    """Compute the entropy of the frequencies of `labels`, in nats; None if all are equal."""
-    counts = Counter(labels)
+def entropy(counts: Counter[Any]) -> float | None:
+    """Compute the entropy of frequencies, in nats; None if there is only one."""
     total = counts.total()
     return -sum(n / total * math.log(n / total) for n in counts.values()) or None
 
@@ -286,40 +285,370 @@ def pooled(outputs: Sequence[np.ndarray], features: Sequence[Features]) -> Seque
     ]
 
 
-# TaskIO: examples from users' texts, and answers as rows and lines.
+# The user's side: answers as rows and lines.
 
 
-class TaskIO:
-    """The user's side of a task: which texts it takes, and how its answers are shown.
+def inputs_of(texts: Sequence[str], width: int) -> list[Any]:
+    """Return an input of `width` texts for each of `texts`: the text itself, or it with those after
+    it."""
+    if width == 1:
+        return list(texts)
+    shifted = [[*texts[shift:], *texts[:shift]] for shift in range(width)]
+    return list(zip(*shifted, strict=True))
+
+
+def chance_lines(chances: Sequence[tuple[str, float]]) -> list[str]:
+    """Return a line for each of the possible answers with its probability, the best first."""
+    order = ranking([chance for _, chance in chances])
+    return aligned([(short(chances[at][0]), f"{chances[at][1]:.1%}") for at in order])
+
+
+def values_of(columns: Mapping[str, Callable[[Any], Any]], answer: Answer) -> dict[str, Any]:
+    """Return the values of an answer in the `columns` of a file of answers, and its marks."""
+    values = {name: None if answer.empty else value(answer) for name, value in columns.items()}
+    return values | answer.flags()
+
+
+def _value_under(name: str) -> Callable[[Any], Any]:
+    def value(answer: Any) -> Any:
+        # Some tasks decode only the inner part of an answer.
+        whole = isinstance(answer, Answer)
+        return answer.value_of(name) if whole else json_value(getattr(answer, name))
+
+    return value
+
+
+Prediction = TypeVar("Prediction")
+
+#: Key of a field's metadata: whether ``bertine.json`` has the field even with its default.
+_ALWAYS = "always"
+
+
+def setting(default: Any, *, always: bool = False) -> Any:
+    """Declare a field of a task that ``bertine.json`` keeps under ``settings``.
+
+    Args:
+        default: value of the field if the file has none.
+        always: write the field even with this value.
+    """
+    return dataclasses.field(default=default, metadata={_ALWAYS: always})
+
+
+class Task(LossDefaults, ABC, Generic[Prediction]):
+    """Base of the fine-tuning tasks, which are frozen dataclasses; see the module's text.
+
+    In the order below a task is made and saved, turns examples into features and batches, computes
+    its loss (that of labels and that of a teacher), decodes outputs, scores answers, and shows
+    them.
 
     Attributes:
+        name: in :data:`bertine.tasks.TASKS` and ``bertine.json``.
+        primary_metric: the metric (higher is better) by which models are chosen, if no other is
+            named for the data (`metric_names`).
         answer: the class of its answers.
+        reader: the kind of its files, by which rooms above look up how they are read.
+        rules: the rules of decision that it can be given, which are fields of it.
+        numeric: whether its labels are numbers on a scale.
+        fp32_head: whether the head computes in fp32 independently of the model's number type.
+        label_noun: the word for a label if each is learned from its examples, which may be too
+            few; "" if its frequency has no meaning.
+        example: arguments of the command line in the form that it takes; "": texts.
+        head: the name of its head in ``Model.heads``.
         text_columns: the columns that hold an example's texts.
+        label_column: the column that holds the label, None if unknown.
+        max_length: longest input in pieces, special tokens included.
+        metric_names: the metrics by which the task is judged.
+        dataset: the public data set, e.g. "glue/CoLA"; None for a user's own.
+        labels: in the order of the head's outputs; empty if it has none.
+        choice_columns: those of `text_columns` that are choices.
+        long_text: which part of a longer text is read (:data:`LONG_TEXT`).
+        focal_gamma: of the focal loss (:func:`~bertine.models.losses.focal`); 0: cross-entropy.
+        abstain_below, costs, least_probability: the `rules` in force; see the classes.
+        num_classes: how many classes share the training examples; 0: there are none.
+        unsaved: whether it holds numbers that :meth:`finished` moves into the head.
     """
 
+    name: ClassVar[str]
+    primary_metric: ClassVar[str]
     answer: ClassVar[type[Answer]]
-    text_columns: tuple[str, ...]
+    reader: ClassVar[Literal["texts", "choices", "words", "questions"]] = "texts"
+    rules: ClassVar[tuple[str, ...]] = ()
+    numeric: ClassVar[bool] = False
+    fp32_head: ClassVar[bool] = False
+    label_noun: ClassVar[str] = ""
+    example: ClassVar[str] = ""
 
-    def examples_of(
-        self, texts: Sequence[Any], source: str = "input", lines: Sequence[int] | None = None
-    ) -> Examples:
-        """Return examples without labels from texts.
+    text_columns: tuple[str, ...]
+    label_column: str | None
+    max_length: int
+    metric_names: tuple[str, ...]
+    dataset: str | None = None
+    labels: tuple[str, ...] = ()
+    choice_columns: tuple[str, ...] = ()
+    long_text: str = "head"
+    focal_gamma: float = 0.0
+    abstain_below: float = 0.0
+    costs: Costs | None = None
+    least_probability: float | None = None
+
+    @property
+    @abstractmethod
+    def head(self) -> str: ...
+
+    @property
+    def num_classes(self) -> int:
+        return 0
+
+    @property
+    def unsaved(self) -> bool:
+        return False
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """The numbers of its labels."""
+        return {label: number for number, label in enumerate(self.labels)}
+
+    # How it is made and saved
+
+    @classmethod
+    @abstractmethod
+    def from_examples(
+        cls, examples: Examples, *, max_length: int = 128, labels: Sequence[str] | None = None
+    ) -> Self:
+        """Create the task for training examples."""
+
+    @classmethod
+    def from_info(cls, info: TaskInfo, config: Config, **known: Any) -> Self:
+        """Create the task of a model directory; `config` is that of its model, `known` are
+        arguments that the task reads in a way of its own. Missing ones have their defaults; the
+        longest input is then the model's.
+
+        Raises:
+            BertineError: a setting has the wrong type; or the task refuses the settings.
+        """
+        fields = {field.name: field for field in dataclasses.fields(cast(Any, cls)) if field.init}
+        values = {
+            "labels": info.labels,
+            "label_column": info.label_column,
+            "max_length": info.input_length(config.longest_input),
+            "dataset": info.dataset,
+            **({"text_columns": info.text_columns} if info.text_columns else {}),
+            **({"metric_names": info.metrics} if info.metrics else {}),
+        }
+        values |= {
+            name: info.setting(name, cast(Any, field.default))
+            for name, field in fields.items()
+            if _ALWAYS in field.metadata
+        }
+        return cls(**{name: value for name, value in values.items() if name in fields} | known)
+
+    def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
+        """Return the task's entry for a model directory: its settings are the fields declared by
+        :func:`setting` that have to be written, `training` are facts for readers."""
+        return TaskInfo(
+            name=self.name,
+            labels=self.labels,
+            text_columns=self.text_columns,
+            label_column=self.label_column,
+            max_length=self.max_length,
+            metrics=self.metric_names,
+            dataset=self.dataset,
+            settings={
+                field.name: getattr(self, field.name)
+                for field in dataclasses.fields(cast(Any, self))
+                if _ALWAYS in field.metadata
+                and (field.metadata[_ALWAYS] or getattr(self, field.name) != field.default)
+            },
+            training=training or {},
+        )
+
+    def reuses(self, info: TaskInfo | None) -> bool:
+        """Return whether a head that was trained for `info` (None: in pre-training) fits this task:
+        the same task with the same labels. Otherwise it is created anew, even if it has the right
+        shape."""
+        wanted = self.task_info()
+        return info is not None and (info.name, info.labels) == (wanted.name, wanted.labels)
+
+    def over(self, columns: Sequence[str] | int) -> Self:
+        """Return the task for a table with these text columns, or for examples of so many texts."""
+        return self
+
+    def on_vectors(self, pooling: str, *, single: bool) -> Self:
+        """Return the task with a head that reads vectors made by `pooling`, so that it can be
+        fitted alone: for pairs of texts, and with `single` for single ones. Other tasks are
+        unchanged."""
+        return self
+
+    def as_student(
+        self, train: Examples[Any], max_length: int, outputs: Sequence[Any] = ()
+    ) -> Self:
+        """Return the task of a teacher in the form of its student, which learns from `train` and,
+        when they are known, from the teacher's `outputs`."""
+        changes: dict[str, Any] = {"text_columns": train.text_columns, "max_length": max_length}
+        if train.label_column is not None:
+            changes["label_column"] = train.label_column
+        return dataclasses.replace(cast(Any, self), **changes)
+
+    def finished(self, model: Model, report: EvaluationReport | None) -> Self:
+        """Return the task as saved with the trained `model`, whose evaluation is `report` (None: it
+        was not judged); may change the weights of its heads."""
+        return self
+
+    # From examples to features and batches
+
+    @classmethod
+    def names_in(cls, label: Any) -> list[str]:
+        """Return the names under which an example with this label counts."""
+        return [str(label)]
+
+    @classmethod
+    def label_facts(cls, labels: Iterable[Any]) -> dict[str, Any]:
+        """Return the statistics of the labels of examples for ``data.json``: the number of those of
+        each name, the most frequent first."""
+        return counted(Counter(name for label in labels for name in cls.names_in(label)))
+
+    @abstractmethod
+    def featurize(self, examples: Examples, tokenizer: Tokenizer) -> Sequence[Features]:
+        """Turn examples into features, one or more for each, in order. Truncation is counted in
+        each feature."""
+
+    def notes(self, features: Sequence[Any]) -> list[str]:
+        """Return notes for the user on the features of a data set: how many texts were cut, or are
+        read in windows, if any."""
+        note = truncation_note(features, self.max_length)
+        return [note] if note else []
+
+    def extra_files(
+        self, sets: Sequence[tuple[Examples[Any], Sequence[Any]]]
+    ) -> dict[str, list[dict[str, Any]]]:
+        """Return further files for a run's folder on `sets`, the training and the validation
+        examples with their features: JSON values by the name of the file; empty ones are left
+        out."""
+        return {}
+
+    def weighted_for(self, features: Sequence[Any]) -> Self:
+        """Return the task for training on `features`: class weights, if it has any, are those of
+        examples, and long ones may be read in several windows."""
+        return self
+
+    def collate(self, features: Sequence[Any], pad_id: int) -> Batch:
+        """Pad features into one batch; with ``targets["labels"]`` if every feature has a
+        label."""
+        batch = pad_features(features, pad_id, self.max_length)
+        labels = [feature.label for feature in features if feature.label is not None]
+        if len(labels) == len(features):
+            batch.targets["labels"] = self.targets(labels)
+        return batch
+
+    def targets(self, labels: Sequence[Any]) -> Tensor:
+        """Return the targets of a batch for the labels of its B features: int64 [B]."""
+        return torch.tensor(labels).long()
+
+    # The model and its loss
+
+    def heads(self, config: Config, **options: Any) -> dict[str, nn.Module]:
+        """Return new heads by name for a backbone of `config`; `options` are those of the head.
+
+        Raises:
+            BertineError: the model has fewer positions than `max_length`.
+        """
+        require_positions(self.max_length, config)
+        return new_head(config, self.head, len(self.labels) or 1, **options)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Count the targets of each term of the loss."""
+        return {self.head: batch.num_sequences}
+
+    @abstractmethod
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
+        """Compute the parts of the loss, by name, from the result of :meth:`encode`."""
+
+    def outputs(self, model: Model, batch: Batch, encoded: Encoded | None = None) -> Tensor:
+        """Compute the input of `decode` from the model, or from the result of :meth:`encode` if
+        that is there: [B, ...], one entry per sequence."""
+        encoded = self.encode(model, batch) if encoded is None else encoded
+        return model.read(self.head, encoded, fp32=self.fp32_head)
+
+    # Another model's answers as targets
+
+    def with_some_target(self, feature: Any) -> Any:
+        """Return `feature`, with a placeholder as target if it has none, since a batch has targets
+        for all features or for none."""
+        return feature if feature.label is not None else dataclasses.replace(feature, label=0)
+
+    def soft_term(
+        self, outputs: Tensor, teacher_outputs: Tensor, batch: Batch, temperature: float
+    ) -> Term:
+        """Compute the distance of outputs from those of a teacher, over as many targets as
+        :meth:`counts` returns.
 
         Args:
-            texts: N strings, or the strings of each example.
-            source: their name, for messages.
-            lines: of the source, one for each text; None: 1, 2, ….
-        """
-        numbers = range(1, len(texts) + 1) if lines is None else lines
-        items = [
-            Example((text,) if isinstance(text, str) else tuple(text), line=line)
-            for text, line in zip(texts, numbers, strict=True)
-        ]
-        return Examples(source, self.text_columns, None, items)
+            outputs: of the model for `batch`, [B, ...].
+            teacher_outputs: of the teacher for it, fp32, as long as `outputs` or longer.
+            temperature: the divisor of both, if they are the logits of a choice.
 
-    def answers(self, examples: Examples, predictions: Sequence[Any]) -> list[Any]:
-        """Return the user's answers for the `predictions` on the result of :meth:`examples_of`."""
-        return list(predictions)
+        Returns:
+            The term; a target is right if both have the same best prediction.
+        """
+        ours, theirs = self._rows(outputs.float(), batch), self._rows(teacher_outputs, batch)
+        total = divergences(ours, theirs, temperature).sum()
+        agreed = (ours.argmax(-1) == theirs.argmax(-1)).sum()
+        return Term(total, self.counts(batch)[self.head], agreed)
+
+    def _rows(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return outputs of a batch as rows [R, C], in each of which one of C is the answer; -inf
+        for impossible ones."""
+        return outputs
+
+    # From outputs to answers and scores
+
+    @abstractmethod
+    def decode(self, outputs: Sequence[np.ndarray], features: Sequence[Any]) -> list[Prediction]:
+        """Turn one fp32 output for each feature into predictions, one per example, in order."""
+
+    @abstractmethod
+    def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Any]) -> list[float]:
+        """Compute the loss of each example, in order, from one fp32 output for each feature: as in
+        `terms`, but without dropout and weights, the mean over the example's targets. nan if its
+        label is unknown."""
+
+    def decisions(self, outputs: Sequence[np.ndarray], features: Sequence[Any]) -> Decisions | None:
+        """Return the data for fitting a temperature: the logits of labelled examples, and the right
+        choices; None if the task's answers have no such probabilities."""
+        return None
+
+    def constant(
+        self, examples: Examples[Any], features: Sequence[Any]
+    ) -> tuple[str | None, float | None]:
+        """Return the best answer that ignores the text, and its training loss.
+
+        Returns:
+            The most frequent label, for ties the first in the task's order, as in the baseline
+            "majority"; None if an answer is not one of several labels. And the loss in the unit of
+            the training log: a model whose loss stays there has learned only the label frequencies;
+            None: it is unknown, as with the focal loss.
+        """
+        return None, None
+
+    @abstractmethod
+    def report(self, predictions: Sequence[Prediction], labels: Sequence[Any]) -> EvaluationReport:
+        """Compute the scores of predictions by name, including `primary_metric`, with further facts
+        to interpret them. `labels` are those of the examples.
+
+        Raises:
+            BertineError: there are no examples.
+        """
+
+    def judge(self, predictions: Sequence[Prediction], examples: Examples[Any]) -> EvaluationReport:
+        """Compute the report of the predictions for labelled `examples`, in order.
+
+        Raises:
+            BertineError: there are no examples.
+        """
+        labels = [item.label for item in examples.items if item.label is not None]
+        return self.report(predictions, labels)
+
+    # The user's texts and answers
 
     def misfit(self, text: str | Sequence[str]) -> str | None:
         """Return why the task does not take a text, or several; None: it does."""
@@ -350,54 +679,38 @@ class TaskIO:
         missing."""
         return self.text_columns, 0
 
-    def columns_for(self, count: int) -> tuple[str, ...]:
-        """Return the columns for `count` texts of an example."""
-        return self.text_columns
+    def examples_of(
+        self, texts: Sequence[Any], source: str = "input", lines: Sequence[int] | None = None
+    ) -> Examples:
+        """Return examples without labels from texts.
 
-    def over(self, columns: Sequence[str]) -> Self:
-        """Return the task for a table with these text columns."""
-        return self
-
-    def sample_inputs(self, texts: Sequence[str]) -> list[Any]:
-        """Return an input of the task's kind for each of `texts`: the text, or, if an input has
-        several, the text and those after it."""
-        width = len(self.text_columns)
-        if width == 1:
-            return list(texts)
-        return [
-            tuple(texts[(start + shift) % len(texts)] for shift in range(width))
-            for start in range(len(texts))
+        Args:
+            texts: N strings, or the strings of each example.
+            source: their name, for messages.
+            lines: of the source, one for each text; None: 1, 2, ….
+        """
+        numbers = range(1, len(texts) + 1) if lines is None else lines
+        items = [
+            Example((text,) if isinstance(text, str) else tuple(text), line=line)
+            for text, line in zip(texts, numbers, strict=True)
         ]
+        return Examples(source, self.text_columns, None, items)
 
-    def summary(self, texts: Sequence[str], answer: Answer) -> tuple[str, str]:
-        """Return an answer to `texts` and its probability, or "", as text."""
-        return answer.cells()
-
-    def chances_of(self, texts: Sequence[str], answer: Answer) -> list[tuple[str, float]]:
-        """Return the possible answers to `texts` with their probabilities."""
-        return [] if answer.empty else answer.chances()
-
-    def lines_below(self, texts: Sequence[str], answer: Any, details: bool) -> list[str]:
-        """Return the lines below an answer: with `details` the possible answers, the best
-        first."""
-        chances = self.chances_of(texts, answer) if details else []
-        order = ranking([chance for _, chance in chances])
-        return aligned([(short(chances[at][0]), f"{chances[at][1]:.1%}") for at in order])
+    def shown(
+        self, texts: Sequence[str], answer: Any, details: bool
+    ) -> tuple[tuple[str, str], list[str]]:
+        """Return an answer to `texts` and its probability, or "", as text; and the lines below it:
+        with `details` the possible answers, the best first."""
+        chances = answer.chances() if details and not answer.empty else []
+        return answer.cells(), chance_lines(chances)
 
     def row_of(self, texts: Sequence[str], answer: Any, details: bool) -> dict[str, Any]:
         """Return `texts` by their columns, a single one under the name for lines, and their answer
         as the row of a table."""
         columns = self.text_columns if len(self.text_columns) > 1 else (LINE_COLUMN,)
-        return dict(zip(columns, texts, strict=True)) | self.values_of(answer, details)
-
-    def values_of(self, answer: Any, details: bool) -> dict[str, Any]:
-        """Return the values of an answer in a file of answers, by the name of the column, and its
-        marks."""
-        columns = self.output_columns(details)
-        if not isinstance(answer, Answer):
-            return {name: value(answer) for name, value in columns.items()}
-        values = {name: None if answer.empty else value(answer) for name, value in columns.items()}
-        return values | answer.flags()
+        return dict(zip(columns, texts, strict=True)) | values_of(
+            self.output_columns(details), answer
+        )
 
     def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
         """Return the columns of a file of answers, more of them with `details`: name → function
@@ -405,370 +718,6 @@ class TaskIO:
         return {name: _value_under(name) for name in self.answer.names(details)}
 
 
-def _value_under(name: str) -> Callable[[Any], Any]:
-    def value(answer: Any) -> Any:
-        # Some tasks decode only the inner part of an answer.
-        whole = isinstance(answer, Answer)
-        return answer.value_of(name) if whole else json_value(getattr(answer, name))
-
-    return value
-
-
-Prediction = TypeVar("Prediction")
-
-#: Key of a field's metadata: whether ``bertine.json`` has the field even with its default.
-_ALWAYS = "always"
-
-
-def setting(default: Any, *, always: bool = False) -> Any:
-    """Declare a field of a task that ``bertine.json`` keeps under ``settings``.
-
-    Args:
-        default: value of the field if the file has none.
-        always: write the field even with this value.
-    """
-    return dataclasses.field(default=default, metadata={_ALWAYS: always})
-
-
-class Task(TaskIO, ABC, Generic[Prediction]):
-    """Base of the fine-tuning tasks, which are frozen dataclasses; see the module's text.
-
-    Attributes, in addition to those of :class:`TaskIO`:
-        name: in :data:`bertine.tasks.TASKS` and ``bertine.json``.
-        primary_metric: the metric (higher is better) by which models are chosen, if no other is
-            named for the data (`metric_names`).
-        label_column: the column that holds the label, None if unknown.
-        max_length: longest input in pieces, special tokens included.
-        metric_names: the metrics by which the task is judged.
-        dataset: the public data set, e.g. "glue/CoLA"; None for a user's own.
-        labels: in the order of the head's outputs; empty if it has none.
-        choice_columns: those of `text_columns` that are choices.
-        long_text: which part of a longer text is read (:mod:`bertine.tasks.base`).
-        reads_words: whether its files hold words with a tag each.
-        reads_questions: whether its texts are a question and a context.
-        has_choices: whether any number of its columns are choices.
-        writes: whether its answers are texts that the model writes.
-        keeps_head: whether its head is one of pre-training, which is trained further whichever task
-            the model had.
-        single_output: whether the output for a sequence is one number.
-        label_noun: the word for a label if each is learned from its examples, which may be too
-            few; "" if its frequency has no meaning.
-        one_label: whether an answer is exactly one of its labels.
-        numeric: whether its labels are numbers on a scale.
-    """
-
-    name: ClassVar[str]
-    primary_metric: ClassVar[str]
-    reads_words: ClassVar[bool] = False
-    reads_questions: ClassVar[bool] = False
-    has_choices: ClassVar[bool] = False
-    writes: ClassVar[bool] = False
-    keeps_head: ClassVar[bool] = False
-    single_output: ClassVar[bool] = False
-    label_noun: ClassVar[str] = ""
-    one_label: ClassVar[bool] = False
-    numeric: ClassVar[bool] = False
-
-    label_column: str | None
-    max_length: int
-    metric_names: tuple[str, ...]
-    dataset: str | None = None
-    labels: tuple[str, ...] = ()
-    choice_columns: tuple[str, ...] = ()
-    long_text: str = "head"
-
-    @property
-    @abstractmethod
-    def head(self) -> str:
-        """The name of its head in ``Model.heads``."""
-
-    @property
-    def takes_pairs(self) -> bool:
-        """Whether it takes two texts, as one input or encoded separately."""
-        return False
-
-    @property
-    def reads_whole_texts(self) -> bool:
-        """Whether its head reads one vector of a text or of a pair of texts."""
-        return False
-
-    @property
-    def reads_apart(self) -> bool:
-        """Whether the texts of a pair are encoded separately."""
-        return False
-
-    @property
-    def unsaved(self) -> bool:
-        """Whether it holds numbers that :meth:`finished` moves into the head."""
-        return False
-
-    @cached_property
-    def ids(self) -> dict[str, int]:
-        """The numbers of its labels."""
-        return {label: number for number, label in enumerate(self.labels)}
-
-    @classmethod
-    def names_in(cls, label: Any) -> list[str]:
-        """Return the names under which an example with this label counts."""
-        return [str(label)]
-
-    @classmethod
-    def count_names(cls, labels: Iterable[Any]) -> Counter[str]:
-        """Count the examples, or the parts of them, with these labels by name."""
-        return Counter(name for label in labels for name in cls.names_in(label))
-
-    # Settings in a model directory
-
-    @classmethod
-    @abstractmethod
-    def from_examples(
-        cls, examples: Examples, *, max_length: int = 128, labels: Sequence[str] | None = None
-    ) -> Self:
-        """Create the task for training examples."""
-
-    @classmethod
-    def from_info(cls, info: TaskInfo, config: Config) -> Self:
-        """Create the task of a model directory; `config` is that of its model.
-
-        Raises:
-            BertineError: a setting has the wrong type; or the task refuses the settings.
-        """
-        return cls(**cls.arguments(info, config))
-
-    @classmethod
-    def arguments(cls, info: TaskInfo, config: Config) -> dict[str, Any]:
-        """Return the arguments for the task in a model directory. Missing ones have their defaults;
-        the longest input is then the model's."""
-        fields = {field.name: field for field in dataclasses.fields(cast(Any, cls)) if field.init}
-        known = {
-            "labels": info.labels,
-            "label_column": info.label_column,
-            "max_length": info.input_length(config.longest_input),
-            "dataset": info.dataset,
-            **({"text_columns": info.text_columns} if info.text_columns else {}),
-            **({"metric_names": info.metrics} if info.metrics else {}),
-        }
-        return {name: value for name, value in known.items() if name in fields} | {
-            name: info.setting(name, cast(Any, field.default))
-            for name, field in fields.items()
-            if _ALWAYS in field.metadata
-        }
-
-    def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
-        """Return the task's entry for a model directory; `training` are facts for readers."""
-        return TaskInfo(
-            name=self.name,
-            labels=self.labels,
-            text_columns=self.text_columns,
-            label_column=self.label_column,
-            max_length=self.max_length,
-            metrics=self.metric_names,
-            dataset=self.dataset,
-            settings=self.settings(),
-            training=training or {},
-        )
-
-    def settings(self) -> dict[str, Any]:
-        """Return the fields declared by :func:`setting` that have to be written."""
-        return {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(cast(Any, self))
-            if _ALWAYS in field.metadata
-            and (field.metadata[_ALWAYS] or getattr(self, field.name) != field.default)
-        }
-
-    def reuses(self, info: TaskInfo) -> bool:
-        """Return whether a head that was trained for `info` fits this task: the same task with the
-        same labels. Otherwise it is created anew, even if it has the right shape."""
-        wanted = self.task_info()
-        return (info.name, info.labels) == (wanted.name, wanted.labels)
-
-    def finished(self, model: Model, report: EvaluationReport | None) -> Self:
-        """Return the task as saved with the trained `model`, whose evaluation is `report` (None: it
-        was not judged); may change the weights of its heads."""
-        return self
-
-    def decisions(self, outputs: Sequence[np.ndarray], features: Sequence[Any]) -> Decisions | None:
-        """Return the data for fitting a temperature: the logits of labelled examples, and the right
-        choices; None if the task's answers have no such probabilities."""
-        return None
-
-    def divide_outputs(self, model: Model, divisor: float) -> None:
-        """Divide the weights of the head of `model`, in place, so that its outputs are divided."""
-        out = model.heads[self.head].out
-        assert isinstance(out, nn.Linear)
-        with torch.no_grad():
-            for weights in out.parameters():
-                weights.div_(divisor)
-
-    def extra_files(
-        self, sets: Sequence[tuple[Examples[Any], Sequence[Any]]]
-    ) -> dict[str, list[dict[str, Any]]]:
-        """Return further files for a run's folder on `sets`, the training and the validation
-        examples with their features: JSON values by the name of the file; empty ones are left
-        out."""
-        return {}
-
-    # From examples to batches
-
-    @abstractmethod
-    def featurize(self, examples: Examples, tokenizer: Tokenizer) -> Sequence[Features]:
-        """Turn examples into features, one or more for each, in order. Truncation is counted in
-        each feature."""
-
-    def notes(self, features: Sequence[Any]) -> list[str]:
-        """Return notes for the user on the features of a data set: how many texts were cut, or are
-        read in windows, if any."""
-        note = truncation_note(features, self.max_length)
-        return [note] if note else []
-
-    def weighted_for(self, features: Sequence[Any]) -> Self:
-        """Return the task for training on `features`: class weights, if it has any, are those of
-        examples, and long ones may be read in several windows."""
-        return self
-
-    def collate(self, features: Sequence[Any], pad_id: int) -> Batch:
-        """Pad features into one batch; with ``targets["labels"]`` if every feature has a
-        label."""
-        batch = pad_features(features, pad_id, self.max_length)
-        labels = [feature.label for feature in features if feature.label is not None]
-        if len(labels) == len(features):
-            batch.targets["labels"] = self.targets(labels)
-        return batch
-
-    def targets(self, labels: Sequence[Any]) -> Tensor:
-        """Return the targets of a batch for the labels of its B features: int64 [B]."""
-        return torch.tensor(labels).long()
-
-    # The model and its loss
-
-    def heads(self, config: Config) -> dict[str, nn.Module]:
-        """Return new heads by name for a backbone of `config`.
-
-        Raises:
-            BertineError: the model has fewer positions than `max_length`.
-        """
-        require_positions(self.max_length, config)
-        outputs = 1 if self.single_output else len(self.labels)
-        return new_head(config, self.head, outputs, **self.head_options(config))
-
-    def head_options(self, config: Config) -> dict[str, Any]:
-        """Return options that :meth:`heads` passes to the head besides the number of outputs."""
-        return {}
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        """Count the targets of each term that :meth:`terms` will return."""
-        return {self.head: batch.num_sequences}
-
-    def encode(self, model: Model, batch: Batch) -> Encoded:
-        """Run the backbone of `model` on `batch`."""
-        return model.encode(batch)
-
-    @abstractmethod
-    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
-        """Compute the parts of the loss, by name, from the result of :meth:`encode`."""
-
-    def terms(self, model: Model, batch: Batch) -> dict[str, Term]:
-        """Compute the parts of the loss, by name."""
-        return self.terms_of(model, self.encode(model, batch), batch)
-
-    @abstractmethod
-    def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
-        """Compute the input of `decode` from the result of :meth:`encode`: [B, ...], one entry per
-        sequence."""
-
-    def outputs(self, model: Model, batch: Batch) -> Tensor:
-        """Compute the input of `decode` from the model: [B, ...], one entry per sequence."""
-        return self.outputs_of(model, self.encode(model, batch), batch)
-
-    # Another model's answers as targets
-
-    def with_some_target(self, feature: Any) -> Any:
-        """Return `feature`, with a placeholder as target if it has none, since a batch has targets
-        for all features or for none."""
-        return feature if feature.label is not None else dataclasses.replace(feature, label=0)
-
-    def soft_targets(self, outputs: Sequence[np.ndarray], width: int) -> Tensor:
-        """Return the targets of a batch from a teacher's outputs for its B features: fp32 [B, ...],
-        like the outputs of the model; those of tokens are padded to `width` of them."""
-        shape = outputs[0].shape
-        if len(shape) < 2:
-            return torch.from_numpy(np.stack(outputs).astype(np.float32))
-        table = np.zeros((len(outputs), width, *shape[1:]), dtype=np.float32)
-        for row, output in enumerate(outputs):
-            table[row, : len(output)] = output
-        return torch.from_numpy(table)
-
-    def rows_of(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return outputs of a batch as rows [R, C], in each of which one of C is the answer; -inf
-        for impossible ones."""
-        return outputs
-
-    def soft_term(
-        self, outputs: Tensor, teacher_outputs: Tensor, batch: Batch, temperature: float
-    ) -> Term:
-        """Compute the distance of outputs from those of a teacher, over as many targets as
-        :meth:`counts` returns.
-
-        Args:
-            outputs: of the model for `batch`, [B, ...].
-            teacher_outputs: the result of :meth:`soft_targets`, as long as `outputs` or longer.
-            temperature: the divisor of both, if they are the logits of a choice.
-
-        Returns:
-            The term; a target is right if both have the same best prediction.
-        """
-        ours = self.rows_of(outputs.float(), batch)
-        theirs = self.rows_of(teacher_outputs, batch)
-        total = divergences(ours, theirs, temperature).sum()
-        agreed = (ours.argmax(-1) == theirs.argmax(-1)).sum()
-        return Term(total, self.counts(batch)[self.head], agreed)
-
-    def as_label(self, answer: Any) -> Any:
-        """Return an answer in the form of an example's label."""
-        return answer.decision
-
-    # From outputs to answers and scores
-
-    @abstractmethod
-    def decode(self, outputs: Sequence[np.ndarray], features: Sequence[Any]) -> list[Prediction]:
-        """Turn one fp32 output for each feature into predictions, one per example, in order."""
-
-    @abstractmethod
-    def losses(self, outputs: Sequence[np.ndarray], features: Sequence[Any]) -> list[float]:
-        """Compute the loss of each example, in order, from one fp32 output for each feature: as in
-        `terms`, but without dropout and weights, the mean over the example's targets. nan if its
-        label is unknown."""
-
-    def constant_loss(self, examples: Examples[Any], features: Sequence[Any]) -> float | None:
-        """Compute the training loss of the best answer that ignores the text, in the unit of the
-        training log: a model whose loss stays there has learned only the label frequencies. None:
-        it is unknown, as with the focal loss."""
-        return None
-
-    def majority(self, train: Examples[Any]) -> str | None:
-        """Return the most frequent label of `train`, for ties the first in the task's order, as in
-        the baseline "majority"; None if an answer is not one of several labels."""
-        return None
-
-    @abstractmethod
-    def metrics(self, predictions: Sequence[Prediction], labels: Sequence[Any]) -> dict[str, float]:
-        """Compute scores by name, including `primary_metric`. `labels` are those of the
-        examples."""
-
-    @abstractmethod
-    def report(self, predictions: Sequence[Prediction], labels: Sequence[Any]) -> EvaluationReport:
-        """Compute the metrics with further facts to interpret them.
-
-        Raises:
-            BertineError: there are no examples.
-        """
-
-    def judge(self, predictions: Sequence[Prediction], examples: Examples[Any]) -> EvaluationReport:
-        """Compute the report of the predictions for labelled `examples`, in order.
-
-        Raises:
-            BertineError: there are no examples.
-        """
-        labels = [item.label for item in examples.items if item.label is not None]
-        return self.report(predictions, labels)
+def counted(counts: Counter[str]) -> dict[str, Any]:
+    """Return the numbers of examples by name, the most frequent first, as facts."""
+    return {"labels": dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))}

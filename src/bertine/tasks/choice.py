@@ -28,7 +28,7 @@ from bertine.models.config import Config
 from bertine.models.encoder import Encoded
 from bertine.models.heads import Model
 from bertine.objectives.losses import Term
-from bertine.tasks.answer import Answer, short
+from bertine.tasks.answer import OneLabel, short
 from bertine.tasks.base import (
     LEAST_LENGTH,
     NONE,
@@ -36,6 +36,7 @@ from bertine.tasks.base import (
     Prediction,
     Task,
     by_example,
+    chance_lines,
     check_room,
     cross_entropy,
     setting,
@@ -85,7 +86,9 @@ class ChoiceColumns(Task[Prediction]):
             repeated column, or a maximum length without room for text.
     """
 
-    has_choices: ClassVar[bool] = True
+    reader = "choices"
+    rules: ClassVar[tuple[str, ...]] = ("abstain_below", "coverage")
+    example: ClassVar[str] = '"a question" "a choice" "another choice"'
 
     prompt_columns: tuple[str, ...] = SWAG_PROMPT
     choice_columns: tuple[str, ...] = SWAG_CHOICES
@@ -191,19 +194,22 @@ class ChoiceColumns(Task[Prediction]):
         return str(choice + self.first_number)
 
     @classmethod
-    def arguments(cls, info: TaskInfo, config: Config) -> dict[str, Any]:
-        """Return the arguments in a model directory; missing ones are as in SWAG."""
+    def from_info(cls, info: TaskInfo, config: Config, **known: Any) -> Self:
+        """Create the task of a model directory; missing settings are as in SWAG."""
         columns = info.text_columns or (*SWAG_PROMPT, *SWAG_CHOICES)
         prompts = info.setting("prompt_columns", min(2, len(columns) - 2))
-        return super().arguments(info, config) | {
-            "prompt_columns": columns[:prompts],
-            "choice_columns": columns[prompts:],
-            "label_column": info.label_column or ("label" if not info.text_columns else None),
-        }
+        return super().from_info(
+            info,
+            config,
+            prompt_columns=columns[:prompts],
+            choice_columns=columns[prompts:],
+            label_column=info.label_column or ("label" if not info.text_columns else None),
+        )
 
-    def settings(self) -> dict[str, Any]:
-        """Return the settings of ``bertine.json``."""
-        return {"prompt_columns": len(self.prompt_columns), **super().settings()}
+    def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
+        """Return the task's entry for a model directory, with the number of prompt columns."""
+        info = super().task_info(training)
+        return replace(info, settings={"prompt_columns": len(self.prompt_columns), **info.settings})
 
     def choices_of(self, example: Example, source: str) -> tuple[str, ...]:
         """Return the texts of an example's choices.
@@ -280,16 +286,21 @@ class ChoiceColumns(Task[Prediction]):
             )
         return tuple(columns[least:])
 
-    def over(self, columns: Sequence[str]) -> Self:
-        """Return the task for a table with these `columns` of the prompt and of the choices. Each
-        choice is scored separately, so there may be more or fewer than in training. If there are
-        equally many with other names, answers use the names of training.
+    def over(self, columns: Sequence[str] | int) -> Self:
+        """Return the task for a table with these `columns` of the prompt and of the choices, or for
+        so many texts: columns beyond those of training get names. Each choice is scored separately,
+        so there may be more or fewer than in training. If there are equally many with other names,
+        answers use the names of training.
 
         Raises:
             BertineError: there are fewer than two choices among them.
         """
-        self.optional(columns)
         count = len(self.prompt_columns)
+        if isinstance(columns, int):
+            known = self.text_columns[: max(columns, count + 2)]
+            more = range(len(known), columns)
+            columns = (*known, *(f"choice {number - count + 1}" for number in more))
+        self.optional(columns)
         prompts, choices = tuple(columns[:count]), tuple(columns[count:])
         renamed = not set(choices) & set(self.choice_columns)
         if (*prompts, *choices) == self.text_columns or (
@@ -327,20 +338,19 @@ class ChoiceColumns(Task[Prediction]):
         """Return the columns, and how many choices may be missing."""
         return self.text_columns, len(self.optional(self.text_columns))
 
-    def columns_for(self, count: int) -> tuple[str, ...]:
-        """Return columns for `count` texts: those of training, and names for further choices."""
-        known = self.text_columns[: max(count, len(self.prompt_columns) + 2)]
-        more = range(len(known), count)
-        return (*known, *(f"choice {number - len(self.prompt_columns) + 1}" for number in more))
+    def as_student(
+        self, train: Examples[Any], max_length: int, outputs: Sequence[Any] = ()
+    ) -> Self:
+        column = train.label_column or self.label_column
+        return replace(self.over(train.text_columns), max_length=max_length, label_column=column)
 
-    def summary(self, texts: Sequence[str], answer: Any) -> tuple[str, str]:
-        """Return the choice with its text, and its probability."""
-        name, probability = answer.cells()
-        return f"{name}: {short(texts[len(self.prompt_columns) + answer.choice])}", probability
-
-    def chances_of(self, texts: Sequence[str], answer: Any) -> list[tuple[str, float]]:
-        """Return the text of each choice with its probability."""
-        return list(zip(texts[len(self.prompt_columns) :], answer.probabilities, strict=False))
+    def shown(
+        self, texts: Sequence[str], answer: Any, details: bool
+    ) -> tuple[tuple[str, str], list[str]]:
+        """Return the choice with its text, and its probability; with `details` those of all."""
+        (name, probability), choices = answer.cells(), texts[len(self.prompt_columns) :]
+        chances = list(zip(choices, answer.probabilities, strict=False)) if details else []
+        return (f"{name}: {short(choices[answer.choice])}", probability), chance_lines(chances)
 
 
 def _letter(label: str) -> str:
@@ -375,7 +385,7 @@ _TOKENIZE = 1024
 
 
 @dataclass(frozen=True, repr=False)
-class ChoicePrediction(Answer):
+class ChoicePrediction(OneLabel):
     """The most probable choice.
 
     Attributes:
@@ -397,12 +407,6 @@ class ChoicePrediction(Answer):
     abstains: bool = False
     label_set: tuple[str, ...] | None = None
 
-    def to_json(self, details: bool) -> dict[str, Any]:
-        values = super().to_json(details)
-        if self.label_set is not None and not self.empty:
-            values["label_set"] = list(self.label_set)
-        return values
-
     @property
     def probability(self) -> float:
         """The probability of `choice`."""
@@ -413,10 +417,6 @@ class ChoicePrediction(Answer):
             return f"(no answer; {visible(self.label)}?)", f"{self.probability:.1%}"
         return visible(self.label), f"{self.probability:.1%}"
 
-    @property
-    def decision(self) -> str:
-        return self.label
-
 
 @dataclass(frozen=True)
 class MultipleChoice(ChoiceColumns[ChoicePrediction]):
@@ -425,7 +425,6 @@ class MultipleChoice(ChoiceColumns[ChoicePrediction]):
     name: ClassVar[str] = "choice"
     primary_metric: ClassVar[str] = "accuracy"
     answer: ClassVar[type[ChoicePrediction]] = ChoicePrediction
-    single_output: ClassVar[bool] = True
     head = "choice"
 
     def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[Features]:
@@ -473,21 +472,21 @@ class MultipleChoice(ChoiceColumns[ChoicePrediction]):
         """Count examples, each with one target."""
         return {self.head: len(_sizes(batch.rows))}
 
-    def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
+    def outputs(self, model: Model, batch: Batch, encoded: Encoded | None = None) -> Tensor:
         """Compute scores [B]."""
-        return model.read(self.head, encoded).squeeze(-1)
+        return super().outputs(model, batch, encoded).squeeze(-1)
 
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
         """Compute the cross-entropy of the softmax over each example's choices, summed over the
         examples, in fp32. The batch must have all the choices of its examples."""
-        scores = self.outputs_of(model, encoded, batch).float()
+        scores = self.outputs(model, batch, encoded).float()
         table = _by_group(scores, batch, -torch.inf)
         right = _by_group(batch.targets["labels"], batch, 0).argmax(1)
         total = F.cross_entropy(table, right, reduction="sum")
         correct = (table.detach().argmax(1) == right).sum()
         return {self.head: Term(total, len(table), correct)}
 
-    def rows_of(self, outputs: Tensor, batch: Batch) -> Tensor:
+    def _rows(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Return scores [B] by example: [G, C], -inf where an example has no such choice."""
         return _by_group(outputs, batch, -torch.inf)
 
@@ -532,15 +531,15 @@ class MultipleChoice(ChoiceColumns[ChoicePrediction]):
             losses.append(cross_entropy(logits, marks.index(1.0)) if 1.0 in marks else NONE)
         return losses
 
-    def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float | None:
-        """Compute the mean log of the number of choices of an example."""
+    def constant(
+        self, examples: Examples[Any], features: Sequence[Features]
+    ) -> tuple[str, float | None]:
+        """Return the position that is right most often, and the mean log of the number of choices
+        of an example."""
+        places = Counter(self.right_of(item, examples.source) for item in examples.items)
         sizes = _sizes([feature.row for feature in features])
-        return sum(map(math.log, sizes)) / max(1, len(sizes)) or None
-
-    def majority(self, train: Examples) -> str:
-        """Return the position that is right most often."""
-        places = Counter(self.right_of(item, train.source) for item in train.items)
-        return self.label_of(max(range(len(self.choice_columns)), key=lambda place: places[place]))
+        most = max(range(len(self.choice_columns)), key=lambda place: places[place])
+        return self.label_of(most), sum(map(math.log, sizes)) / max(1, len(sizes)) or None
 
     def _truth(self, labels: Sequence[str]) -> list[int]:
         """Return the numbers of the choices that labels name."""
@@ -550,34 +549,25 @@ class MultipleChoice(ChoiceColumns[ChoicePrediction]):
             raise BertineError(f"the label {wrong!r} names none of the choices")
         return [number for number in numbers if number is not None]
 
-    def metrics(
-        self, predictions: Sequence[ChoicePrediction], labels: Sequence[str]
-    ) -> dict[str, float]:
-        """Compute accuracy and loss (mean cross-entropy in nats)."""
-        pairs = list(zip(predictions, self._truth(labels), strict=True))
-        return {
-            "accuracy": sum(prediction.choice == right for prediction, right in pairs) / len(pairs),
-            "loss": mean_log_loss([answer.probabilities[right] for answer, right in pairs]),
-        }
-
     def report(
         self, predictions: Sequence[ChoicePrediction], labels: Sequence[str]
     ) -> ClassificationReport:
-        """Compute metrics, and how often each position was right and chosen: that reveals a model
-        that has learned only the positions.
+        """Compute accuracy and loss (mean cross-entropy in nats), and how often each position was
+        right and chosen: that reveals a model that has learned only the positions.
 
         Raises:
             BertineError: there are no examples.
         """
         require_some(predictions)
         truth = self._truth(labels)
-        counts = Counter(zip(truth, (answer.choice for answer in predictions), strict=True))
-        metrics = self.metrics(predictions, labels)
+        pairs = list(zip(truth, predictions, strict=True))
+        counts = Counter((number, answer.choice) for number, answer in pairs)
         names = tuple(map(self.label_of, range(len(self.choice_columns))))
-        right = [
-            prediction.choice == number
-            for prediction, number in zip(predictions, truth, strict=True)
-        ]
+        right = [answer.choice == number for number, answer in pairs]
+        metrics = {
+            "accuracy": sum(right) / len(right),
+            "loss": mean_log_loss([answer.probabilities[number] for number, answer in pairs]),
+        }
         chances = [prediction.probability for prediction in predictions]
         report = ClassificationReport(
             names, metrics, counts, reliability=Reliability.of(chances, right)

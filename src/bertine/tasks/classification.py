@@ -25,8 +25,8 @@ from bertine.models.encoder import Encoded
 from bertine.models.heads import Model
 from bertine.models.losses import focal
 from bertine.objectives.losses import Term
-from bertine.tasks.answer import LabelAnswer, compact
-from bertine.tasks.base import Features, by_example, cross_entropy, label_entropy, pooled, setting
+from bertine.tasks.answer import LabelAnswer, OneLabel, compact
+from bertine.tasks.base import Features, by_example, cross_entropy, entropy, pooled, setting
 from bertine.tasks.calibration import (
     SEPARATOR,
     Costs,
@@ -45,7 +45,7 @@ _SUSPICIOUS = 50
 
 
 @dataclass(frozen=True, repr=False)
-class Prediction(LabelAnswer):
+class Prediction(LabelAnswer, OneLabel):
     """The most probable label, or that of least expected cost, and the probability of each (they
     sum to 1).
 
@@ -62,12 +62,6 @@ class Prediction(LabelAnswer):
     abstains: bool = False
     label_set: tuple[str, ...] | None = None
 
-    def to_json(self, details: bool) -> dict[str, Any]:
-        values = super().to_json(details)
-        if self.label_set is not None and not self.empty:
-            values["label_set"] = list(self.label_set)
-        return values
-
     @property
     def probability(self) -> float:
         """The probability of `label`."""
@@ -80,10 +74,6 @@ class Prediction(LabelAnswer):
             others = [name for name in self.label_set if name != self.label]
             return f"{visible(self.label)} (or {visible_list(others)})", f"{self.probability:.1%}"
         return visible(self.label), f"{self.probability:.1%}"
-
-    @property
-    def decision(self) -> str:
-        return self.label
 
 
 @dataclass(frozen=True)
@@ -123,7 +113,7 @@ class TextClassification(WholeTextTask[Prediction]):
     primary_metric: ClassVar[str] = "accuracy"
     answer: ClassVar[type[Prediction]] = Prediction
     label_noun: ClassVar[str] = "label"
-    one_label: ClassVar[bool] = True
+    rules: ClassVar[tuple[str, ...]] = ("abstain_below", "costs", "coverage")
 
     labels: tuple[str, ...] = field()  # without a default, as others have
     text_columns: tuple[str, ...] = ("text",)
@@ -231,7 +221,7 @@ class TextClassification(WholeTextTask[Prediction]):
         """Compute the cross-entropy, times the weight of the true class and that of the example if
         there are any, summed over the sequences, in fp32. Weights have the mean 1, so the sum is
         still divided by the count, and the parts of a step add up to the whole."""
-        logits, labels = self.outputs_of(model, encoded, batch).float(), batch.targets["labels"]
+        logits, labels = self.outputs(model, batch, encoded).float(), batch.targets["labels"]
         weights = None if self.class_weights is None else logits.new_tensor(self.class_weights)
         of_examples = batch.targets.get(WEIGHTS)
         if self.focal_gamma or of_examples is not None:
@@ -302,46 +292,44 @@ class TextClassification(WholeTextTask[Prediction]):
             return float(label.astype(np.float64) @ losses)
         return cross_entropy(output, label)
 
-    def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float | None:
-        """Compute the entropy of the label frequencies; with class weights the log of the number of
-        labels; None if examples have weights."""
+    def constant(
+        self, examples: Examples[Any], features: Sequence[Features]
+    ) -> tuple[str, float | None]:
+        """Return the most frequent label, and the entropy of the label frequencies; with class
+        weights the log of the number of labels; None if examples have weights."""
+        counts, items = Counter(item.label for item in examples.items), examples.items
+        loss: float | None
         if self.focal_gamma or any(feature.weight != 1 for feature in features):
-            return None
-        if self.class_weights is not None:
-            return math.log(len(self.labels))
-        items = examples.items
-        if items and isinstance(items[0], SoftExample):
+            loss = None
+        elif self.class_weights is not None:
+            loss = math.log(len(self.labels))
+        elif items and isinstance(items[0], SoftExample):
             mean = np.mean([item.probabilities for item in items], axis=0)
-            return float(-(mean[mean > 0] * np.log(mean[mean > 0])).sum()) or None
-        return label_entropy(item.label for item in examples.items)
-
-    def majority(self, train: Examples) -> str:
-        counts = Counter(item.label for item in train.items)
-        return max(self.labels, key=lambda label: counts[label])
-
-    def metrics(self, predictions: Sequence[Prediction], labels: Sequence[str]) -> dict[str, float]:
-        """Compute accuracy, macro_f1, loss (mean cross-entropy in nats) and matthews; with two
-        labels also f1 (of the second one)."""
-        guesses = [prediction.label for prediction in predictions]
-        pairs = zip(predictions, labels, strict=True)
-        loss = mean_log_loss([answer.numbers[self.ids[label]] for answer, label in pairs])
-        scores = classification_scores(labels, guesses, self.labels)
-        # The loss comes after the two shares that every classifier has.
-        first = {name: scores.pop(name) for name in ("accuracy", "macro_f1")}
-        return {**first, "loss": loss, **scores}
+            loss = float(-(mean[mean > 0] * np.log(mean[mean > 0])).sum()) or None
+        else:
+            loss = entropy(counts)
+        return max(self.labels, key=lambda label: counts[label]), loss
 
     def report(
         self, predictions: Sequence[Prediction], labels: Sequence[str]
     ) -> ClassificationReport:
-        """Compute metrics and the confusion of labels.
+        """Compute accuracy, macro_f1, loss (mean cross-entropy in nats) and matthews, with two
+        labels also f1 (of the second one); and the confusion of labels.
 
         Raises:
             BertineError: there are no examples.
         """
         require_some(predictions)
+        pairs = zip(predictions, labels, strict=True)
+        loss = mean_log_loss([answer.numbers[self.ids[label]] for answer, label in pairs])
+        scores = classification_scores(
+            labels, [prediction.label for prediction in predictions], self.labels
+        )
+        # The loss comes after the two shares that every classifier has.
+        first = {name: scores.pop(name) for name in ("accuracy", "macro_f1")}
         report = ClassificationReport(
             self.labels,
-            self.metrics(predictions, labels),
+            {**first, "loss": loss, **scores},
             Counter(
                 (self.ids[label], self.ids[answer.label])
                 for answer, label in zip(predictions, labels, strict=True)

@@ -61,13 +61,23 @@ def collate_distilled(
     def collate(features: Sequence[DistilledFeature]) -> Batch:
         batch = task.collate([feature.feature for feature in features], pad_id)
         width = batch.input_ids.shape[1]
-        batch.targets[TEACHER_OUTPUTS] = task.soft_targets(
-            [feature.output for feature in features], width
-        )
+        batch.targets[TEACHER_OUTPUTS] = padded([feature.output for feature in features], width)
         batch.targets[HAS_LABEL] = torch.tensor([feature.labelled for feature in features])
         return batch
 
     return collate
+
+
+def padded(outputs: Sequence[np.ndarray], width: int) -> Tensor:
+    """Stack a teacher's outputs for the B features of a batch: fp32 [B, ...]; those of tokens are
+    padded to `width` of them."""
+    shape = outputs[0].shape
+    if len(shape) < 2:
+        return torch.from_numpy(np.stack(outputs).astype(np.float32))
+    table = np.zeros((len(outputs), width, *shape[1:]), dtype=np.float32)
+    for row, output in enumerate(outputs):
+        table[row, : len(output)] = output
+    return torch.from_numpy(table)
 
 
 @dataclass
@@ -122,7 +132,7 @@ class DistilledTask(LossDefaults):
                 for name, term in self._of_labels(model, encoded, batch).items():
                     terms[name] = replace(term, weight=self.label_weight * term.weight)
             if self.label_weight < 1:
-                outputs = self.task.outputs_of(model, encoded, batch)
+                outputs = self.task.outputs(model, batch, encoded)
                 term = self.task.soft_term(
                     outputs, batch.targets[TEACHER_OUTPUTS], batch, self.temperature
                 )

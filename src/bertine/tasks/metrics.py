@@ -45,7 +45,9 @@ def classification_scores(
     return scores
 
 
-def regression_scores(truth: Sequence[float], guesses: Sequence[float]) -> dict[str, float]:
+def regression_scores(
+    truth: Sequence[float] | np.ndarray, guesses: Sequence[float] | np.ndarray
+) -> dict[str, float]:
     """Compute pearson and spearman (average ranks for ties), mean squared and mean absolute error.
 
     A correlation with a constant is undefined and counts as 0.

@@ -158,6 +158,10 @@ class LabelSet(LabelAnswer):
     def decision(self) -> frozenset[str]:
         return frozenset(self.labels)
 
+    @property
+    def as_label(self) -> str:
+        return joined(self.labels)
+
     def to_json(self, details: bool) -> dict[str, Any]:
         if self.empty:
             return super().to_json(details) | {"probabilities": None}
@@ -297,7 +301,7 @@ class MultiLabel(WholeTextTask[LabelSet]):
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
         """Compute the binary cross-entropy, summed over sequences and labels, in fp32. A decision
         counts as right by probability 0.5, independently of the threshold."""
-        logits, labels = self.outputs_of(model, encoded, batch).float(), batch.targets["labels"]
+        logits, labels = self.outputs(model, batch, encoded).float(), batch.targets["labels"]
         weights = self.positive_weights
         total = F.binary_cross_entropy_with_logits(
             logits,
@@ -324,9 +328,6 @@ class MultiLabel(WholeTextTask[LabelSet]):
         ours = outputs.float()
         total = binary_divergences(ours, teacher_outputs, temperature).sum()
         return Term(total, ours.numel(), ((ours > 0) == (teacher_outputs > 0)).sum())
-
-    def as_label(self, answer: LabelSet) -> str:
-        return joined(answer.labels)
 
     def decode(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[LabelSet]:
         """Turn logits [K] of each feature into sigmoid (in fp64) and the labels that reach the
@@ -381,16 +382,18 @@ class MultiLabel(WholeTextTask[LabelSet]):
         """Compute the binary cross-entropy, the mean over the labels."""
         return float(binary_cross_entropies(output, label).mean())
 
-    def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float | None:
-        """Compute the mean over the labels of the entropy of whether an example has it."""
+    def constant(
+        self, examples: Examples[Any], features: Sequence[Features]
+    ) -> tuple[None, float | None]:
+        """Return the mean over the labels of the entropy of whether an example has it."""
         if self.focal_gamma:
-            return None
+            return None, None
         counts = Counter(label for item in examples.items for label in labels_in(item.label or ""))
         entropies = []
         for label in self.labels:
             share = counts[label] / len(examples)
             entropies.append(-sum(p * math.log(p) for p in (share, 1 - share) if p > 0))
-        return sum(entropies) / len(entropies) or None
+        return None, sum(entropies) / len(entropies) or None
 
     def _table(self, labels: Sequence[str], source: str = "labels") -> np.ndarray:
         """Stack the targets of N examples: fp32 [N, K]."""
@@ -399,26 +402,17 @@ class MultiLabel(WholeTextTask[LabelSet]):
         ]
         return np.stack(targets)
 
-    def _compared(
-        self, predictions: Sequence[LabelSet], labels: Sequence[str]
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return truth, answers (bool [N, K]) and probabilities fp64 [N, K]."""
-        chances = np.array([answer.numbers for answer in predictions])
-        return self._table(labels) > 0.5, chances >= self.threshold, chances
-
-    def metrics(self, predictions: Sequence[LabelSet], labels: Sequence[str]) -> dict[str, float]:
-        """Compute micro_f1, macro_f1, accuracy (all labels of an example right) and loss (mean
-        binary cross-entropy in nats)."""
-        return multi_label_scores(*self._compared(predictions, labels))
-
     def report(self, predictions: Sequence[LabelSet], labels: Sequence[str]) -> MultiLabelReport:
-        """Compute metrics, and precision, recall and F1 of each label.
+        """Compute micro_f1, macro_f1, accuracy (all labels of an example right) and loss (mean
+        binary cross-entropy in nats); and precision, recall and F1 of each label.
 
         Raises:
             BertineError: there are no examples.
         """
         require_some(predictions)
-        return MultiLabelReport.of(self.labels, *self._compared(predictions, labels))
+        chances = np.array([answer.numbers for answer in predictions])
+        truth, answers = self._table(labels) > 0.5, chances >= self.threshold
+        return MultiLabelReport.of(self.labels, truth, answers, chances)
 
     def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
         """Return ``labels``, with the separator between them; with `details` also the probability

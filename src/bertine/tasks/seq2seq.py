@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -223,8 +223,6 @@ class TextToText(Task[WrittenText]):
     name: ClassVar[str] = "seq2seq"
     primary_metric: ClassVar[str] = "rougeL"
     answer: ClassVar[type[WrittenText]] = WrittenText
-    writes: ClassVar[bool] = True
-    keeps_head: ClassVar[bool] = True
 
     text_columns: tuple[str, ...] = ("text",)
     label_column: str | None = None
@@ -253,10 +251,6 @@ class TextToText(Task[WrittenText]):
     def head(self) -> str:
         return "lm"
 
-    @property
-    def takes_pairs(self) -> bool:
-        return len(self.text_columns) == 2
-
     @classmethod
     def names_in(cls, label: Any) -> list[str]:
         """Return nothing, since texts are not counted by name."""
@@ -271,7 +265,9 @@ class TextToText(Task[WrittenText]):
             raise BertineError(f"{cls.name} has no labels")
         return cls(examples.text_columns, examples.label_column, max_length)
 
-    def reuses(self, info: TaskInfo) -> bool:
+    def reuses(self, info: TaskInfo | None) -> bool:
+        """Return True: the head is that of pre-training, which is trained further whichever task
+        the model had."""
         return True
 
     def featurize(self, examples: Examples, tokenizer: Tokenizer) -> list[TextToTextFeatures]:
@@ -344,7 +340,7 @@ class TextToText(Task[WrittenText]):
             batch.targets["target_mask"] = torch.from_numpy(real)
         return batch
 
-    def heads(self, config: Config) -> dict[str, nn.Module]:
+    def heads(self, config: Config, **options: Any) -> dict[str, nn.Module]:
         """Return the head of a model that reads and writes.
 
         Raises:
@@ -360,7 +356,7 @@ class TextToText(Task[WrittenText]):
                 f"max_target_length is {self.max_target_length}, but the model has positions for "
                 f"{config.longest_input}"
             )
-        return super().heads(config)
+        return super().heads(config, **options)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Count the tokens to write."""
@@ -374,11 +370,7 @@ class TextToText(Task[WrittenText]):
         """Compute the cross-entropy of the texts to write."""
         return {self.head: written_term(model, encoded, batch, self.label_smoothing)}
 
-    def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
-        """Write texts independently of `encoded`; see :meth:`outputs`."""
-        return self.outputs(model, batch)
-
-    def outputs(self, model: Model, batch: Batch) -> Tensor:
+    def outputs(self, model: Model, batch: Batch, encoded: Encoded | None = None) -> Tensor:
         """Write a text for each sequence: the ids of its tokens, -1 after the last, fp32
         [B, `max_target_length`]; vocabularies are small enough for exact integers in fp32."""
         ids, mask = batch.input_ids.cpu(), batch.attention_mask.cpu()
@@ -406,7 +398,9 @@ class TextToText(Task[WrittenText]):
             no_repeat_ngram_size=self.no_repeat_ngram_size,
         )
 
-    def soft_targets(self, outputs: Sequence[np.ndarray], width: int) -> Tensor:
+    def as_student(
+        self, train: Examples[Any], max_length: int, outputs: Sequence[Any] = ()
+    ) -> Self:
         """Refuse, since a teacher's texts are not supported as targets.
 
         Raises:
@@ -438,16 +432,11 @@ class TextToText(Task[WrittenText]):
             for answer, feature in zip(self.decode(outputs, features), features, strict=True)
         ]
 
-    def metrics(
-        self, predictions: Sequence[WrittenText], labels: Sequence[str]
-    ) -> dict[str, float]:
-        """Compute the means of rouge1, rouge2, rougeL and exact_match."""
-        return text_scores([answer.text for answer in predictions], labels)
-
     def report(
         self, predictions: Sequence[WrittenText], labels: Sequence[str]
     ) -> WrittenTextReport:
-        """Compute the metrics, with a few texts as examples.
+        """Compute the means of rouge1, rouge2, rougeL and exact_match, with a few texts as
+        examples.
 
         Raises:
             BertineError: there are no examples.
@@ -460,7 +449,7 @@ class TextToText(Task[WrittenText]):
             for some in (texts, labels)
         ]
         return WrittenTextReport(
-            self.metrics(predictions, labels),
+            text_scores(texts, labels),
             len(texts),
             (words[0], words[1]),
             collapsed=len(texts) > 1 and len(set(texts)) == 1 < len(set(labels)),

@@ -77,9 +77,9 @@ class SpanLimits:
 class SpanExtraction(Task[SpanPrediction]):
     """The task of finding the part of a context that answers a question, or (SQuAD v2.0) none.
 
-    The head is a linear layer with two outputs on every token, the scores as start and as end; the
-    loss is the mean of the two cross-entropies over the tokens of the input. If a window does not
-    hold the answer, both targets are its [CLS].
+    The head is a linear layer with two outputs on every token, the scores as start and as end (fp32
+    [B, T, 2]; those at padding have no meaning); the loss is the mean of the two cross-entropies
+    over the tokens of the input. If a window does not hold the answer, both targets are its [CLS].
 
     Attributes:
         text_columns: of the question and of the context.
@@ -102,7 +102,11 @@ class SpanExtraction(Task[SpanPrediction]):
     name: ClassVar[str] = "spans"
     primary_metric: ClassVar[str] = "f1"
     answer: ClassVar[type[SpanPrediction]] = SpanPrediction
-    reads_questions: ClassVar[bool] = True
+    reader = "questions"
+    rules: ClassVar[tuple[str, ...]] = ("abstain_below",)
+    example: ClassVar[str] = '--question "…" --context "…"'
+    #: With the three digits of bf16 many spans would be equally good.
+    fp32_head: ClassVar[bool] = True
     head = "spans"
 
     text_columns: tuple[str, ...] = ("question", "context")
@@ -157,8 +161,8 @@ class SpanExtraction(Task[SpanPrediction]):
         )
 
     @classmethod
-    def arguments(cls, info: TaskInfo, config: Config) -> dict[str, Any]:
-        """Return the arguments in a model directory; missing ones are as in the paper, and a model
+    def from_info(cls, info: TaskInfo, config: Config, **known: Any) -> Self:
+        """Create the task of a model directory; missing settings are as in the paper, and a model
         without the setting always answers.
 
         Raises:
@@ -172,21 +176,31 @@ class SpanExtraction(Task[SpanPrediction]):
             info.setting("max_question_length", question),
             info.setting("max_answer_length", SpanLimits.max_answer_length),
         )
-        known = {*dataclasses.asdict(limits), "unanswerable", "null_threshold"}
+        settings = {*dataclasses.asdict(limits), "unanswerable", "null_threshold"}
         for key in info.settings:
-            if key not in known:
+            if key not in settings:
                 raise BertineError(f"bertine.json: unknown setting {key!r} of the task 'spans'")
         tuned = info.settings.get("null_threshold") is not None
-        return super().arguments(info, config) | {
-            "max_length": max_length,
-            "limits": limits,
-            "null_threshold": info.setting("null_threshold", 0.0) if tuned else None,
-        }
+        return super().from_info(
+            info,
+            config,
+            max_length=max_length,
+            limits=limits,
+            null_threshold=info.setting("null_threshold", 0.0) if tuned else None,
+        )
 
-    def settings(self) -> dict[str, Any]:
-        """Return the settings of ``bertine.json``."""
-        limits = dataclasses.asdict(self.limits)
-        return {**limits, **super().settings(), "null_threshold": self.null_threshold}
+    def task_info(self, training: dict[str, Any] | None = None) -> TaskInfo:
+        """Return the task's entry for a model directory, with the limits and the threshold."""
+        info, limits = super().task_info(training), dataclasses.asdict(self.limits)
+        settings = {**limits, **info.settings, "null_threshold": self.null_threshold}
+        return dataclasses.replace(info, settings=settings)
+
+    def as_student(
+        self, train: Examples[Any], max_length: int, outputs: Sequence[Any] = ()
+    ) -> Self:
+        """Return the task with a null threshold that is tuned again."""
+        student = super().as_student(train, max_length)
+        return dataclasses.replace(student, null_threshold=None)
 
     def extra_files(
         self, sets: Sequence[tuple[Examples[Any], Sequence[Any]]]
@@ -233,15 +247,10 @@ class SpanExtraction(Task[SpanPrediction]):
             batch.targets["end_positions"] = ends.contiguous()
         return batch
 
-    def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
-        """Compute logits fp32 [B, T, 2], of start and end; those at padding have no meaning. The
-        head computes in fp32: with the three digits of bf16 many spans would be equally good."""
-        return model.read(self.head, encoded, fp32=True)
-
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
         """Compute the mean of the cross-entropies of start and end, over the real tokens of the
         input, summed over the sequences, in fp32. A sequence is right if both are."""
-        logits = self.outputs_of(model, encoded, batch)
+        logits = self.outputs(model, batch, encoded)
         logits = logits.masked_fill(~batch.attention_mask[..., None], float("-inf"))
         starts, ends = batch.targets["start_positions"], batch.targets["end_positions"]
         start_logits, end_logits = logits.unbind(-1)
@@ -257,7 +266,7 @@ class SpanExtraction(Task[SpanPrediction]):
             return feature
         return dataclasses.replace(feature, span=(0, 0))
 
-    def rows_of(self, outputs: Tensor, batch: Batch) -> Tensor:
+    def _rows(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Return logits [B, T, 2] as distributions over the real tokens of each input, of the start
         and of the end: [2 B, T]."""
         mask = batch.attention_mask.bool()
@@ -269,7 +278,7 @@ class SpanExtraction(Task[SpanPrediction]):
     ) -> Term:
         """Compute the mean of the divergences of start and end, summed over the sequences; a
         sequence is right if both agree with the teacher."""
-        ours, theirs = self.rows_of(outputs.float(), batch), self.rows_of(teacher_outputs, batch)
+        ours, theirs = self._rows(outputs.float(), batch), self._rows(teacher_outputs, batch)
         total = divergences(ours, theirs, temperature).sum() / 2
         agreed = (ours.argmax(-1) == theirs.argmax(-1)).view(2, -1).all(0).sum()
         return Term(total, batch.num_sequences, agreed)
@@ -336,24 +345,19 @@ class SpanExtraction(Task[SpanPrediction]):
             losses.append(min(holding) if holding else float(np.mean(of_windows)))
         return losses
 
-    def constant_loss(
+    def constant(
         self, examples: Examples[Any], features: Sequence[SpanFeatures]
-    ) -> float | None:
-        """Compute the mean log of the number of places in a window."""
+    ) -> tuple[None, float | None]:
+        """Return the mean log of the number of places in a window."""
         if not features:
-            return None
-        return sum(math.log(1 + len(window.offsets)) for window in features) / len(features)
-
-    def metrics(
-        self, predictions: Sequence[SpanPrediction], labels: Sequence[Gold]
-    ) -> dict[str, float]:
-        """Compute exact_match and f1, and if questions may have no answer also those of the two
-        kinds separately."""
-        return self.report(predictions, labels).metrics
+            return None, None
+        sizes = [math.log(1 + len(window.offsets)) for window in features]
+        return None, sum(sizes) / len(sizes)
 
     def report(self, predictions: Sequence[SpanPrediction], labels: Sequence[Gold]) -> SpanReport:
-        """Compute the official scores. A null threshold that has not been tuned is tuned here for
-        the best F1.
+        """Compute the official scores, exact_match and f1, and if questions may have no answer also
+        those of the two kinds separately. A null threshold that has not been tuned is tuned here
+        for the best F1.
 
         Raises:
             BertineError: there are no examples.

@@ -262,6 +262,11 @@ class Tags:
     unread: tuple[int, ...] = ()
     left_out: int = 0
 
+    @property
+    def as_label(self) -> tuple[str, ...]:
+        """The answer in the form of an example's label."""
+        return self.tags
+
 
 @dataclass(frozen=True, slots=True)
 class Mention:
@@ -439,6 +444,11 @@ class TextSentences(Sentences):
 
     texts: Sequence[str | Sequence[str]] = ()
     offsets: Sequence[Offsets | None] = ()
+
+    def answers(self, predictions: Sequence[Any]) -> list[Any]:
+        """Combine tags with the words of the texts and their places."""
+        rows = zip(self.texts, self.items, self.offsets, predictions, strict=True)
+        return [TaggedText.of(text, item, spans, tags) for text, item, spans, tags in rows]
 
 
 def sentences_of(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from bertine.core.console import aligned, plural
 from bertine.core.errors import BertineError
+from bertine.core.names import option
 from bertine.core.task_info import TaskInfo
 from bertine.core.text import visible
 from bertine.corpora.batch import Batch
@@ -49,8 +50,9 @@ from bertine.tasks.base import (
     Task,
     by_example,
     check_room,
+    counted,
     cross_entropies,
-    label_entropy,
+    entropy,
     pad_features,
     setting,
 )
@@ -108,7 +110,8 @@ class Tagging(Task[Tags]):
     name: ClassVar[str] = "tagging"
     primary_metric: ClassVar[str] = "f1"
     answer: ClassVar[type[TaggedText]] = TaggedText
-    reads_words: ClassVar[bool] = True
+    reader = "words"
+    rules: ClassVar[tuple[str, ...]] = ("abstain_below",)
     label_noun: ClassVar[str] = "entity type"
     head = "token_classifier"
 
@@ -126,6 +129,11 @@ class Tagging(Task[Tags]):
         object.__setattr__(self, "metric_names", ("f1" if self.has_entities else "accuracy",))
         if self.max_length < 3:
             raise BertineError(f"max_length {self.max_length} leaves no room for words")
+        if self.abstain_below and not self.has_entities:
+            raise BertineError(
+                f"{option('abstain_below')} leaves out entities, but the tags of this model mark "
+                "none"
+            )
 
     @property
     def has_entities(self) -> bool:
@@ -143,13 +151,12 @@ class Tagging(Task[Tags]):
         return all(used <= {"B", "I"} and used != {"I"} for used in prefixes.values())
 
     @classmethod
-    def arguments(cls, info: TaskInfo, config: Config) -> dict[str, Any]:
-        """Return the base's arguments; a model that was trained elsewhere, whose columns are
-        unknown, may write its tags in another way."""
-        values = super().arguments(info, config)
+    def from_info(cls, info: TaskInfo, config: Config, **known: Any) -> Self:
+        """Create the task of a model directory; a model that was trained elsewhere, whose columns
+        are unknown, may write its tags in another way."""
         if not info.text_columns and (spelling := spelling_of(info.labels)):
-            values["labels"] = tuple(spelling.tags[tag] for tag in info.labels)
-        return values
+            known["labels"] = tuple(spelling.tags[tag] for tag in info.labels)
+        return super().from_info(info, config, **known)
 
     @classmethod
     def names_in(cls, label: Sequence[str]) -> list[str]:
@@ -159,14 +166,15 @@ class Tagging(Task[Tags]):
         return [kind for prefix, kind in parts if prefix == "B"] if marked else list(label)
 
     @classmethod
-    def count_names(cls, labels: Iterable[Any]) -> Counter[str]:
+    def label_facts(cls, labels: Iterable[Any]) -> dict[str, Any]:
         """Count the entities of each type, without words outside them; or every tag, if no tag at
         all marks an entity."""
         tags = Counter(tag for label in labels for tag in label)
         parts = {tag: split_tag(tag) for tag in tags if tag != OUTSIDE}
         if not any(prefix in ("B", "I") and kind for prefix, kind in parts.values()):
-            return tags
-        return Counter({kind: tags[tag] for tag, (prefix, kind) in parts.items() if prefix == "B"})
+            return counted(tags)
+        kinds = {kind: tags[tag] for tag, (prefix, kind) in parts.items() if prefix == "B"}
+        return counted(Counter(kinds))
 
     @classmethod
     def from_examples(
@@ -303,13 +311,9 @@ class Tagging(Task[Tags]):
         """Count the predicted words."""
         return {self.head: int((batch.targets["labels"] != IGNORED).sum())}
 
-    def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
-        """Compute logits [B, T, K] of every token; only those of first pieces have a meaning."""
-        return model.read(self.head, encoded)
-
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
         """Compute the cross-entropy, summed over the words, in fp32."""
-        logits = self.outputs_of(model, encoded, batch).float()
+        logits = self.outputs(model, batch, encoded).float()
         # A micro-batch may be narrower than the batch of its labels.
         labels = batch.targets["labels"][:, : logits.shape[1]]
         total = F.cross_entropy(
@@ -323,12 +327,7 @@ class Tagging(Task[Tags]):
             return feature
         return replace(feature, tags=np.zeros(len(feature.words), dtype=np.int64))
 
-    def as_label(self, answer: Any) -> tuple[str, ...]:
-        """Return the tags of an answer."""
-        tags: tuple[str, ...] = answer.tags
-        return tags
-
-    def rows_of(self, outputs: Tensor, batch: Batch) -> Tensor:
+    def _rows(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Return the logits [B, T, K] of the first pieces of words: [W, K]."""
         width = batch.input_ids.shape[1]
         first = batch.targets["labels"][:, :width] != IGNORED
@@ -387,24 +386,20 @@ class Tagging(Task[Tags]):
             losses.append(float(np.concatenate(of_words).mean()) if of_words else NONE)
         return losses
 
-    def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float | None:
-        """Compute the entropy of the frequencies of the tags."""
-        return label_entropy(tag for item in examples.items for tag in item.tags or ())
+    def constant(
+        self, examples: Examples[Any], features: Sequence[Features]
+    ) -> tuple[None, float | None]:
+        """Return the entropy of the frequencies of the tags."""
+        return None, entropy(Counter(tag for item in examples.items for tag in item.tags or ()))
 
-    def metrics(
-        self, predictions: Sequence[Tags], labels: Sequence[Sequence[str]]
-    ) -> dict[str, float]:
+    def report(self, predictions: Sequence[Tags], labels: Sequence[Sequence[str]]) -> TaggingReport:
         """Compute for entities precision, recall, f1 (over all types together, like ``conlleval``)
-        and accuracy (of words); for plain tags accuracy and f1 (the mean over the tags).
+        and accuracy (of words), for plain tags accuracy and f1 (the mean over the tags); each
+        type's scores, and whether the model predicts no entity at all.
 
         Args:
             predictions: for N sentences.
             labels: their true tags, those of entities in any scheme.
-        """
-        return self.report(predictions, labels).metrics
-
-    def report(self, predictions: Sequence[Tags], labels: Sequence[Sequence[str]]) -> TaggingReport:
-        """Compute metrics, each type's scores, and whether the model predicts no entity at all.
 
         Raises:
             BertineError: there are no sentences, or a sentence has another number of tags.
@@ -458,38 +453,22 @@ class Tagging(Task[Tags]):
         """Divide texts into words; lists of words stay unchanged."""
         return sentences_of(texts, source, lines)
 
-    def answers(self, examples: Examples, predictions: Sequence[Tags]) -> list[Any]:
-        """Combine tags with the words of texts and their places."""
-        if not isinstance(examples, TextSentences):
-            return list(predictions)
-        rows = zip(examples.texts, examples.items, examples.offsets, predictions, strict=True)
-        return [TaggedText.of(text, item, spans, tags) for text, item, spans, tags in rows]
-
     def misfit(self, text: str | Sequence[str]) -> str | None:
         """Return None: both a text and a list of words are accepted."""
         return None
-
-    def group(self, strings: Sequence[str]) -> list[Any]:
-        """Return the strings, each as a text."""
-        return list(strings)
 
     def columns_in(self, names: Container[str]) -> tuple[tuple[str, ...], int]:
         """Choose one column; the task was trained on words, and a text has no column of its own."""
         columns = [name for name in (*self.text_columns, *USUAL_TEXT_COLUMNS) if name in names]
         return (*columns, USUAL_TEXT_COLUMNS[0])[:1], 0
 
-    def sample_inputs(self, texts: Sequence[str]) -> list[Any]:
-        """Return the texts."""
-        return list(texts)
-
-    def lines_below(self, texts: Sequence[str], answer: Any, details: bool) -> list[str]:
-        """List the entities and their places."""
-        if not answer.entities:
-            return ["no entities"] if self.has_entities else []
-        return aligned(
-            [(visible(m.type), visible(m.text), f"{m.start}–{m.end}") for m in answer.entities],
-            left=(0, 1),
-        )
+    def shown(
+        self, texts: Sequence[str], answer: Any, details: bool
+    ) -> tuple[tuple[str, str], list[str]]:
+        """Return the text with its tags, and a line for each entity with its place."""
+        rows = [(visible(m.type), visible(m.text), f"{m.start}–{m.end}") for m in answer.entities]
+        nothing = ["no entities"] if self.has_entities else []
+        return answer.cells(), aligned(rows, left=(0, 1)) if rows else nothing
 
     def row_of(self, texts: Sequence[str], answer: Any, details: bool) -> dict[str, Any]:
         """Return the text and its entities; words and tags with `details` or if tags are plain."""

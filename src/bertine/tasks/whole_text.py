@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
 import torch
@@ -38,6 +38,7 @@ from bertine.tasks.base import (
     of_examples,
     parts_of,
     pooled,
+    require_positions,
     setting,
 )
 from bertine.tasks.metrics import regression_scores
@@ -63,7 +64,6 @@ class WholeTextTask(Task[Prediction]):
 
     Attributes:
         kind: the task's name in messages.
-        fp32_head: whether the head computes in fp32 independently of the model's number type.
         long_text: which part of a longer text is read (:mod:`bertine.tasks.base`).
         pair_pooling: for pairs whose texts are encoded separately: how states become vectors, by
             the name of a :class:`~bertine.models.pooling.Pooling`; "": both texts are one input.
@@ -79,7 +79,6 @@ class WholeTextTask(Task[Prediction]):
     """
 
     kind: ClassVar[str]
-    fp32_head: ClassVar[bool] = False
 
     pair_pooling: str
     shared_pieces: bool
@@ -100,16 +99,8 @@ class WholeTextTask(Task[Prediction]):
             raise BertineError("bertine.json: shared_pieces is for texts with a pair_pooling")
 
     @property
-    def takes_pairs(self) -> bool:
-        return len(self.text_columns) == 2
-
-    @property
-    def reads_whole_texts(self) -> bool:
-        return True
-
-    @property
-    def reads_apart(self) -> bool:
-        return bool(self.pair_pooling)
+    def num_classes(self) -> int:
+        return len(self.labels)
 
     @property
     def head(self) -> str:
@@ -117,24 +108,40 @@ class WholeTextTask(Task[Prediction]):
             return VECTOR_CLASSIFIER
         return PAIR_CLASSIFIER if self.pair_pooling else "classifier"
 
-    def head_options(self, config: Config) -> dict[str, Any]:
-        """Return the options of the head: the pooling, if it reads vectors, and for pairs whether
-        shared pieces are read.
+    def on_vectors(self, pooling: str, *, single: bool) -> Self:
+        """Return the task with a head that reads vectors. The two texts of a pair are then encoded
+        separately, so that their vectors and their words are compared."""
+        changes: dict[str, Any] = {"text_pooling": pooling} if single else {}
+        if len(self.text_columns) == 2:
+            changes = {"pair_pooling": pooling, "shared_pieces": True}
+        return replace(cast(Any, self), **changes)
+
+    def as_student(
+        self, train: Examples[Any], max_length: int, outputs: Sequence[Any] = ()
+    ) -> Self:
+        """Return the task with the head of the published models."""
+        student: Any = super().as_student(train, max_length)
+        return replace(student, pair_pooling="", shared_pieces=False, text_pooling="")
+
+    def heads(self, config: Config, **options: Any) -> dict[str, nn.Module]:
+        """Return the head: with the pooling, if it reads vectors, and for pairs whether shared
+        pieces are read.
 
         Raises:
-            BertineError: the model has one token type for two texts; the pooling does not exist.
+            BertineError: the model has one token type for two texts; the pooling does not exist; it
+                has fewer positions than `max_length`.
         """
-        if self.takes_pairs and config.num_segments < 2:
+        require_positions(self.max_length, config)
+        if len(self.text_columns) == 2 and config.num_segments < 2:
             raise BertineError(
                 "the model has a type_vocab_size of 1, so it cannot tell two texts apart; join "
                 "them in one column, or use another model"
             )
-        if self.text_pooling:
-            return {"pooling": Pooling.named(self.text_pooling)}
-        if not self.pair_pooling:
-            return {}
-        pooling = Pooling.named(self.pair_pooling)
-        return {"pooling": pooling, "shared_pieces": self.shared_pieces}
+        if named := self.text_pooling or self.pair_pooling:
+            options["pooling"] = Pooling.named(named)
+        if self.pair_pooling:
+            options["shared_pieces"] = self.shared_pieces
+        return super().heads(config, **options)
 
     @abstractmethod
     def target(self, label: str | None, source: str, line: int) -> Any:
@@ -206,8 +213,9 @@ class WholeTextTask(Task[Prediction]):
         """Encode the inputs, or both texts of each pair separately."""
         return model.encode(texts_apart(batch) if self.pair_pooling else batch)
 
-    def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
+    def outputs(self, model: Model, batch: Batch, encoded: Encoded | None = None) -> Tensor:
         """Compute the head's outputs [B, K]."""
+        encoded = self.encode(model, batch) if encoded is None else encoded
         texts = texts_apart(batch) if self.pair_pooling else batch
         return model.read(self.head, encoded, texts=texts, fp32=self.fp32_head)
 
@@ -257,6 +265,14 @@ class Score(Answer):
 
     def own_cells(self) -> tuple[str, str]:
         return f"{self.score:.4g}", ""
+
+    @property
+    def as_label(self) -> str:
+        return repr(self.score)
+
+    @classmethod
+    def share_alike(cls, ours: Sequence[Any], theirs: Sequence[Any]) -> None:
+        return None
 
     @classmethod
     def agreement(cls, ours: Sequence[Any], theirs: Sequence[Any]) -> str:
@@ -344,7 +360,6 @@ class TextRegression(WholeTextTask[Score]):
     primary_metric: ClassVar[str] = "pearson"
     answer: ClassVar[type[Score]] = Score
     fp32_head: ClassVar[bool] = True  # bf16 has three digits
-    single_output: ClassVar[bool] = True
     numeric: ClassVar[bool] = True
 
     text_columns: tuple[str, ...] = ("text",)
@@ -399,10 +414,25 @@ class TextRegression(WholeTextTask[Score]):
             scale=float(np.sqrt(np.average((scores - mean) ** 2, weights=weights))),
         )
 
-    def reuses(self, info: TaskInfo) -> bool:
+    def reuses(self, info: TaskInfo | None) -> bool:
         """Return False: the head learns standardized scores, and is saved with their mean and scale
         included."""
         return False
+
+    @classmethod
+    def label_facts(cls, labels: Iterable[Any]) -> dict[str, Any]:
+        """Return the range of the scores, their mean and deviation."""
+        values = np.array(list(map(float, labels)))
+        if not len(values):
+            return {}
+        return {
+            "numbers": {
+                "minimum": float(values.min()),
+                "maximum": float(values.max()),
+                "mean": float(values.mean()),
+                "deviation": float(values.std()),
+            }
+        }
 
     @property
     def unsaved(self) -> bool:
@@ -443,35 +473,52 @@ class TextRegression(WholeTextTask[Score]):
         standard = (np.asarray(labels, dtype=np.float64) - self.center) / self.scale
         return torch.from_numpy(standard).float()
 
-    def outputs_of(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
+    def outputs(self, model: Model, batch: Batch, encoded: Encoded | None = None) -> Tensor:
         """Compute standardized scores fp32 [B]."""
-        return super().outputs_of(model, encoded, batch).squeeze(-1)
+        return super().outputs(model, batch, encoded).squeeze(-1)
 
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
         """Compute the squared error of the standardized scores, times the weight of the example if
         there are any, summed over the sequences, in fp32."""
-        errors = (self.outputs_of(model, encoded, batch) - batch.targets["labels"]).square()
+        errors = (self.outputs(model, batch, encoded) - batch.targets["labels"]).square()
         if WEIGHTS in batch.targets:
             errors = errors * batch.targets[WEIGHTS]
         return {self.head: Term(errors.sum(), batch.num_sequences)}
 
+    def as_student(
+        self, train: Examples[Any], max_length: int, outputs: Sequence[Any] = ()
+    ) -> Self:
+        """Return the task with the mean and the scale of the labels, or without labels of the
+        teacher's scores, when these are known.
+
+        Raises:
+            BertineError: they are all the same.
+        """
+        student = super().as_student(train, max_length)
+        if not len(outputs):
+            return student
+        labelled = [item for item in train.items if item.label is not None]
+        if len({item.label for item in labelled}) > 1:
+            known = type(self).from_examples(replace(train, items=labelled))
+            mean, scale = known.mean, known.scale
+        else:
+            values = torch.tensor([float(output) for output in outputs], dtype=torch.float64)
+            mean, scale = float(values.mean()), float(values.std(correction=0))
+            if not scale > 0:
+                raise BertineError("the teacher gives every example the same score")
+        return replace(student, mean=mean, scale=scale, deviation=1.0)
+
     def with_some_target(self, feature: Any) -> Any:
         return feature if feature.label is not None else replace(feature, label=self.center)
-
-    def soft_targets(self, outputs: Sequence[np.ndarray], width: int) -> Tensor:
-        """Standardize a teacher's scores in the same way as labels: fp32 [B]."""
-        return self.targets([float(output) for output in outputs])
 
     def soft_term(
         self, outputs: Tensor, teacher_outputs: Tensor, batch: Batch, temperature: float
     ) -> Term:
-        """Compute the squared difference from the standardized scores of the teacher, summed over
-        the sequences; there is no temperature."""
-        total = (outputs.float() - teacher_outputs).square().sum()
+        """Compute the squared difference from the scores of the teacher, standardized in the same
+        way as labels, summed over the sequences; there is no temperature."""
+        standard = (teacher_outputs.double() - self.center) / self.scale
+        total = (outputs.float() - standard.float()).square().sum()
         return Term(total, batch.num_sequences)
-
-    def as_label(self, answer: Score) -> str:
-        return repr(answer.score)
 
     def decode(self, outputs: Sequence[np.ndarray], features: Sequence[Features]) -> list[Score]:
         """Turn the standardized score [] of each feature into its score."""
@@ -493,16 +540,13 @@ class TextRegression(WholeTextTask[Score]):
         wanted = (label - self.center) / self.scale
         return ((float(output) - wanted) / self.deviation) ** 2
 
-    def constant_loss(self, examples: Examples[Any], features: Sequence[Features]) -> float:
+    def constant(self, examples: Examples[Any], features: Sequence[Features]) -> tuple[None, float]:
         """Return the squared error of the mean of standardized scores, 1."""
-        return 1.0
-
-    def metrics(self, predictions: Sequence[Score], labels: Sequence[str]) -> dict[str, float]:
-        """Compute pearson, spearman, mean_squared_error, mean_absolute_error."""
-        return regression_scores(_numbers(labels), [answer.score for answer in predictions])
+        return None, 1.0
 
     def report(self, predictions: Sequence[Score], labels: Sequence[str]) -> RegressionReport:
-        """Compute metrics, and those of always predicting the mean.
+        """Compute pearson, spearman, mean_squared_error, mean_absolute_error, and the error of
+        always predicting the mean.
 
         Raises:
             BertineError: there are no examples.
@@ -511,7 +555,7 @@ class TextRegression(WholeTextTask[Score]):
         truth = np.array(_numbers(labels))
         guesses = np.array([answer.score for answer in predictions])
         return RegressionReport(
-            self.metrics(predictions, labels),
+            regression_scores(truth, guesses),
             len(truth),
             float(truth.mean()),
             float(truth.var()),

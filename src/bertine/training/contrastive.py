@@ -224,7 +224,7 @@ class ContrastiveLoss(LossDefaults):
 
     def _vectors(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the vectors to compare, fp32 [B, D] of length 1."""
-        if not self.task.reads_apart:
+        if PAIR_CLASSIFIER not in model.heads:
             mask = batch.attention_mask[:, : encoded.last_hidden_state.shape[1]]
             return F.normalize(self.contrast.pooling(encoded, mask).float(), dim=-1)
         head = cast(PairHead, model.heads[PAIR_CLASSIFIER])
@@ -298,7 +298,7 @@ def plan_contrast(prepared: Prepared, options: FewShotOptions) -> Contrast:
         prepared.loaded.model,
         len(prepared.train.features),
         pooling_of(prepared.start.model),
-        task.takes_pairs,
+        len(task.text_columns) == 2,
     )
     logger.info(count_pairs(labels_of(prepared.train.features, len(task.labels))).line())
     logger.info(
@@ -311,7 +311,7 @@ def plan_contrast(prepared: Prepared, options: FewShotOptions) -> Contrast:
 
 def strengths_after(task: Task[Any]) -> tuple[float, ...]:
     """Return the penalty of the head for an encoder that was trained on the same examples."""
-    return (_STRENGTH_OF_PAIRS if task.takes_pairs else _STRENGTH,)
+    return (_STRENGTH_OF_PAIRS if len(task.text_columns) == 2 else _STRENGTH,)
 
 
 def train_encoder(prepared: Prepared, config: FitConfig, run: Run) -> None:

@@ -128,11 +128,6 @@ def epochs_for(num_examples: int, num_classes: int = 0) -> int:
     return min(_MOST_PASSES, round(passes))
 
 
-def classes_of(task: Task[Any] | None) -> int:
-    """Return the number of classes that a task distinguishes; 0: it has none."""
-    return len(getattr(task, "labels", ())) if task is not None and task.reads_whole_texts else 0
-
-
 def rate_for(config: Config) -> float:
     """Return the highest learning rate for the width and depth of a model, with one significant
     digit."""
@@ -176,7 +171,7 @@ class TrainingPlan:
         named = "" if task is None else task.task_info().dataset or task.name
         recipe = paper_recipe(config.paper_family, named) if options.paper else None
         usual = recipe or PaperRecipe(
-            epochs_for(num_examples, classes_of(task)),
+            epochs_for(num_examples, 0 if task is None else task.num_classes),
             16 if num_examples <= _FEW else 32,
             rate_for(config),
         )

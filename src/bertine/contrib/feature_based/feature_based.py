@@ -295,7 +295,7 @@ def _refuse(options: FeatureBasedOptions, kind: str) -> None:
 
 
 def _problem(task: Task[Any], options: FeatureBasedOptions, max_length: int) -> Problem[Any]:
-    if task.reads_words:
+    if options.task == "tagging":
         return TaggingProblem(cast(Tagging, task), crf=options.crf)
     return TextProblem(cast(WholeTextTask[Any], task), max_length=max_length)
 
@@ -335,7 +335,7 @@ def _source(
         return ElmoSource(ElmoEncoder.load(model, options))
     task = problem.task
     windows = Tagging(_NO_TAGS, max_length=max_length)
-    if task.reads_words:
+    if isinstance(problem, TaggingProblem):
         windows = cast(Tagging, task)
     assert loaded is not None
     return EncoderSource(loaded, windows, how.device, how.dtype)

@@ -276,7 +276,7 @@ class TextProblem(Problem[BiLstmClassifier]):
     def module(
         self, recipe: BilstmRecipe, hidden: int, layers: int, **options: Any
     ) -> BiLstmClassifier:
-        outputs = 1 if self._text.single_output else len(self._text.labels)
+        outputs = len(self._text.labels) or 1
         sizes = _sizes(recipe)
         return BiLstmClassifier(hidden, layers, outputs, width=self.width, **sizes, **options)
 
@@ -312,7 +312,7 @@ class TextProblem(Problem[BiLstmClassifier]):
             chosen = order[start : start + 64]
             outputs = self._outputs(module, part, layers, chosen, how)
             given = cast(Model, _GivenOutputs(outputs))
-            rows = self._text.outputs_of(given, _NOTHING, _batch_of(len(chosen)))
+            rows = self._text.outputs(given, _batch_of(len(chosen)), _NOTHING)
             result |= zip(chosen, rows.float().cpu().numpy(), strict=True)
         none, types = np.zeros(0, np.int32), np.zeros(0, np.int8)
         features = [Features(none, types, row) for row in range(len(part))]

@@ -9,6 +9,7 @@ import statistics
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import singledispatch
 from typing import Any, cast
 
 import numpy as np
@@ -29,7 +30,6 @@ from bertine.inference.baselines.texts import (
     Answers,
     FrozenEncoder,
     Scaling,
-    TextTask,
     choice_frozen_vectors,
     choice_ngrams,
     frozen_vectors,
@@ -44,11 +44,12 @@ from bertine.models.pooling import Pooling
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.report import BaselineScore
-from bertine.tasks.seq2seq import WrittenText
+from bertine.tasks.seq2seq import TextToText, WrittenText
 from bertine.tasks.span_scores import SpanPrediction
 from bertine.tasks.spans import SpanExtraction
 from bertine.tasks.tagged_words import Tags, WordFeatures
 from bertine.tasks.tagging import Tagging
+from bertine.tasks.whole_text import TextRegression
 
 # Baselines for tagging: the most frequent tag of each word, a linear model on the form and the
 # neighbours of a word, and one on the states of a frozen model.
@@ -328,30 +329,12 @@ def measure_baselines(
     return scored
 
 
+@singledispatch
 def _planned(
-    task: Task[Any], train: Examples[Any], encoder: FrozenEncoder | None
+    task: Any, train: Examples[Any], encoder: FrozenEncoder | None, constant: str = "majority"
 ) -> Iterator[_Planned]:
-    if task.has_choices:
-        yield from _of_choices(cast(MultipleChoice, task), train, encoder)
-    elif task.reads_words:
-        yield from _of_tags(cast(Tagging, task), cast(Sentences, train), encoder)
-    elif task.reads_questions:
-        spans = cast(SpanExamples, train)
-        if cast(SpanExtraction, task).unanswerable:
-            yield "no answer", train, lambda: no_answer(spans)
-        yield "first words", train, lambda: first_words(spans)
-        yield "sliding window", train, lambda: sliding_window(spans)
-    elif task.writes:
-        yield "first words", train, lambda: lead_words(train)
-    else:
-        yield from _of_texts(cast(TextTask, task), train, encoder)
-
-
-def _of_texts(
-    task: TextTask, train: Examples[Any], encoder: FrozenEncoder | None
-) -> Iterator[_Planned]:
-    first = "mean" if task.single_output else "majority"
-    yield first, train, lambda: majority(task, train)
+    """Yield the baselines of a task on whole texts; `constant` is the name of the first one."""
+    yield constant, train, lambda: majority(task, train)
     some = _part(train, _MOST)
     yield "tf-idf", some, lambda: ngrams(task, some)
     if encoder is not None:
@@ -360,7 +343,30 @@ def _of_texts(
         yield "frozen vectors", few, lambda: frozen_vectors(task, few, encoder)
 
 
-def _of_choices(
+@_planned.register
+def _(
+    task: TextRegression, train: Examples[Any], encoder: FrozenEncoder | None
+) -> Iterator[_Planned]:
+    return _planned.dispatch(object)(task, train, encoder, "mean")
+
+
+@_planned.register
+def _(
+    task: SpanExtraction, train: SpanExamples, encoder: FrozenEncoder | None
+) -> Iterator[_Planned]:
+    if task.unanswerable:
+        yield "no answer", train, lambda: no_answer(train)
+    yield "first words", train, lambda: first_words(train)
+    yield "sliding window", train, lambda: sliding_window(train)
+
+
+@_planned.register
+def _(task: TextToText, train: Examples[Any], encoder: FrozenEncoder | None) -> Iterator[_Planned]:
+    yield "first words", train, lambda: lead_words(train)
+
+
+@_planned.register
+def _(
     task: MultipleChoice, train: Examples[Any], encoder: FrozenEncoder | None
 ) -> Iterator[_Planned]:
     yield "majority", train, lambda: most_frequent_place(task, train)
@@ -373,7 +379,8 @@ def _of_choices(
         yield "frozen vectors", few, lambda: choice_frozen_vectors(task, few, encoder)
 
 
-def _of_tags(task: Tagging, train: Sentences, encoder: FrozenEncoder | None) -> Iterator[_Planned]:
+@_planned.register
+def _(task: Tagging, train: Sentences, encoder: FrozenEncoder | None) -> Iterator[_Planned]:
     yield "frequent tags", train, lambda: frequent_tags(task, train)
     some = cast(Sentences, _part(train, fits(train.items, _MOST_WORDS)))
     yield "word features", some, lambda: word_features(task, some)

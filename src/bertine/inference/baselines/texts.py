@@ -291,7 +291,7 @@ def ngrams(task: TextTask, train: Examples[Example], *, weighted: bool = False) 
     `weighted`: with the weights that the task has in training."""
     texts = [item.texts for item in train.items]
     # A pair has four times as many features.
-    weights = 2 * len(texts[0]) ** 2 * max(1, len(getattr(task, "labels", ())))
+    weights = 2 * len(texts[0]) ** 2 * max(1, len(task.labels))
     features = NgramFeatures(texts, max(1, _MOST_WEIGHTS // weights))
     return _linear(task, train, features.matrix, NGRAM_STRENGTHS, weighted)
 
@@ -322,11 +322,12 @@ def _linear(
     def score(scores: np.ndarray, examples: np.ndarray) -> float:
         labels = [train.items[at].label or "" for at in examples.tolist()]
         typed: Task[Any] = task
-        return official_score(typed.metrics(answers_of(task, scores, train), labels), judged)
+        report = typed.report(answers_of(task, scores, train), labels)
+        return official_score(report.metrics, judged)
 
     # The lowest loss often belongs to a nearly constant prediction: enough for the accuracy, but
     # worthless for Matthews or F1.
-    by_loss = task.single_output or judged == ("accuracy",)
+    by_loss = targets.outputs == 1 or judged == ("accuracy",)
     model: LinearModel = fit_linear(
         matrix,
         targets,

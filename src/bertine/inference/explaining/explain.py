@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ from bertine.inference.rows import (
 from bertine.options.inference import ExplainOptions, PlainTexts
 from bertine.options.verbs import takes_options
 from bertine.tasks.answer import WorstExample
-from bertine.tasks.base import Features
+from bertine.tasks.base import Features, Task
 
 #: Characters of a text that head its explanation in the terminal.
 _HEAD = 100
@@ -180,6 +180,32 @@ def _given(predictor: Predictor, texts: Sequence[TextOrDict] | TextOrDict) -> It
         yield text, lambda explanation, parts=parts: {"texts": parts, "explanation": explanation}
 
 
+@contextmanager
+def _open_words(task: Task[Any], input: Path | str, options: ExplainOptions) -> Iterator[TaskTable]:
+    named = as_columns(options.text_columns)
+    if len(named) > 1:
+        raise BertineError("a tagger takes one text column")
+    reading = PlainTexts.of(options, text_column=next(iter(named), None))
+    with open_texts(input, reading) as (table, column):
+        yield TaskTable(table, table, (column,), [])
+
+
+def _open_questions(
+    task: Task[Any], input: Path | str, options: ExplainOptions
+) -> AbstractContextManager[TaskTable]:
+    if options.format is None and load_squad(input):
+        columns = as_columns(options.text_columns) or task.text_columns
+        raise BertineError(
+            f"{input}: is in SQuAD's format; give a table with the columns "
+            f"{' and '.join(columns)}, or a question and a context"
+        )
+    return open_task_table(task, input, options)
+
+
+#: How the texts of a file are opened, by the reader of a task; else they are those of a table.
+_OPENERS = {"words": _open_words, "questions": _open_questions}
+
+
 def _rows(
     stack: ExitStack,
     predictor: Predictor,
@@ -190,22 +216,8 @@ def _rows(
 ) -> Iterator[_Row]:
     """Yield the texts of each row of a file, and the function that adds their explanation to the
     row."""
-    task, spans = predictor.task, predictor.task.reads_questions
-    if task.reads_words:
-        named = as_columns(options.text_columns)
-        if len(named) > 1:
-            raise BertineError("a tagger takes one text column")
-        reading = PlainTexts.of(options, text_column=next(iter(named), None))
-        table, column = stack.enter_context(open_texts(input, reading))
-        opened = TaskTable(table, table, (column,), [])
-    elif spans and options.format is None and load_squad(input):
-        columns = as_columns(options.text_columns) or task.text_columns
-        raise BertineError(
-            f"{input}: is in SQuAD's format; give a table with the columns "
-            f"{' and '.join(columns)}, or a question and a context"
-        )
-    else:
-        opened = stack.enter_context(open_task_table(task, input, options))
+    opener = _OPENERS.get(predictor.task.reader, open_task_table)
+    opened = stack.enter_context(opener(predictor.task, input, options))
     table = opened.table
     report.notes += opened.notes
     name = unused("explanation", table.columns, "predicted_")

@@ -27,6 +27,7 @@ from bertine.inference.explaining.target import (
     Forward,
     Gradients,
     Unit,
+    check_explainable,
     compute_gradients,
     decide,
     integrated_gradients,
@@ -35,7 +36,7 @@ from bertine.inference.explaining.target import (
     outputs_of,
 )
 from bertine.inference.explaining.words import read_text
-from bertine.models.heads import Model
+from bertine.models.heads import PAIR_CLASSIFIER, Model
 from bertine.models.precision import using_threads
 from bertine.tasks.base import Features, Task, pad_features
 from bertine.tokenization.tokenizer import Tokenizer
@@ -257,9 +258,11 @@ class Explainer:
     @property
     def answers(self) -> bool:
         """Whether there is an answer to explain; generated texts are not explained."""
-        if self.task is not None:
-            return not self.task.writes
-        return "mlm" in self.model.heads
+        try:
+            self.check(LEAVE_ONE_OUT)
+        except BertineError:
+            return False
+        return True
 
     def check(self, method: str) -> None:
         """Refuse an unknown method, or one that this model does not support.
@@ -269,15 +272,13 @@ class Explainer:
         """
         if method not in METHODS:
             raise BertineError(f"method is {method!r}, but must be one of {', '.join(METHODS)}")
-        apart = self.task is not None and self.task.reads_apart
-        if method == INTEGRATED_GRADIENTS and apart:
+        if method == INTEGRATED_GRADIENTS and PAIR_CLASSIFIER in self.model.heads:
             raise BertineError(
                 "this model reads the two texts apart, which integrated gradients are not made "
                 f"for; leave out {option('method')}"
             )
-        if self.task is not None and self.task.writes:
-            raise BertineError(f"answers of the task {self.task.name!r} cannot be explained")
-        if not self.answers:
+        check_explainable(self.task)
+        if self.task is None and "mlm" not in self.model.heads:
             raise BertineError("this model gives vectors only: there is no answer to explain")
 
     def explain(

@@ -38,6 +38,7 @@ from bertine.datasets.readers import DataConfig, read_evaluation
 from bertine.inference.compute import run_batch, run_features
 from bertine.inference.embedding.index import NearestRows
 from bertine.inference.explaining.explainer import NearExample
+from bertine.inference.explaining.target import check_explainable
 from bertine.inference.predictor import Pipeline, Predictor
 from bertine.inference.ranking import label_text
 from bertine.inference.train_overlap import reload_training_examples
@@ -164,8 +165,7 @@ class NearestExamples:
                 not available.
         """
         task = predictor.task
-        if task.writes:
-            raise BertineError(f"the task {task.name!r} has no labels to show; leave out examples")
+        check_explainable(task)
         if examples is None:
             try:
                 result = reload_training_examples(task.name, predictor.training)

@@ -146,7 +146,7 @@ def decide(
         BertineError: there is no such label or word, or the answer contains no such entity; a word
             is given for a model that is not a tagger.
     """
-    if word is not None and (task is None or not task.reads_words):
+    if word is not None and _decide.dispatch(type(task)) is not _tags:
         kind = "fills masks" if task is None else f"is for {task.name!r}"
         raise BertineError(
             f"this model {kind}, so no word has an answer of its own; leave out {option('word')}"
@@ -154,11 +154,19 @@ def decide(
     return _decide(task, _Asked(tokenizer, text, outputs, label, word))
 
 
+def check_explainable(task: Task[Any] | None) -> None:
+    """Refuse a task whose answers cannot be explained.
+
+    Raises:
+        BertineError: no function for the task is registered below.
+    """
+    if task is not None and _decide.dispatch(type(task)) is _decide.dispatch(object):
+        raise BertineError(f"answers of the task {task.name!r} cannot be explained")
+
+
 @singledispatch
 def _decide(task: Any, asked: _Asked) -> ExplainedAnswer:
-    """Raise an error: no function for the kind of `task` is registered below."""
-    asked.refuse_label(task)
-    raise BertineError(f"answers of the task {task.name!r} cannot be explained")
+    raise NotImplementedError
 
 
 @_decide.register

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from functools import singledispatch
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from bertine.data.examples import Example, Examples
 from bertine.tasks.base import Features, Task, parts_of
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.spans import SpanExtraction
+from bertine.tasks.tagging import Tagging
 from bertine.tokenization.tokenizer import Encoding, Tokenizer
 
 
@@ -29,6 +31,8 @@ class NoWords(BertineError):
 #: special token has the number -1.
 Place = tuple[int, int, int]
 _NOWHERE: Place = (-1, 0, 0)
+#: The inputs of a text, the place of each of their tokens, and the number of pieces cut off.
+_Made = tuple[list[Features], list[list[Place]], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,37 +94,32 @@ def read_text(
     Raises:
         BertineError: the number of texts does not fit the task, or they have no word.
     """
-    parts = tuple(parts)
-    _check_parts(task, parts)
-    if task is not None and task.reads_words:
-        return _tagged(tokenizer, parts, max_tokens)
-    if task is not None and task.reads_questions:
-        inputs_read = _span_inputs(cast(SpanExtraction, task), tokenizer, parts, all_windows)
-    elif task is not None and task.has_choices:
-        inputs_read = _choice_inputs(cast(MultipleChoice, task), tokenizer, parts, max_tokens)
-    else:
-        mode = "head" if task is None else task.long_text
-        inputs_read = _plain_inputs(tokenizer, parts, max_tokens, mode, all_windows)
-    inputs, places, cut = inputs_read
-    mask = -1 if tokenizer.mask_token_id is None else tokenizer.mask_token_id
-    words, word_of = _words(parts, inputs, places, mask)
-    return ExplainedText(parts, words, tuple(inputs), tuple(word_of), cut)
+    return _read(task, tokenizer, tuple(parts), max_tokens, all_windows)
 
 
-def _check_parts(task: Task[Any] | None, parts: tuple[str, ...]) -> None:
-    if task is not None and task.has_choices:
-        prompts = cast(MultipleChoice, task).prompt_columns
-        least = len(prompts) + 2
-        if len(parts) < least:
-            raise BertineError(
-                f"{plural(len(parts), 'text')} given, but the model takes {least} or more: "
-                f"{', '.join(prompts)}, then the choices"
-            )
-        return
-    columns = ("text",) if task is None or task.reads_words else task.text_columns
+@singledispatch
+def _read(
+    task: Any, tokenizer: Tokenizer, parts: tuple[str, ...], max_tokens: int, all_windows: bool
+) -> ExplainedText:
+    """Read a text or a pair, or a text with a mask to fill."""
+    _check_parts(("text",) if task is None else task.text_columns, parts)
+    mode = "head" if task is None else task.long_text
+    return _explained(
+        tokenizer, parts, _plain_inputs(tokenizer, parts, max_tokens, mode, all_windows)
+    )
+
+
+def _check_parts(columns: Sequence[str], parts: tuple[str, ...]) -> None:
     if len(parts) != len(columns):
         takes = "one text" if len(columns) == 1 else f"two texts ({', '.join(columns)})"
         raise BertineError(f"this model takes {takes}; {len(parts)} given")
+
+
+def _explained(tokenizer: Tokenizer, parts: tuple[str, ...], made: _Made) -> ExplainedText:
+    inputs, places, cut = made
+    mask = -1 if tokenizer.mask_token_id is None else tokenizer.mask_token_id
+    words, word_of = _words(parts, inputs, places, mask)
+    return ExplainedText(parts, words, tuple(inputs), tuple(word_of), cut)
 
 
 def _places(encoding: Encoding, parts: tuple[int, int] = (0, 1)) -> list[Place]:
@@ -134,9 +133,6 @@ def _places(encoding: Encoding, parts: tuple[int, int] = (0, 1)) -> list[Place]:
 
 def _features(ids: Sequence[int], types: Sequence[int], cut: int = 0) -> Features:
     return Features(np.asarray(ids, np.int32), np.asarray(types, np.int8), row=0, num_truncated=cut)
-
-
-_Made = tuple[list[Features], list[list[Place]], int]
 
 
 def _plain_inputs(
@@ -165,11 +161,21 @@ def _plain_inputs(
     )
 
 
-def _choice_inputs(
-    task: MultipleChoice, tokenizer: Tokenizer, parts: tuple[str, ...], max_tokens: int
-) -> _Made:
-    """Make an input for each choice; the context that all choices share is a part of its own."""
+@_read.register
+def _(
+    task: MultipleChoice,
+    tokenizer: Tokenizer,
+    parts: tuple[str, ...],
+    max_tokens: int,
+    all_windows: bool,
+) -> ExplainedText:
+    """Read an input for each choice; the context that all choices share is a part of its own."""
     prompts = len(task.prompt_columns)
+    if len(parts) < prompts + 2:
+        raise BertineError(
+            f"{plural(len(parts), 'text')} given, but the model takes {prompts + 2} or more: "
+            f"{', '.join(task.prompt_columns)}, then the choices"
+        )
     choices = list(parts[prompts:])
     while choices and not choices[-1].strip():
         choices.pop()
@@ -194,13 +200,20 @@ def _choice_inputs(
                 for place in _places(encoding)
             ]
         )
-    return inputs, places, sum(item.num_truncated for item in inputs)
+    cut = sum(item.num_truncated for item in inputs)
+    return _explained(tokenizer, parts, (inputs, places, cut))
 
 
-def _span_inputs(
-    task: SpanExtraction, tokenizer: Tokenizer, parts: tuple[str, ...], all_windows: bool
-) -> _Made:
-    """Make an input of the question and each window of its context."""
+@_read.register
+def _(
+    task: SpanExtraction,
+    tokenizer: Tokenizer,
+    parts: tuple[str, ...],
+    max_tokens: int,
+    all_windows: bool,
+) -> ExplainedText:
+    """Read an input of the question and each window of its context."""
+    _check_parts(task.text_columns, parts)
     examples: Examples[Any] = Examples("input", task.text_columns, None, [Example(parts)])
     features = task.featurize(examples, tokenizer)
     cut = sum(feature.num_truncated for feature in features)
@@ -216,11 +229,15 @@ def _span_inputs(
         )
         for feature in features
     ]
-    return list(features), places, cut
+    return _explained(tokenizer, parts, (list(features), places, cut))
 
 
-def _tagged(tokenizer: Tokenizer, parts: tuple[str, ...], max_tokens: int) -> ExplainedText:
+@_read.register
+def _(
+    task: Tagging, tokenizer: Tokenizer, parts: tuple[str, ...], max_tokens: int, all_windows: bool
+) -> ExplainedText:
     """Read a sentence whose words are tokenized one by one; as many words as fit into one input."""
+    _check_parts(("text",), parts)
     spans = split_words(parts[0])
     flat, counts = tokenizer.encode_words([parts[0][start:end] for start, end in spans])
     pieces = np.split(flat, np.cumsum(counts)[:-1])

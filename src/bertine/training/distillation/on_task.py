@@ -46,8 +46,6 @@ from bertine.training.distillation.teacher_on_task import (
     open_teacher,
     plan_for,
     seen_by_teacher,
-    standardized,
-    student_task,
     task_maps,
     why_teacher_judges,
     with_labels,
@@ -257,7 +255,7 @@ class _TaskDistillation:
         student = options.student if plan.folder is None else plan.folder
         wished = teacher.task.max_length if options.max_length is None else options.max_length
         length = fitting(wished, str(student or options.teacher), plan.config)
-        task = student_task(teacher.task, read.train, length)
+        task = teacher.task.as_student(read.train, length)
         loaded = load_student(plan, teacher, task, options)
         loaded.model.to(where)
         logger.info(plan.line(config_of(teacher)))
@@ -411,7 +409,7 @@ class _TaskDistillation:
         if self.world.size > 1:  # the first one computes, all of them read
             self.world.alone(lambda: len(answers()))
         outputs = answers()
-        task = standardized(prepared.task, train, outputs)
+        task = prepared.task.as_student(train, prepared.task.max_length, outputs)
         items = train.items
         answered = [
             DistilledFeature(

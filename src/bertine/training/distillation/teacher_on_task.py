@@ -32,6 +32,7 @@ from bertine.inference.predictor import Pipeline, Predictor
 from bertine.inference.train_overlap import overlap_line
 from bertine.models.config import Config
 from bertine.models.family import family_of
+from bertine.models.heads import PAIR_CLASSIFIER
 from bertine.objectives.distillation import HIDDEN, MapLosses, StagedBatches, check_maps
 from bertine.options.declare import declared
 from bertine.options.distillation import DistillOptions, TeacherFile
@@ -151,42 +152,6 @@ def plan_for(teacher: Teacher, options: DistillOptions) -> StudentPlan:
     return dataclasses.replace(cut, source=options.student)
 
 
-def student_task(task: Task[Any], train: Examples[Any], max_length: int) -> Task[Any]:
-    """Return the teacher's task in the student's form, for these examples."""
-    task = task.over(train.text_columns)
-    changes: dict[str, Any] = {"max_length": max_length}
-    if task.reads_apart:
-        changes |= {"pair_pooling": "", "shared_pieces": False}
-    if getattr(task, "text_pooling", ""):
-        changes |= {"text_pooling": ""}
-    if not task.has_choices:
-        changes["text_columns"] = train.text_columns
-    if train.label_column is not None:
-        changes["label_column"] = train.label_column
-    if task.reads_questions:
-        changes["null_threshold"] = None  # tuned again
-    return cast(Task[Any], dataclasses.replace(cast(Any, task), **changes))
-
-
-def standardized(task: Task[Any], train: Examples[Any], outputs: Sequence[Any]) -> Task[Any]:
-    """Return the task with the mean and the scale of the scores to learn, if it learns scores:
-    those of the labels, or without labels those of the teacher."""
-    if not task.numeric:
-        return task
-    labelled = [item for item in train.items if item.label is not None]
-    if len({item.label for item in labelled}) > 1:
-        part = dataclasses.replace(train, items=labelled)
-        known: Any = type(task).from_examples(part)
-        mean, scale = known.mean, known.scale
-    else:
-        values = torch.tensor([float(output) for output in outputs], dtype=torch.float64)
-        mean, scale = float(values.mean()), float(values.std(correction=0))
-        if not scale > 0:
-            raise BertineError("the teacher gives every example the same score")
-    changes = {"mean": mean, "scale": scale, "deviation": 1.0}
-    return cast(Task[Any], dataclasses.replace(cast(Any, task), **changes))
-
-
 def load_student(
     plan: StudentPlan, teacher: Teacher, task: Task[Any], options: DistillOptions
 ) -> LoadedModel:
@@ -215,8 +180,7 @@ def load_student(
         seed=options.seed,
         dropout=options.dropout,
         token_types=options.token_types,
-        # Heads of scores include their scale.
-        with_heads=plan.source is None and not task.numeric and not alone,
+        with_heads=plan.source is None and task.reuses(teacher.task.task_info()) and not alone,
         with_pooler=not alone,
     )
     names = family_of(config.model_type).names
@@ -254,7 +218,7 @@ def task_maps(
     if maps is None:
         return None
     why = teacher.reads_otherwise(task, loaded)
-    if teacher.task.reads_apart:
+    if teacher.task.head == PAIR_CLASSIFIER:
         why = "the teacher encodes the two texts of a pair apart; leave out the weights of layers"
     if why:
         raise BertineError(
@@ -279,7 +243,7 @@ def labelled_by(teacher: Teacher, data: TransferSet) -> TransferSet:
             "or leave it out, so that a tenth of the training file is held out"
         )
     items = [
-        dataclasses.replace(item, label=teacher.task.as_label(answer))
+        dataclasses.replace(item, label=answer.as_label)
         for item, answer in zip(data.validation.items, answers, strict=True)
     ]
     column = data.train.label_column or teacher.task.label_column or "label"
@@ -473,7 +437,7 @@ def compare(
     ours = student.task.decode(student.compute(prepared.features), prepared.features)
     if theirs is not None:
         judge = teacher.task.over(validation.text_columns)
-        facts["agreement"] = agreement(judge, ours, theirs)
+        facts["agreement"] = judge.answer.share_alike(ours, theirs)
         if not judged_by_teacher:
             facts["metrics"] = judge.judge(theirs, validation).metrics
     if side is not None:
@@ -481,15 +445,6 @@ def compare(
         engine = student.engine
         facts["threads"] = torch.get_num_threads() if engine is None else engine.threads
     return TeacherComparison(**facts)
-
-
-def agreement(task: Task[Any], ours: Sequence[Any], theirs: Sequence[Any]) -> float | None:
-    """Return the share of the examples that two models answer alike; None if answers are
-    numbers."""
-    if task.numeric or not ours:
-        return None
-    pairs = zip(ours, theirs, strict=True)
-    return sum(task.as_label(a) == task.as_label(b) for a, b in pairs) / len(ours)
 
 
 def speed_ratio(teacher: Pipeline, student: Pipeline, examples: Examples[Any]) -> tuple[float, int]:

@@ -275,7 +275,7 @@ class ModelTeacher(Teacher):
             return features
         own = task.featurize(examples, answering.tokenizer)
         rows = [feature.row for feature in features] == [feature.row for feature in own]
-        by_token = task.reads_words or task.reads_questions
+        by_token = self.model.family.heads[task.head].reads == "tokens"
         ids = rows and (
             not by_token
             or all(

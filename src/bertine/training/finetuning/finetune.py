@@ -318,9 +318,9 @@ def _write_start(
     config, count = prepared.loaded.config, len(prepared.train.examples)
     start: dict[str, Any] = {
         "arguments": arguments,
-        "constant_loss": prepared.task.constant_loss(
-            prepared.train.examples, prepared.train.features
-        ),
+        "constant_loss": prepared.task.constant(prepared.train.examples, prepared.train.features)[
+            1
+        ],
         **usual_plan(config, count, prepared.task, values.get("optimizer", "adamw")),
     }
     if prepared.contrast is not None:

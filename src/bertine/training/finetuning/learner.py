@@ -26,6 +26,7 @@ from bertine.reports.diagnosis import diagnose
 from bertine.reports.findings import Finding
 from bertine.reports.run_files import RunFolder
 from bertine.reports.run_page import REPORT, report
+from bertine.tasks import TASKS
 from bertine.tasks.answer import WorstExample, WorstExamples
 from bertine.tasks.metrics import official_score
 from bertine.tasks.report import BaselineScore, EvaluationReport, baseline_lines
@@ -109,18 +110,14 @@ def _suffix(info: TaskInfo) -> str:
     """Return the suffix of a file to answer: that of the training data, if it identifies the
     format."""
     suffix = Path(str(info.training.get("data_path", ""))).suffix.lower()
-    if info.name == "tagging":
-        return suffix if suffix in _ROWS else ".conll"
-    return suffix if suffix in (".csv", ".tsv", *_ROWS) else ".csv"
+    known = {"words": (".conll", *_ROWS)}.get(TASKS[info.name].reader, (".csv", ".tsv", *_ROWS))
+    return suffix if suffix in known else known[0]
 
 
 def _example(info: TaskInfo) -> str:
     """Return example texts for the command line in the form that the task takes."""
-    if info.name == "spans":
-        return '--question "…" --context "…"'
-    if info.name == "choice":
-        return '"a question" "a choice" "another choice"'
-    return '"a text" "its second text"' if len(info.text_columns) > 1 else '"a text"'
+    pair = len(info.text_columns) > 1
+    return TASKS[info.name].example or ('"a text" "its second text"' if pair else '"a text"')
 
 
 #: The number of findings shown at the end of the command; the report has all.

@@ -73,7 +73,7 @@ from bertine.tasks.tagged_words import WordFeatures
 from bertine.tasks.tagging import Tagging
 from bertine.tasks.whole_text import TextRegression
 from bertine.tokenization.tokenizer import Tokenizer
-from bertine.training.defaults import FEW_CLASSES, classes_of
+from bertine.training.defaults import FEW_CLASSES
 from bertine.training.finetuning.setup import Prepared, probe_variant
 
 #: The penalties to choose from.
@@ -100,7 +100,13 @@ def fits_alone(task: Task[Any], model: Model) -> bool:
     are linear, and fit any model that has them."""
     if takes_mean_layer(model.backbone):
         return True
-    return task.reads_whole_texts and VECTOR_CLASSIFIER in model.family.heads
+    on_vectors = task.on_vectors(Pooling().name, single=True)
+    return VECTOR_CLASSIFIER in model.family.heads and on_vectors is not task
+
+
+def _finds_nothing(task: Task[Any]) -> bool:
+    """Return whether no head for `task` learns from states that were not trained for it."""
+    return _targets.dispatch(type(task)) is _targets.dispatch(object)
 
 
 def check_frozen(task: Task[Any], options: FinetuneOptions, model: Model) -> None:
@@ -116,7 +122,7 @@ def check_frozen(task: Task[Any], options: FinetuneOptions, model: Model) -> Non
             f"frozen fits no head for the task {task.name!r} on the layers of a "
             f"{model.config.title}; leave it out"
         )
-    if task.reads_questions:
+    if _finds_nothing(task):
         raise BertineError(
             f"frozen fits the head alone, which finds nothing for the task {task.name!r}; leave it "
             f"out ({option('freeze_layers')} leaves some layers as they are)"
@@ -177,7 +183,7 @@ def fit_linear_probe(
     begun = time.perf_counter()
     task, model = prepared.task, prepared.loaded.model
     features = prepared.train.features
-    by_token = task.reads_words
+    by_token = _reads_tokens(model, task)
     pooling = pooling_of(prepared.start.model)
     pairs = PAIR_CLASSIFIER in model.heads
     read = Pooling(pooling.modes)
@@ -196,17 +202,19 @@ def fit_linear_probe(
     if pairs:
         states, scaling = _pairs(encoder, task, features)
     else:
-        states = _states(encoder, task, features, read)
+        states = _states(encoder, by_token, features, read)
         scaling = Scaling(states)
         if evenly:
             scaling.deviation[:] = max(1e-9, float(np.linalg.norm(scaling.deviation)))
+    targets = _targets(task, features)
     with threadpool_limits(1, user_api="blas"):
-        fitted = fit_linear(scaling(states), _targets(task, features), strengths)
+        fitted = fit_linear(scaling(states), targets, strengths)
     _set(model, task, scaling, fitted, states, read)
     seconds = time.perf_counter() - begun
     counted = {"piece_weights"}  # counted in the texts, not fitted
     parts = sum(p.numel() for n, p in model.heads[task.head].named_parameters() if n not in counted)
-    metrics, count = _cross_validated(prepared, fitted)
+    several = by_token or isinstance(targets, ChoiceTargets)
+    metrics, count = ({}, 0) if several else _cross_validated(prepared, fitted)
     known = [name for name in prepared.metric_names if name in metrics]
     judged = ", ".join(f"{name} {metrics[name]:.4f}" for name in known)
     logger.info(
@@ -222,15 +230,15 @@ def fit_linear_probe(
 def _cross_validated(prepared: Prepared, fitted: LinearModel) -> tuple[dict[str, float], int]:
     """Return the metrics of the answers to the left-out examples, and their number."""
     task = prepared.task
-    if fitted.left_out is None or task.reads_words or task.has_choices:
+    if fitted.left_out is None:
         return {}, 0
     _, rows, scores = fitted.left_out
     features = [prepared.train.features[row] for row in rows.tolist()]
-    outputs = scores[:, 0] if task.single_output else scores
+    outputs = scores[:, 0] if scores.shape[1] == 1 else scores
     answers = task.decode(list(outputs), features)
     items = prepared.train.examples.items
     labels = [items[row].label for row in dict.fromkeys(feature.row for feature in features)]
-    return task.metrics(answers, labels), len(labels)
+    return task.report(answers, labels).metrics, len(labels)
 
 
 class _PairVectors:
@@ -294,11 +302,16 @@ def piece_weights(
     return weights.astype(np.float32)
 
 
+def _reads_tokens(model: Model, task: Task[Any]) -> bool:
+    """Return whether the head reads the states of tokens, one for each word."""
+    return model.family.heads[task.head].reads == "tokens"
+
+
 def _states(
-    encoder: FrozenEncoder, task: Task[Any], features: Sequence[Features], pooling: Pooling
+    encoder: FrozenEncoder, by_token: bool, features: Sequence[Features], pooling: Pooling
 ) -> np.ndarray:
-    """Return the head's input for each example, fp32 [N, H]; for taggers, for each word."""
-    if not task.reads_words:
+    """Return the head's input for each example, fp32 [N, H], or with `by_token` for each word."""
+    if not by_token:
         return np.stack(encoder.run(features, pooling))
     vectors = encoder.run(_words_of(features), Pooling(("tokens",)))
     windows = cast(Sequence[WordFeatures], _words_of(features))
@@ -376,7 +389,7 @@ def _set(
     where = out.weight.device
     weights = fitted.weights / scaling.deviation[:, None]
     bias = fitted.bias - scaling.mean @ weights
-    if task.reads_words or isinstance(head, PairHead | VectorHead):
+    if _reads_tokens(model, task) or isinstance(head, PairHead | VectorHead):
         out.weight.copy_(torch.from_numpy(weights.T).float().to(where))
         out.bias.copy_(torch.from_numpy(bias).float().to(where))
         return
@@ -456,9 +469,9 @@ def probe_fallback(
     start, names = prepared.start, prepared.metric_names
     chosen = start.frozen is not None or start.fresh_weights or prepared.plan.paper is not None
     chosen |= start.pairs == "apart"
-    chosen |= bool(getattr(prepared.task, "focal_gamma", 0.0))  # not in a head fitted alone
+    chosen |= prepared.task.focal_gamma > 0  # not in a head fitted alone
     chosen |= not fits_alone(prepared.task, prepared.loaded.model)
-    if chosen or prepared.task.reads_questions or not set(names) <= set(trained.metrics):
+    if chosen or _finds_nothing(prepared.task) or not set(names) <= set(trained.metrics):
         return None
     scores = [baseline["metrics"] for baseline in baselines if baseline.get("name") == HEAD_ALONE]
     extra: Mapping[str, float] = scores[0] if scores else {}
@@ -466,7 +479,8 @@ def probe_fallback(
         return None
     own, count = official_score(trained.metrics, names), len(prepared.validation.examples)
     examples = len(prepared.train.examples)
-    expected = prepared.task.takes_pairs or few_of_many(classes_of(prepared.task), examples)
+    pairs = len(prepared.task.text_columns) == 2
+    expected = pairs or few_of_many(prepared.task.num_classes, examples)
     if not (expected and examples <= _FEW_PAIRS):
         promised = official_score(extra, names)
         if not alone_is_better(names[0], promised, own, count, expected=expected):
@@ -480,7 +494,7 @@ def probe_fallback(
     report = judge(other)
     # With many classes of few examples each, heads fitted without a fifth of these are far worse.
     # And if the encoder was trained on the examples before, the left-out ones are not new to it.
-    left_out = fitted.count if classes_of(prepared.task) <= FEW_CLASSES else 0
+    left_out = fitted.count if prepared.task.num_classes <= FEW_CLASSES else 0
     left_out = 0 if prepared.seen_in_training else left_out
     score = score_of_head(report.metrics, count, fitted.cross_validated, left_out, names)
     if not alone_is_better(names[0], score, own, count, expected=expected):

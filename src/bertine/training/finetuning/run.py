@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from bertine.inference.evaluate import add_metrics, evaluate_examples, write_wor
 from bertine.inference.explaining.explain import TOKENS, write_explained
 from bertine.inference.explaining.explainer import Explainer
 from bertine.inference.predictor import Pipeline
+from bertine.models.heads import PAIR_CLASSIFIER
 from bertine.models.precision import resolve_precision
 from bertine.reports.run_files import DATA, read_log
 from bertine.tasks.base import Task
@@ -333,7 +334,8 @@ class _Finetuning:
         train = prepared.train.examples
         # With a teacher's answers in place of labels, there is no most frequent label.
         some = any(item.label is not None for item in train.items)
-        self.majority = prepared.task.majority(train) if some else None
+        constant = prepared.task.constant(train, prepared.train.features) if some else (None,)
+        self.majority = constant[0]
         self.report: EvaluationReport | None = None
         self.head: LinearProbe | None = None
         self.lines = EpochLines(
@@ -345,7 +347,7 @@ class _Finetuning:
         by fitting it alone."""
         prepared, start = self.prepared, self.prepared.start
         model = prepared.loaded.model
-        if prepared.task.reads_apart and not checkpoints(self.run.checkpoints):
+        if PAIR_CLASSIFIER in model.heads and not checkpoints(self.run.checkpoints):
             fit_linear_probe(prepared, self.dtype)
         with frozen(model, layers=start.freeze_layers, embeddings=start.freeze_embeddings):
             fit(
@@ -439,9 +441,9 @@ class _Finetuning:
             decisions = divided_by_others(decisions)
             # After the scores are divided, the threshold is chosen again.
             task = kept.task.finished(kept.loaded.model, self.report)
-        one = kept.task.one_label or kept.task.has_choices
-        if one and not prepared.seen and (conformal := Conformal.of(decisions)) is not None:
-            facts["conformal"] = conformal.to_dict()
+        if "coverage" in kept.task.rules and not prepared.seen:
+            conformal = Conformal.of(decisions)
+            facts |= {} if conformal is None else {"conformal": conformal.to_dict()}
         write_json(run.folder / SCORES, values)
         examples = prepared.validation.examples
         worst = write_worst(run.folder, task, examples, self.held, outputs)
@@ -577,7 +579,10 @@ class _Finetuning:
         logger.info(calibration.line())
         if not calibration.helps:
             return None
-        kept.task.divide_outputs(kept.loaded.model, calibration.temperature)
+        out = cast(torch.nn.Linear, kept.loaded.model.heads[kept.task.head].out)
+        with torch.no_grad():
+            for weights in out.parameters():
+                weights.div_(calibration.temperature)
         outputs[:] = [output / calibration.temperature for output in outputs]
         self.report = self._judge(kept, outputs)
         return calibration

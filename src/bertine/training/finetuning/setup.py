@@ -30,7 +30,7 @@ from bertine.inference.baselines.texts import pooling_of
 from bertine.inference.train_overlap import START, overlap_line, rows_known_by
 from bertine.models.config import Config
 from bertine.models.family import family_of
-from bertine.models.heads import VECTOR_CLASSIFIER, Model
+from bertine.models.heads import PAIR_CLASSIFIER, VECTOR_CLASSIFIER, Model
 from bertine.models.matmul_timing import TOKENS
 from bertine.models.precision import seeded
 from bertine.objectives.losses import AuxiliaryLM, Loss
@@ -201,7 +201,9 @@ def prepare(
     built = labelled.build(max_length)
     if isinstance(data, DatasetSplits) and task != built.name:
         raise BertineError(f"the examples are for the task {built.name!r}, not for {task!r}")
-    if start.pairs == "apart" and not (built.reads_whole_texts and built.takes_pairs):
+    if start.frozen or start.pairs == "apart":
+        built = on_vectors(built, start, config)
+    if start.pairs == "apart" and built.head != PAIR_CLASSIFIER:
         raise BertineError(
             f"{option('pairs', 'apart')} is for pairs of texts, and the task {built.name!r} is "
             "over others here; leave it out"
@@ -211,19 +213,16 @@ def prepare(
             f"{option('pairs', 'apart')} fits the head in one process before it is trained; start "
             "it without torchrun"
         )
-    if start.frozen or start.pairs == "apart":
-        built = on_vectors(built, start, config)
     loaded = load_with_heads(start, built, config, seed)
     check_freezing(loaded.model, start.freeze_layers)
     loaded.model.to(where)
     features = built.featurize(train, loaded.tokenizer)
-    built = built.weighted_for(features)
+    built, unweighted = built.weighted_for(features), built
     held = built.featurize(validation, loaded.tokenizer) if judged else []
     others = {
         word: FeaturedExamples(examples, built.featurize(examples, loaded.tokenizer))
         for word, examples in (labelled.others if judged else {}).items()
     }
-    weighed = getattr(built, "class_weights", None) is not None
     look = check_data(
         type(built),
         train,
@@ -234,7 +233,7 @@ def prepare(
             UnknownText.of(part, made, loaded.tokenizer)
             for part, made in ((train, features), (validation, held))
         ],
-        weighed=weighed,
+        weighed=built is not unweighted,
     )
     log_data_summary(loaded, train, validation, built.notes(features), look)
     plan = TrainingPlan.of(options, config, len(train), built)
@@ -284,7 +283,7 @@ def with_auxiliary_lm(built: Task[Any], config: Config, start: ModelInit) -> Los
             f"lm_softmax is {start.lm_softmax!r}, but no tokens are guessed beside the task; leave "
             "it out"
         )
-    if not weight or built.reads_apart:
+    if not weight or built.head == PAIR_CLASSIFIER:
         return None
     logger.info(
         f"beside the task each token of the inputs is guessed, with weight {weight:g} "
@@ -294,20 +293,15 @@ def with_auxiliary_lm(built: Task[Any], config: Config, start: ModelInit) -> Los
 
 
 def on_vectors(task: Task[Any], start: ModelInit, config: Config) -> Task[Any]:
-    """Return the task with a head that can be fitted alone. The two texts of a pair are encoded
-    separately, so that their vectors and their words are compared. Single texts are represented by
-    their vector if the published head on such layers cannot be made linear. Other tasks are
-    unchanged."""
-    if not task.reads_whole_texts:
-        return task
+    """Return the task with a head that can be fitted alone: pairs of texts, and single ones if the
+    published head on such layers cannot be made linear, are represented by their vectors."""
     pooling = pooling_of(start.model)
-    if task.takes_pairs:
-        return dataclasses.replace(cast(Any, task), pair_pooling=pooling.name, shared_pieces=True)
-    if VECTOR_CLASSIFIER not in family_of(config.model_type).heads or _takes_mean_layer(config):
-        return task
-    if can_be_linear(config, pooling, len(getattr(task, "labels", ())) or 1):
-        return task
-    return dataclasses.replace(cast(Any, task), text_pooling=pooling.name)
+    single = (
+        VECTOR_CLASSIFIER in family_of(config.model_type).heads
+        and not _takes_mean_layer(config)
+        and not can_be_linear(config, pooling, len(task.labels) or 1)
+    )
+    return task.on_vectors(pooling.name, single=single)
 
 
 def _takes_mean_layer(config: Config) -> bool:
@@ -348,8 +342,7 @@ def load_with_heads(start: ModelInit, built: Task[Any], config: Config, seed: in
     def fresh(task: TaskInfo | None) -> list[str]:
         """Return the heads to create anew: a head for other labels is useless, even if it has the
         right shape."""
-        reused = built.keeps_head or (task is not None and built.reuses(task))
-        return [] if reused else list(heads)
+        return [] if built.reuses(task) else list(heads)
 
     loaded = load_model(start.model, heads=heads, fresh=fresh, seed=seed, dropout=start.dropout)
     if not loaded.tokenizer.template.added(2):
