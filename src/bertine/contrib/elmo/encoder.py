@@ -14,7 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertine.contrib.elmo.files import load_elmo
-from bertine.contrib.elmo.model import BEGIN, END, BidirectionalLm, character_ids, is_cut
+from bertine.contrib.elmo.model import (
+    BidirectionalLm,
+    is_cut,
+    padded_ids,
+)
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.corpora.batch import restore_order, token_budget_batches
@@ -175,12 +179,7 @@ class ElmoEncoder(TextEncoder):
 
     def _states(self, sentences: Sequence[Sequence[str]], precision: str) -> list[Tensor]:
         """Compute fp32 [n, L + 1, D] of the n words of each sentence of one batch."""
-        places = self.model.config.max_characters
-        lengths = torch.tensor([len(sentence) + 2 for sentence in sentences])
-        ids = torch.ones(len(sentences), int(lengths.max()), places, dtype=torch.int64)
-        for row, sentence in zip(ids, sentences, strict=True):
-            numbers = character_ids([BEGIN, *sentence, END], places)
-            row[: len(numbers)] = torch.from_numpy(numbers)
+        ids, lengths = padded_ids(sentences, self.model.config.max_characters)
         dtype = torch.bfloat16 if precision == "bf16" else torch.float32
         with torch.inference_mode(), autocast(dtype, self._device):
             states, _ = self.model.layers_of(ids.to(self._device), lengths)

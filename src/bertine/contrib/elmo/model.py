@@ -69,6 +69,17 @@ def character_ids(words: Sequence[str], places: int = 50) -> np.ndarray:
     return ids
 
 
+def padded_ids(sentences: Sequence[Sequence[str]], places: int) -> tuple[Tensor, Tensor]:
+    """Return the character ids of sentences between their marks, int64 [B, T, C], and how many
+    words each has with its marks, int64 [B]."""
+    lengths = torch.tensor([len(sentence) + 2 for sentence in sentences])
+    ids = torch.ones(len(sentences), int(lengths.max()), places, dtype=torch.int64)
+    for row, sentence in zip(ids, sentences, strict=True):
+        numbers = character_ids([BEGIN, *sentence, END], places)
+        row[: len(numbers)] = torch.from_numpy(numbers)
+    return ids, lengths
+
+
 def is_cut(word: str, places: int = 50) -> bool:
     """Return whether a word has more bytes than the model reads."""
     return len(word.encode("utf-8", "replace")) > places - 2

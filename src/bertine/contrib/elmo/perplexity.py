@@ -27,6 +27,7 @@ from bertine.contrib.elmo.model import (
     LstmStates,
     WordSoftmax,
     character_ids,
+    padded_ids,
 )
 from bertine.contrib.options import WordSplitting
 from bertine.core.errors import BertineError
@@ -464,14 +465,12 @@ class BothWaysProbability:
 
     def _scores(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
         """Compute the scores, fp64 [B]."""
-        places, device = self.elmo.config.max_characters, self.softmax.weight.device
-        lengths = torch.tensor([len(words) + 2 for words in sentences])
-        ids = torch.ones(len(sentences), int(lengths.max()), places, dtype=torch.int64)
+        device = self.softmax.weight.device
+        ids, lengths = padded_ids(sentences, self.elmo.config.max_characters)
         known = torch.zeros(ids.shape[:2], dtype=torch.int64)
         unknown = self._ids[UNKNOWN]
         for row, words in enumerate(sentences):
             whole = [BEGIN, *words, END]
-            ids[row, : len(whole)] = torch.from_numpy(character_ids(whole, places))
             known[row, : len(whole)] = torch.tensor([self._ids.get(w, unknown) for w in whole])
         # Every word except the mark at which a direction begins is predicted by the state before
         # it.

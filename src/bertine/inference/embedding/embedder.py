@@ -225,19 +225,14 @@ class Embedder(Shown):
     def lines(self) -> list[str]:
         """Return the lines that describe its vectors."""
         name = f" {visible(self.name)}" if self.name else ""
-        prompt = f", prompt {visible(self.prompt)!r}" if self.prompt else ""
-        most = "all" if self.limit is None else f"at most {self.limit:,}"
-        return [
-            f"Embedder{name}: vectors of {self.dimensions} numbers, {self.encoder.describe()}",
-            f"{most} {self.unit}s of a text{prompt}; computes in {self.precision}",
-        ]
+        return [f"Embedder{name}, computes in {self.precision}", *self._settings_lines()]
 
     def _settings_lines(self) -> list[str]:
         """Return the lines about the resolved settings."""
         cut = "" if self.limit is None else f"; texts are cut at {self.limit:,} {self.unit}s"
         lines = [f"vectors of {self.dimensions} numbers: {self.encoder.describe()}{cut}"]
         if self.prompt:
-            lines.append(f"before every text: {self.prompt!r}")
+            lines.append(f"before every text: {visible(self.prompt)!r}")
         elif self.prompts.texts:
             names = ", ".join(self.prompts.texts)
             lines.append(f"no prompt is put before texts; there are {names}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -17,7 +17,7 @@ import torch
 
 from bertine.core.console import Report, plural
 from bertine.core.errors import BertineError
-from bertine.core.names import AnswerPrecision, PoolingName, option
+from bertine.core.names import AnswerPrecision, option
 from bertine.hub.model_directory import LoadedModel, load_model
 from bertine.inference.compute import Computing, Engine, run_batch, sample_inputs, unmeasured_choice
 from bertine.inference.embedding.vectors import PooledTexts, Prompts, unit
@@ -25,6 +25,7 @@ from bertine.models.config_file import SentenceModules, read_sentence_modules
 from bertine.models.heads import Model
 from bertine.models.pooling import Pooling
 from bertine.models.precision import Rates, precision_name, rates_for, resolve_device
+from bertine.options.vectors import VectorOptions
 from bertine.tasks.base import Features, require_positions
 from bertine.tokenization.tokenizer import Tokenizer
 
@@ -39,18 +40,10 @@ OnBatch = Callable[[int], None] | None
 Vectors = Sequence[np.ndarray] | np.ndarray
 
 
-@dataclass(frozen=True)
-class EncoderOptions:
+class EncoderOptions(VectorOptions):
     """The options with which a model is loaded for vectors: those of
     :meth:`bertine.Embedder.load`."""
 
-    pooling: PoolingName | None = None
-    layer: int | None = None
-    normalize: bool | None = None
-    max_length: int | None = None
-    prompt: str | None = None
-    dimensions: int | None = None
-    device: str | None = None
     precision: AnswerPrecision = "auto"
     threads: int | None = None
     batch_invariant: bool = False
