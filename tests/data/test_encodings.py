@@ -157,7 +157,7 @@ def packed(path: Path, raw: bytes) -> Path:
         ("a.csv", f"{RUSSIAN},label\nfine,a\n", ":1"),
         ("a.tsv", f"text\tlabel\nfine\t{RUSSIAN}\n", ":2"),
         ("a.jsonl", f'{{"text": "fine"}}\n{{"text": "{RUSSIAN}"}}\n', ":2"),
-        ("a.json", f'[\n{{"text": "{RUSSIAN}"}}]\n', ""),
+        ("a.json", f'[\n{{"text": "{RUSSIAN}"}}]\n', ":2"),
         ("a.txt", f"fine\n\n{RUSSIAN}\n", ":3"),
         ("a.csv.gz", f"text,label\n{RUSSIAN},a\n", ":2"),
     ],

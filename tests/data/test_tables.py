@@ -248,11 +248,11 @@ def test_invalid_utf8_and_nul_bytes_are_counted_or_refused(tmp_path: Path) -> No
     with Table(path) as table:
         texts = [row.values["text"] for row in table]
     assert texts == ["caf\ufffd \ufffd", "xy"]
-    assert (table.stats.invalid_utf8, table.stats.nul_bytes) == (2, 1)
+    assert (table.stats.invalid_utf8, table.stats.nul) == (2, 1)
     assert len(table.stats.notes("a.csv")) == 2
-    assert "a.csv:2: invalid UTF-8 at byte 3" in error_of(path, strict=True)
+    assert "a.csv:2: invalid UTF-8 (byte 0xe9, 3 bytes into" in error_of(path, strict=True)
     nul = write(tmp_path / "b.txt", b"one\ntwo\0\n")
-    assert "b.txt:2: NUL byte" in error_of(nul, strict=True)
+    assert "b.txt:2: a NUL byte" in error_of(nul, strict=True)
 
 
 CHINESE = "物流太慢了，等了一个星期才收到，客服也不回复。"
@@ -273,6 +273,15 @@ def test_half_a_character_in_json_is_mended_and_counted(tmp_path: Path) -> None:
         assert [row.values["text"] for row in table] == ["a\ufffdb"]
     assert table.stats.invalid_utf8 == 1
     assert "surrogate" in error_of(path, strict=True)
+
+
+def test_half_a_character_inside_a_list_is_mended_and_counted(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"a": [{"text": "x\\ud800"}, "\\udfffy"]}\n')
+    with Table(path) as table:
+        assert [row.values for row in table] == [{"a": [{"text": "x\ufffd"}, "\ufffdy"]}]
+        assert table.stats.invalid_utf8 == 2
+    with pytest.raises(BertineError, match="a lone surrogate"):
+        rows_of(path, strict=True)
 
 
 def test_nan_is_no_label(tmp_path: Path) -> None:

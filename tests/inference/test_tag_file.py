@@ -76,7 +76,7 @@ def test_half_characters_are_mended_and_counted(
     ]
     for found in rows_of(out):
         assert found.get("text", " ".join(found.get("words", []))) == "cat a\ufffd"
-    with pytest.raises(BertineError, match=r"in\.jsonl:1: half a surrogate pair"):
+    with pytest.raises(BertineError, match=r"in\.jsonl:1: a lone surrogate"):
         predict(predictor, source, out, strict=True)
 
 

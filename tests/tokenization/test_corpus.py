@@ -167,7 +167,7 @@ def test_chinese_that_is_not_utf8_is_refused_by_name(tmp_path, kind, encoding):
     if kind == ".parquet":
         raw = pa.array([b"plain", CHINESE.encode(encoding)], pa.binary())
         pq.write_table(pa.table({"text": raw.cast(pa.string(), safe=False)}), file)
-        place, end = f"{file}: row 2", "convert it to UTF-8"
+        place, end = f"{file}:2", "convert it to UTF-8"
     else:
         jsonl = f'{{"text": "plain"}}\n\n{{"text": "{CHINESE}"}}\n'
         text = f"plain\n\n{CHINESE}\n" if kind == ".txt" else jsonl
@@ -284,7 +284,7 @@ def test_parquet_with_invalid_utf8(tmp_path):
     corpus = Corpus(file)
     assert [d.text for d in corpus] == ["fine", "bad \ufffd"]
     assert corpus.stats.invalid_utf8 == 1
-    assert "row 2: invalid UTF-8" in error_of(file, strict=True)
+    assert "c.parquet:2: invalid UTF-8 (byte 0xff, 4 bytes into the" in error_of(file, strict=True)
 
 
 @pytest.mark.parametrize("packing", [".gz", ".xz", ".zst"])

@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from bertine.core.console import plural
 from bertine.core.text import briefly
@@ -555,17 +556,45 @@ def _undone(word: str) -> str | None:
     return None
 
 
-def twice_note(unit: str, count: int, word: str, before: str) -> str:
-    """Describe `count` rows or documents (`unit`) with text encoded twice, such as `word`."""
-    return (
-        f"{plural(count, unit, 'holds', 'hold')} text that was encoded twice ({briefly(word)} "
-        f"for {briefly(before)}), and is read as it stands; mend the file, as ftfy does"
-    )
+@dataclass
+class Fixes:
+    """Counts of damage to text that a :class:`~bertine.data.streams.TextDecoder` fixes, or leaves.
 
+    Attributes:
+        invalid_utf8: byte sequences that are not UTF-8 (and lone surrogates from JSON escapes),
+            each replaced by U+FFFD.
+        nul: NUL bytes, removed.
+        twice: number of rows or documents with text that was encoded twice, one such word, and its
+            original.
+    """
 
-def invalid_note(count: int) -> str:
-    """Say that `count` bytes were not valid UTF-8 and were replaced."""
-    return (
-        f"{plural(count, 'byte', 'that is', 'that are')} not valid UTF-8 (the file has another "
-        f"encoding or is damaged) {'was' if count == 1 else 'were'} replaced by U+FFFD"
-    )
+    invalid_utf8: int = 0
+    nul: int = 0
+    twice: tuple[int, str, str] = (0, "", "")
+
+    def count_twice(self, values: Iterable[Any]) -> None:
+        """Count a row or document if one of its values is a text that was encoded twice."""
+        for value in values:
+            if isinstance(value, str) and (result := twice_encoded(value)):
+                self.twice = (self.twice[0] + 1, *(self.twice[1:] if self.twice[0] else result))
+                return
+
+    def fix_notes(self, unit: str) -> list[str]:
+        """Return a line for each kind of damage; `unit` names what a text is: row or document."""
+        notes = []
+        if self.invalid_utf8:
+            notes.append(
+                f"{plural(self.invalid_utf8, 'byte', 'that is', 'that are')} not valid UTF-8 (the "
+                "file has another encoding or is damaged) "
+                f"{'was' if self.invalid_utf8 == 1 else 'were'} replaced by U+FFFD"
+            )
+        if self.nul:
+            notes.append(f"{plural(self.nul, 'NUL byte', 'was', 'were')} removed")
+        if self.twice[0]:
+            count, word, before = self.twice
+            notes.append(
+                f"{plural(count, unit, 'holds', 'hold')} text that was encoded twice "
+                f"({briefly(word)} for {briefly(before)}), and is read as it stands; mend the "
+                "file, as ftfy does"
+            )
+        return notes

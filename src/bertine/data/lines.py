@@ -1,4 +1,4 @@
-"""Read the lines of a table: decode, repair and count them, detect the format, split cells."""
+"""Read the lines of a table: decode and count them, detect the format, split cells."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import csv
 import json
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast, get_args
+from typing import BinaryIO, Literal, cast, get_args
 
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
-from bertine.data.encodings import ESCAPE, invalid_note, twice_encoded, twice_note
+from bertine.data.encodings import Fixes
 from bertine.data.in_memory import InMemoryTable, Source
 from bertine.data.parquet import is_parquet
 from bertine.data.streams import (
     COMPRESSIONS,
-    EncodingCheck,
+    TextDecoder,
     begins_list,
     line_blocks,
     open_stream,
@@ -44,8 +44,8 @@ _SHOWN = 10
 
 
 @dataclass
-class TableStats:
-    """Counts of special cases and repairs while reading.
+class TableStats(Fixes):
+    """Counts of special cases and fixes while reading.
 
     Attributes:
         damaged: the lines of rows left out.
@@ -53,25 +53,14 @@ class TableStats:
             first of their lines.
         quoted: whether tsv was read with quotes around cells because no other way was possible.
         quoted_cells: number of tsv cells that look quoted and were read with their quotes.
-        twice: number of rows with text that was encoded twice, one such word, and its original.
     """
 
     rows: int = 0
     blank_lines: int = 0
-    invalid_utf8: int = 0
-    nul_bytes: int = 0
     damaged: list[int] = field(default_factory=list)
     lacking: dict[str, tuple[int, list[int]]] = field(default_factory=dict)
     quoted: bool = False
     quoted_cells: int = 0
-    twice: tuple[int, str, str] = (0, "", "")
-
-    def count_twice(self, values: Iterable[Any]) -> None:
-        """Count a row if one of its values is a text that was encoded twice."""
-        for value in values:
-            if isinstance(value, str) and (result := twice_encoded(value)):
-                self.twice = (self.twice[0] + 1, *(self.twice[1:] if self.twice[0] else result))
-                return
 
     def lack(self, column: str, line: int) -> None:
         """Count a row without the key `column`."""
@@ -80,29 +69,19 @@ class TableStats:
 
     def notes(self, name: str) -> list[str]:
         """Return one line for each note to the user about the table `name`."""
-        cleaned = [
-            (self.nul_bytes, "NUL byte", "removed"),
-            (self.blank_lines, "blank line", "skipped"),
-            (
-                len(self.damaged),
-                "damaged row",
-                "left out, with more or fewer cells than there are columns "
-                f"({first_numbers(self.damaged)})",
-            ),
-        ]
-        notes = [f"{name}: {invalid_note(self.invalid_utf8)}"] if self.invalid_utf8 else []
-        notes += [
-            f"{name}: {plural(count, what, 'was', 'were')} {how}"
-            for count, what, how in cleaned
-            if count
-        ]
+        notes = [f"{name}: {note}" for note in self.fix_notes("row")]
+        if self.blank_lines:
+            notes.append(f"{name}: {plural(self.blank_lines, 'blank line', 'was', 'were')} skipped")
+        if self.damaged:
+            notes.append(
+                f"{name}: {plural(len(self.damaged), 'damaged row', 'was', 'were')} left out, with "
+                f"more or fewer cells than there are columns ({first_numbers(self.damaged)})"
+            )
         notes += [
             f"{name}: {count} of {self.rows} rows have no key {column!r} and are read without it "
             f"({first_numbers(lines, count)})"
             for column, (count, lines) in self.lacking.items()
         ]
-        if self.twice[0]:
-            notes.append(f"{name}: {twice_note('row', *self.twice)}")
         if self.quoted:
             notes.append(f'{name}: " quotes cells, as in csv: only so do its rows fit the header')
         elif self.quoted_cells:
@@ -123,23 +102,22 @@ def first_numbers(numbers: Sequence[int], count: int | None = None, what: str = 
 class TableLines:
     """Lines of a binary stream as text, checked and counted. Only ``\\n`` ends a line.
 
-    Bytes that are not UTF-8 are kept as lone surrogates, and NULs are kept, for output that repeats
-    the input; :func:`cleaned` repairs both.
+    Damage is kept as it was read, for output that repeats the input.
 
     Attributes:
         number: the number of the last line, from 1 on.
-        damaged: whether any line so far was damaged.
+        decoder: the decoder of the lines.
     """
 
     def __init__(self, handle: BinaryIO, name: str, strict: bool, stats: TableStats) -> None:
-        self._handle, self.name, self._strict, self._stats = handle, name, strict, stats
+        self._handle, self.name, self._stats = handle, name, stats
         self._path = Path(name)
         self.number = 0
-        self.damaged = False
         self._raw = b""
         self._once = not self._path.is_file()  # a pipe
         self._before, self._passed = b"", 0
-        self._check = EncodingCheck(self._path, self._rest if self._once else None)
+        blocks = self._rest if self._once else None
+        self.decoder = TextDecoder(name, stats, strict=strict, blocks=blocks)
 
     def __iter__(self) -> TableLines:
         return self
@@ -150,7 +128,6 @@ class TableLines:
         if raw in (b"", _END_OF_DOS):
             raise StopIteration
         self.number += 1
-        where = f"{self.name}:{self.number}"
         if self.number == 1:
             raw = text_begin(raw, self.name)
         self._raw = raw
@@ -158,13 +135,13 @@ class TableLines:
             return "["  # perhaps a JSON list, which `whole` reads
         self.check_length()
         if self.number == 1:
-            refuse_old_ends(raw, where)
+            refuse_old_ends(raw, f"{self.name}:1")
         if self._once:
             if raw.isascii() or len(self._before) >= _KEPT:
                 self._passed += len(raw)
             else:
                 self._before += raw
-        return self._decoded(raw, where)
+        return self.decoder.decode(raw, self.number, as_read=True)
 
     def check_length(self) -> None:
         """Refuse a line that is too long."""
@@ -188,30 +165,8 @@ class TableLines:
                 f"{self.name}: one JSON value of more than {MAX_JSON_BYTES >> 20} MiB; give JSON "
                 "lines"
             )
-        self._stats.invalid_utf8 = self._stats.nul_bytes = 0  # discard the counts of the first line
-        return self._decoded(self._raw, self.name)
-
-    def _decoded(self, raw: bytes, where: str) -> str:
-        if b"\0" in raw:
-            self.damaged = True
-            self._check.damaged(where)
-            if self._strict:
-                raise BertineError(f"{where}: NUL byte; remove it, or read without strict")
-            self._stats.nul_bytes += raw.count(b"\0")
-        if ESCAPE in raw:
-            self._check.damaged(where)
-        try:
-            return raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            self.damaged = True
-            self._check.damaged(where)
-            if self._strict:
-                raise BertineError(
-                    f"{where}: invalid UTF-8 at byte {error.start}; mend it, or read without strict"
-                ) from error
-            text = raw.decode("utf-8", errors="replace")
-            self._stats.invalid_utf8 += text.count("�") - raw.count("�".encode())
-            return raw.decode("utf-8", errors="surrogateescape")
+        self._stats.invalid_utf8 = self._stats.nul = 0  # discard the counts of the first line
+        return self.decoder.decode(self._raw, 1, as_read=True)
 
     def _rest(self) -> Iterator[bytes]:
         """Yield the rest of a pipe, after the kept lines; the rest is buffered in a temporary
@@ -245,13 +200,6 @@ class TableLines:
             raise BertineError(
                 f"{self.name}: {self._stats.blank_lines:,} lines are blank; remove them (grep .)"
             )
-
-
-def cleaned(text: str) -> str:
-    """Repair a text of :class:`TableLines`: replace bytes that are not UTF-8 by U+FFFD, and remove
-    NULs."""
-    raw = text.encode("utf-8", "surrogateescape")
-    return raw.decode("utf-8", "replace").replace("\0", "")
 
 
 # Format: detect a table's format from its file name or first line.

@@ -17,7 +17,7 @@ from bertine.data.examples import Examples, staying
 from bertine.data.in_memory import InMemoryTable, Source
 from bertine.data.lines import MAX_JSON_BYTES, inner_suffix, is_json_object
 from bertine.data.parquet import is_parquet
-from bertine.data.streams import EncodingCheck, encodable, json_kind, open_stream, text_begin
+from bertine.data.streams import check_encoding, encodable, json_kind, open_stream, text_begin
 
 #: The status of a gold answer whose text is not in the context.
 _LOST = "not in the context"
@@ -330,7 +330,7 @@ def _json_of(path: Path) -> Any:
         )
     text = raw.decode("utf-8", "replace")
     if b"\0" in raw or "\ufffd" in text:
-        EncodingCheck(path).damaged(path)
+        check_encoding(path, path)
     if not text.strip():
         raise BertineError(f"{path}: the file is empty")
     try:

@@ -1,4 +1,4 @@
-"""Read text files, plain or compressed, check their encoding, and count every repair.
+"""Read text files, plain or compressed, check their encoding, fix damage and count it.
 
 A decompressor here raises an error if the file ends too early: a corpus truncated by a broken
 download must not be accepted as a shorter corpus.
@@ -28,7 +28,7 @@ import zstandard
 from bertine.core.errors import BertineError
 from bertine.core.files import check_regular, os_errors
 from bertine.core.names import option
-from bertine.data.encodings import ESCAPE, Finding, other_encoding
+from bertine.data.encodings import ESCAPE, Fixes, other_encoding
 
 # Required columns of a table, and the messages if they are missing.
 
@@ -362,57 +362,48 @@ def open_stream(path: Path) -> Iterator[Stream]:
         yield Stream(reader, cast(BinaryIO, raw))
 
 
-class EncodingCheck:
-    """A check of a file at its first damaged byte: a file in another encoding than UTF-8 is
-    refused, because replacing characters would destroy it.
+def check_encoding(
+    path: Path | str,
+    where: object,
+    blocks: Iterable[bytes] | None = None,
+    *,
+    convertible: bool = True,
+) -> None:
+    """Refuse a file that is in another encoding than UTF-8, because replacing characters would
+    destroy it.
 
     Args:
-        path: the file, also for messages.
-        blocks: returns all of its bytes, in blocks that end at line ends; None: they are read from
-            the file.
+        path: the file. A pipe, which can be read only once, is not checked without `blocks`.
+        where: the first damaged place, for the message.
+        blocks: all of its bytes, in blocks that end at line ends; None: they are read from the
+            file.
+        convertible: whether the file is text, which a command can convert.
+
+    Raises:
+        BertineError: it is in another encoding; names it, and how to convert the file.
     """
-
-    def __init__(
-        self, path: Path | str, blocks: Callable[[], Iterable[bytes]] | None = None
-    ) -> None:
-        self._path, self._blocks, self._made = Path(path), blocks, False
-
-    def damaged(self, where: object, raw: bytes = b"") -> None:
-        """Check the whole file, unless it is already checked.
-
-        Args:
-            where: the first damaged place.
-            raw: the bytes of that place; only these are checked if a file can be read only once.
-
-        Raises:
-            BertineError: it is in another encoding; names it, and how to convert the file.
-        """
-        if self._made:
+    if blocks is None:
+        if not Path(path).is_file():
             return
-        if self._blocks is None and not self._path.is_file():
-            finding = other_encoding([raw])
-        else:
-            self._made = True
-            finding = other_encoding(self._blocks() if self._blocks else file_blocks(self._path))
-        if finding is not None:
-            raise BertineError(f"{where}: {self._described(finding)}")
-
-    def _described(self, finding: Finding) -> str:
-        share = f"{finding.damaged:,} of {finding.beyond:,} characters beyond ASCII"
-        if finding.mixed:
-            those = f", but look like {finding}" if finding.encodings else ""
-            return (
-                f"{share} of the file are not UTF-8{those}; some lines are in another encoding: "
-                "convert those to UTF-8"
-            )
-        if not finding.encodings:
-            return f"is not UTF-8 ({share} are not), and in no other encoding that is known here"
-        how = conversion(finding.encodings[0].iconv, self._path)
+        blocks = file_blocks(Path(path))
+    finding = other_encoding(blocks)
+    if finding is None:
+        return
+    share = f"{finding.damaged:,} of {finding.beyond:,} characters beyond ASCII"
+    if finding.mixed:
+        those = f", but look like {finding}" if finding.encodings else ""
+        what = (
+            f"{share} of the file are not UTF-8{those}; some lines are in another encoding: "
+            "convert those to UTF-8"
+        )
+    elif not finding.encodings:
+        what = f"is not UTF-8 ({share} are not), and in no other encoding that is known here"
+    else:
+        how = conversion(finding.encodings[0].iconv, Path(path)) if convertible else ""
         if len(finding.encodings) > 1:
             how = " from the one whose words are right"
-        elif self._blocks is not None and str(self._path) != STDIN:
-            how = ""  # Parquet, or data in memory
-        return f"is not UTF-8 but looks like {finding}; convert it to UTF-8{how}"
+        what = f"is not UTF-8 but looks like {finding}; convert it to UTF-8{how}"
+    raise BertineError(f"{where}: {what}")
 
 
 def conversion(encoding: str, path: Path) -> str:
@@ -435,103 +426,130 @@ def line_blocks(reader: BinaryIO) -> Iterator[bytes]:
         yield block if block.endswith(b"\n") else block + reader.readline(_BLOCK)
 
 
-@dataclass
-class Fixes:
-    """Counts of repairs to text while decoding it.
-
-    Attributes:
-        invalid_utf8: byte sequences that are not UTF-8 (and lone surrogates from JSON escapes),
-            each replaced by U+FFFD.
-        nul: NUL characters, removed.
-    """
-
-    invalid_utf8: int = 0
-    nul: int = 0
-
-
-@dataclass(frozen=True)
-class Place:
-    """The place of a text, for messages: a file and the first line, or the row, of the text."""
-
-    path: Path
-    number: int
-    unit: str = "line"
-
-    def __str__(self) -> str:
-        return self.at(0)
-
-    def at(self, lines_before: int) -> str:
-        """Name the place `lines_before` line ends later; a row is not changed."""
-        if self.unit == "line":
-            return f"{self.path}:{self.number + lines_before}"
-        return f"{self.path}: {self.unit} {self.number}"
-
-
-def decode(raw: bytes, place: Place, check: EncodingCheck, *, strict: bool, repairs: Fixes) -> str:
-    r"""Decode UTF-8 `raw` as text without NULs and with ``\n`` as the only line end.
+class TextDecoder:
+    """A decoder of a file's texts: it refuses a file in another encoding at the first damage, and
+    else fixes and counts damage.
 
     Args:
-        raw: UTF-8 bytes.
-        place: their place, for messages.
-        check: the check of the file's encoding.
-        strict: refuse invalid UTF-8 and NULs instead of repairing them.
-        repairs: counts the repairs; changed in place.
+        path: the file, also for messages.
+        fixes: the counts; changed in place.
+        strict: refuse invalid UTF-8, NUL bytes and lone surrogates instead of fixing them.
+        blocks: returns all bytes of the file, in blocks that end at line ends; None: they are read
+            from the file.
+        rows: texts are values of rows (Parquet, data in memory), which are numbered instead of
+            lines, and a byte that is not UTF-8 may be in them as a lone surrogate.
 
-    Raises:
-        BertineError: the file is in another encoding; or `strict` and the text is not clean.
+    Attributes:
+        damaged: whether any text so far was damaged.
     """
-    if b"\0" in raw or ESCAPE in raw:
-        check.damaged(place, raw)
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        check.damaged(place, raw)
-        if strict:
-            before = raw[: error.start]
-            offset = error.start - (before.rfind(b"\n") + 1)
+
+    def __init__(
+        self,
+        path: Path | str,
+        fixes: Fixes,
+        *,
+        strict: bool,
+        blocks: Callable[[], Iterable[bytes]] | None = None,
+        rows: bool = False,
+    ) -> None:
+        self._path, self._fixes, self._strict = path, fixes, strict
+        self._blocks, self._rows, self._checked = blocks, rows, False
+        self.damaged = False
+
+    def decode(self, raw: bytes, number: int, *, as_read: bool = False) -> str:
+        """Decode UTF-8 as text without NUL bytes.
+
+        Args:
+            raw: the bytes of a text.
+            number: its first line or its row, for messages.
+            as_read: keep damage that was counted, for output that repeats the input: bytes that are
+                not UTF-8 as lone surrogates, and NUL bytes; :func:`cleaned` fixes both.
+
+        Raises:
+            BertineError: the file is in another encoding; or is read strictly, and `raw` is
+                damaged.
+        """
+        for sign in (b"\0", ESCAPE):
+            if sign in raw:
+                self._check(raw, number, raw.index(sign))
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            place = self._check(raw, number, error.start)
+            self.damaged = True
+            if self._strict:
+                offset = error.start - (raw.rfind(b"\n", 0, error.start) + 1)
+                raise BertineError(
+                    f"{place}: invalid UTF-8 (byte 0x{raw[error.start]:02x}, {offset} bytes into "
+                    f"the {'text' if self._rows else 'line'}); convert it to UTF-8, or leave out "
+                    f"{option('strict', True)} to have such bytes replaced"
+                ) from error
+            text = raw.decode("utf-8", "replace")
+            # Characters that already were U+FFFD in the file are not counted.
+            genuine = raw.count(_REPLACEMENT.encode())
+            self._fixes.invalid_utf8 += text.count(_REPLACEMENT) - genuine
+            if as_read:
+                text = raw.decode("utf-8", "surrogateescape")
+        if b"\0" not in raw:
+            return text
+        without = self._without_nul(text, self._place(raw, number, raw.index(b"\0")))
+        return text if as_read else without
+
+    def clean(self, value: Any, number: int) -> Any:
+        """Fix a value, also inside lists and objects: JSON escapes can produce NUL bytes and lone
+        surrogates. `number` is its line or row, for messages."""
+        if isinstance(value, list):
+            return [self.clean(inner, number) for inner in value]
+        if isinstance(value, dict):
+            return {name: self.clean(inner, number) for name, inner in value.items()}
+        if not isinstance(value, str):
+            return value
+        if not encodable(value):
+            if self._rows:
+                with contextlib.suppress(UnicodeEncodeError):
+                    return self.decode(value.encode("utf-8", "surrogateescape"), number)
+            fixed = without_surrogates(value)
+            if self._strict:
+                half = next(a for a, b in zip(value, fixed, strict=True) if a != b)
+                raise BertineError(
+                    f"{self._path}:{number}: a lone surrogate (\\u{ord(half):04x}) in a text; "
+                    f"remove it, or leave out {option('strict', True)} to have it replaced"
+                )
+            self._fixes.invalid_utf8 += fixed.count(_REPLACEMENT) - value.count(_REPLACEMENT)
+            value = fixed
+        return self._without_nul(value, f"{self._path}:{number}") if "\0" in value else value
+
+    def _without_nul(self, text: str, place: str) -> str:
+        self.damaged = True
+        if self._strict:
             raise BertineError(
-                f"{place.at(before.count(10))}: invalid UTF-8 (byte 0x{raw[error.start]:02x}, "
-                f"{offset} bytes into the line); convert the file to UTF-8, or leave out "
-                f"{option('strict', True)} "
-                "to have such bytes replaced"
-            ) from error
-        text = raw.decode("utf-8", "replace")
-        # Characters that already were U+FFFD in the file are not counted.
-        genuine = raw.count(_REPLACEMENT.encode())
-        repairs.invalid_utf8 += text.count(_REPLACEMENT) - genuine
-    return _without_nul(text, place, strict, repairs)
-
-
-def clean(text: str, place: Place, *, strict: bool, repairs: Fixes) -> str:
-    r"""Repair text from JSON like :func:`decode`: JSON escapes can produce NULs and lone
-    surrogates."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        if strict:
-            raise BertineError(
-                f"{place}: a lone surrogate (\\u{ord(text[error.start]):04x}) in the text; repair "
-                f"it, or leave out {option('strict', True)} to have it replaced"
-            ) from error
-        cleaned = without_surrogates(text)
-        repairs.invalid_utf8 += cleaned.count(_REPLACEMENT) - text.count(_REPLACEMENT)
-        text = cleaned
-    return _without_nul(text, place, strict, repairs)
-
-
-def _without_nul(text: str, place: Place, strict: bool, repairs: Fixes) -> str:
-    if "\0" in text:
-        if strict:
-            before = text[: text.index("\0")]
-            raise BertineError(
-                f"{place.at(before.count(chr(10)))}: a NUL character in the text; remove it, or "
-                f"leave out {option('strict', True)} to have NULs removed"
+                f"{place}: a NUL byte in a text; remove it, or leave out "
+                f"{option('strict', True)} to have NUL bytes removed"
             )
-        repairs.nul += text.count("\0")
-        text = text.replace("\0", "")
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return text
+        self._fixes.nul += text.count("\0")
+        return text.replace("\0", "")
+
+    def _place(self, raw: bytes, number: int, at: int) -> str:
+        """Name the place of a byte of a text."""
+        return f"{self._path}:{number if self._rows else number + raw.count(10, 0, at)}"
+
+    def _check(self, raw: bytes, number: int, at: int) -> str:
+        """Check the whole file, unless it is already checked (of a file that can be read only once
+        the text alone); return the damaged place."""
+        place = self._place(raw, number, at)
+        if not self._checked:
+            once = self._blocks is None and not Path(self._path).is_file()
+            self._checked = not once
+            blocks = [raw] if once else None if self._blocks is None else self._blocks()
+            check_encoding(self._path, place, blocks, convertible=not self._rows)
+        return place
+
+
+def cleaned(text: str) -> str:
+    """Fix a text that :class:`TextDecoder` has kept as it was read: replace bytes that are not
+    UTF-8 by U+FFFD, and remove NUL bytes."""
+    raw = text.encode("utf-8", "surrogateescape")
+    return raw.decode("utf-8", "replace").replace("\0", "")
 
 
 def blocks(

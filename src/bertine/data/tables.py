@@ -1,15 +1,14 @@
 """Read tables of text row by row: csv, tsv, JSON lines, Parquet and plain lines.
 
 Memory holds one row, so a table may be of any length and may come from stdin. Quotes follow
-RFC 4180 in csv and are ordinary characters in tsv; `quotes` reverses either. Repairs (invalid
-UTF-8, NUL bytes, blank lines) are counted in :class:`~bertine.data.lines.TableStats`.
+RFC 4180 in csv and are ordinary characters in tsv; `quotes` reverses either. Fixes (invalid UTF-8,
+NUL bytes) and blank lines are counted in :class:`~bertine.data.lines.TableStats`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +27,6 @@ from bertine.data.lines import (
     TableLayout,
     TableLines,
     TableStats,
-    cleaned,
     detect_layout,
     inner_suffix,
     named_separator,
@@ -40,16 +38,15 @@ from bertine.data.parquet import class_names, is_parquet, open_parquet
 from bertine.data.streams import (
     MOST_COLUMNS,
     STDIN,
-    EncodingCheck,
     Stream,
-    encodable,
+    TextDecoder,
+    cleaned,
     json_kind,
     json_row,
     list_items,
     missing_column,
     open_stream,
     require_columns,
-    without_surrogates,
 )
 
 
@@ -59,7 +56,7 @@ class TableRow:
 
     Values are strings, except in JSON lines and Parquet, where they have the file's types. For
     Parquet, `line` is the number of the row. `exact` are the values of a row of text before
-    repairs, with bytes that are not UTF-8 as lone surrogates, to be written unchanged. None: there
+    fixes, with bytes that are not UTF-8 as lone surrogates, to be written unchanged. None: there
     is no difference.
     """
 
@@ -91,7 +88,7 @@ class Table:
             to detect a header and its delimiter.
         quotes: whether ``"`` quotes cells; None means yes, but no for tab-separated files, unless
             the file can be read only with quotes.
-        strict: refuse invalid UTF-8 and NUL bytes instead of repairing and counting them.
+        strict: refuse invalid UTF-8 and NUL bytes instead of fixing and counting them.
         header: the column names of a csv or tsv file whose first line is already a row.
         skip_damaged: leave out rows with the wrong number of cells, and count them.
         optional: columns in which a missing value (null, or in JSON lines no such key) is an empty
@@ -102,7 +99,7 @@ class Table:
         layout: the given or detected format.
         columns: the column names, in order (for JSON lines: the keys of the first row).
         stats: counts so far; complete after the last row.
-        strict: whether damaged text is refused instead of repaired or left out.
+        strict: whether damaged text is refused instead of fixed or left out.
         class_names: the names of the numbers in a column, or in its lists, if the data have them;
             else empty.
 
@@ -150,6 +147,7 @@ class Table:
             handle = self._stream.reader
         try:
             self._lines = TableLines(handle, self.name, strict, self.stats)
+            self._decoder = self._lines.decoder
             first = next(self._lines, None)
             if not first:
                 raise BertineError(f"{self.name}: the file is empty")
@@ -194,37 +192,19 @@ class Table:
         rows: Iterator[dict[str, Any]],
         again: Callable[[], Iterator[dict[str, Any]]],
     ) -> None:
-        self._check = EncodingCheck(
-            self.name, lambda: chain.from_iterable(_bytes_in(list(row.values())) for row in again())
+        self._decoder = TextDecoder(
+            self.name,
+            self.stats,
+            strict=self.strict,
+            blocks=lambda: chain.from_iterable(_bytes_in(row) for row in again()),
+            rows=True,
         )
         self.layout = TableLayout("jsonl")
         self.columns = columns
         self._rows = (
-            TableRow(number, {name: self._cleaned(value, number) for name, value in row.items()})
-            for number, row in enumerate(rows, 1)
+            TableRow(number, self._decoder.clean(row, number)) for number, row in enumerate(rows, 1)
         )
         self.require(self._wanted)
-
-    def _cleaned(self, value: Any, number: int) -> Any:
-        """Return a text without NUL bytes and lone surrogates, as in the other formats."""
-        if isinstance(value, str) and "\0" in value:
-            if self.strict:
-                raise BertineError(
-                    f"{self.name}:{number}: NUL byte; remove it, or read without strict"
-                )
-            self.stats.nul_bytes += value.count("\0")
-            value = value.replace("\0", "")
-        return self._encodable(value, number)
-
-    def _encodable(self, value: Any, number: int) -> Any:
-        """Return `value` without lone surrogates, also inside lists and objects."""
-        if isinstance(value, str):
-            return value if encodable(value) else self._mend_surrogates(value, number)
-        if isinstance(value, list):
-            return [self._encodable(inner, number) for inner in value]
-        if isinstance(value, dict):
-            return {name: self._encodable(inner, number) for name, inner in value.items()}
-        return value
 
     def allow_empty(self, columns: Sequence[str]) -> None:
         """Make `columns` the optional ones from here on, if they are known only when the table is
@@ -343,7 +323,7 @@ class Table:
                 f"{self.name}:1: the header has {len(header):,} columns (separator "
                 f"{self.layout.delimiter!r}); at most {MOST_COLUMNS:,} are read"
             )
-        names = [cleaned(name) for name in header] if self._lines.damaged else header
+        names = [cleaned(name) for name in header] if self._decoder.damaged else header
         self.columns = _distinct(names)
         repeated = sorted(name for name, count in Counter(self.columns).items() if count > 1)
         if repeated:
@@ -368,20 +348,21 @@ class Table:
                 self._lines.skip_blank()
 
     def json_row(self, number: int, text: str) -> TableRow:
-        """Convert the object in a line of JSON to a row; lone surrogates are repaired and counted.
+        """Convert the object in a line of JSON to a row; NUL bytes and lone surrogates in its
+        texts are fixed and counted.
 
         Raises:
             BertineError: it is not an object, or lists are nested too deeply; in strict reading
                 also a lone surrogate.
         """
-        if not self._lines.damaged or (clean := cleaned(text)) == text:
+        if not self._decoder.damaged or (clean := cleaned(text)) == text:
             return TableRow(number, self._json_object(text, number))
         # An escape could not be distinguished from a byte kept as a surrogate.
         exact = None if "\\u" in text else json_row(text.replace("\0", ""), self.name)
         return TableRow(number, self._json_object(clean, number), exact)
 
     def _text_row(self, number: int, values: dict[str, Any]) -> TableRow:
-        if self._lines.damaged:
+        if self._decoder.damaged:
             clean = {name: cleaned(value) for name, value in values.items()}
             if clean != values:
                 return TableRow(number, clean, values)
@@ -389,26 +370,14 @@ class Table:
 
     def _json_object(self, line: str, number: int) -> dict[str, Any]:
         values = json_row(line, f"{self.name}:{number}")
-        if "\\u" in line:  # a lone surrogate can only come from an escape
+        if "\\u" in line:  # a NUL byte or lone surrogate can only come from an escape
             try:
-                values = self._encodable(values, number)
+                values = self._decoder.clean(values, number)
             except RecursionError as error:
                 raise BertineError(
                     f"{self.name}:{number}: lists and objects in each other too deeply to be read"
                 ) from error
         return values
-
-    def _mend_surrogates(self, value: str, number: int) -> str:
-        if self.strict:
-            # Parquet's reader makes them from bytes that are not UTF-8.
-            what = "invalid UTF-8" if is_parquet(self.name) else "half a surrogate pair (\\udXXX)"
-            raise BertineError(
-                f"{self.name}:{number}: {what} in a text; mend it, or read without strict"
-            )
-        if self._typed and _BYTES.search(value):
-            self._check.damaged(f"{self.name}:{number}")
-        self.stats.invalid_utf8 += sum("\ud800" <= character <= "\udfff" for character in value)
-        return without_surrogates(value)
 
     def _cell_rows(self, cells: Iterator[tuple[int, list[str]]]) -> Iterator[TableRow]:
         width = len(self.columns)
@@ -427,16 +396,13 @@ class Table:
             yield self._text_row(line, dict(zip(self.columns, values, strict=True)))
 
 
-#: The surrogates that represent bytes that are not UTF-8.
-_BYTES = re.compile("[\udc80-\udcff]")
-
-
 def _bytes_in(value: Any) -> Iterator[bytes]:
     """Yield the original bytes of the texts in a value, each with a line end."""
     if isinstance(value, str):
-        yield (
-            value.encode("utf-8", "surrogateescape" if _BYTES.search(value) else "replace") + b"\n"
-        )
+        try:
+            yield value.encode("utf-8", "surrogateescape") + b"\n"
+        except UnicodeEncodeError:
+            yield value.encode("utf-8", "replace") + b"\n"
     elif isinstance(value, list):
         for inner in value:
             yield from _bytes_in(inner)

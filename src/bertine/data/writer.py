@@ -16,9 +16,9 @@ from bertine.core.files import atomic_file, os_errors
 from bertine.core.names import option
 from bertine.core.text import ESCAPED
 from bertine.data.in_memory import InMemorySplits, InMemoryTable
-from bertine.data.lines import LINE_COLUMN, TableLayout, cleaned
+from bertine.data.lines import LINE_COLUMN, TableLayout
 from bertine.data.parquet import is_parquet, mixed_note, write_parquet
-from bertine.data.streams import COMPRESSIONS, encodable
+from bertine.data.streams import COMPRESSIONS, cleaned, encodable
 
 
 def json_text(value: Any, indent: int | None = None) -> str:

@@ -26,7 +26,7 @@ from bertine.core.errors import BertineError
 from bertine.core.files import os_errors, read_bounded
 from bertine.core.names import TokenizerKind
 from bertine.core.text import briefly, shortened
-from bertine.data.streams import EncodingCheck
+from bertine.data.streams import check_encoding
 
 # Names of pieces, for people: how a table, a page or an answer shows a piece of a word.
 #
@@ -588,7 +588,7 @@ def read_lines(file: Path, what: str, name: str) -> list[str]:
         try:
             return read_bounded(file, _MAX_BYTES).decode("utf-8-sig").split("\n")
         except UnicodeDecodeError as error:
-            EncodingCheck(file).damaged(file)
+            check_encoding(file, file)
             raise BertineError(f"{file}: not UTF-8 text ({error.reason}); give a {name}") from error
 
 

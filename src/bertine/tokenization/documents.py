@@ -24,18 +24,14 @@ from bertine.core.errors import BertineError
 from bertine.core.files import os_errors
 from bertine.core.foreign_files import reading_outside
 from bertine.core.names import option
-from bertine.data.encodings import invalid_note, twice_encoded, twice_note
+from bertine.data.encodings import Fixes
 from bertine.data.lines import MAX_JSON_BYTES
 from bertine.data.streams import (
     COMPRESSIONS,
-    EncodingCheck,
-    Fixes,
-    Place,
     Stream,
+    TextDecoder,
     ambiguous_column_error,
     blocks,
-    clean,
-    decode,
     json_kind,
     json_row,
     list_items,
@@ -73,7 +69,7 @@ def choose_text_column(where: str, columns: Sequence[str], named: str | None) ->
 
 
 def table_texts(
-    path: Path, column: str | None, quotes: bool | None, *, strict: bool, repairs: Fixes
+    path: Path, column: str | None, quotes: bool | None, *, strict: bool, fixes: Fixes
 ) -> Iterator[tuple[str, int, int]]:
     r"""Yield the text of each row; memory holds one row.
 
@@ -81,8 +77,8 @@ def table_texts(
         path: a csv or tsv file by its name, possibly compressed.
         column: the column of the text; None: ``text``, ``sentence``, or the only column.
         quotes: whether ``"`` quotes cells; None: in csv, but not in tsv.
-        strict: refuse invalid UTF-8 and NUL bytes instead of repairing and counting them.
-        repairs: counts the repairs in the whole table; changed at its end.
+        strict: refuse invalid UTF-8 and NUL bytes instead of fixing and counting them.
+        fixes: counts the fixes in the whole table; changed at its end.
 
     Yields:
         The text (with ``\n`` as the only line end), the line its row starts on, and how many bytes
@@ -96,12 +92,14 @@ def table_texts(
     with Table(path, wanted=wanted, quotes=quotes, strict=strict) as table:
         column = choose_text_column(table.name, table.columns, column)
         for row in table:
-            text = table.text(row, column)
-            if "\r" in text:
-                text = text.replace("\r\n", "\n").replace("\r", "\n")
-            yield text, row.line, table.position
-        repairs.invalid_utf8 += table.stats.invalid_utf8
-        repairs.nul += table.stats.nul_bytes
+            yield unix_ends(table.text(row, column)), row.line, table.position
+        fixes.invalid_utf8 += table.stats.invalid_utf8
+        fixes.nul += table.stats.nul
+
+
+def unix_ends(text: str) -> str:
+    r"""Return a text with ``\n`` as the only line end."""
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
 # Parquet: read the texts of a file; each row is a document of a corpus.
@@ -111,15 +109,15 @@ _ROWS = 128
 
 
 def parquet_texts(
-    path: Path, column: str | None, *, strict: bool, repairs: Fixes
+    path: Path, column: str | None, *, strict: bool, fixes: Fixes
 ) -> Iterator[tuple[str, int, int]]:
     r"""Yield the text of each row; memory holds some rows.
 
     Args:
         path: a Parquet file, possibly compressed as a whole.
         column: the column of the text; None: ``text``, ``sentence``, or the only column.
-        strict: refuse invalid UTF-8 and NUL bytes instead of repairing and counting them.
-        repairs: counts the repairs; changed in place.
+        strict: refuse invalid UTF-8 and NUL bytes instead of fixing and counting them.
+        fixes: counts the fixes; changed in place.
 
     Yields:
         The text (with ``\n`` as the only line end; "" for null), the number of its row from 1 on,
@@ -167,9 +165,12 @@ def parquet_texts(
                     for value in column.cast(pa.large_binary()):
                         yield value.as_py() or b""
 
-            check = EncodingCheck(path, lambda: (value + b"\n" for value in values()))
+            def lines() -> Iterator[bytes]:
+                return (value + b"\n" for value in values())
+
+            decoder = TextDecoder(path, fixes, strict=strict, blocks=lines, rows=True)
             for row, raw in enumerate(values(), 1):
-                text = decode(raw, Place(path, row, "row"), check, strict=strict, repairs=repairs)
+                text = unix_ends(decoder.decode(raw, row))
                 del raw  # a text may be very large
                 yield text, row, size * row // max(file.metadata.num_rows, 1)
                 del text
@@ -220,7 +221,7 @@ class Document:
 
 @dataclass
 class CorpusStats(Fixes):
-    """Counts of one pass over a corpus. (`invalid_utf8` and `nul` are those of `Fixes`.)
+    """Counts of one pass over a corpus, and the fixes in it.
 
     Attributes:
         files: files read completely.
@@ -230,8 +231,6 @@ class CorpusStats(Fixes):
         split_documents: documents larger than `max_document_bytes`, yielded in parts.
         skipped_files: number of files in the given folders that have no known format.
         first_skipped: the first of them, at most ten.
-        twice: number of documents with text that was encoded twice, one such word, and its
-            original.
     """
 
     files: int = 0
@@ -241,10 +240,9 @@ class CorpusStats(Fixes):
     split_documents: int = 0
     skipped_files: int = 0
     first_skipped: list[str] = field(default_factory=list)
-    twice: tuple[int, str, str] = (0, "", "")
 
     def lines(self) -> list[str]:
-        """Return a summary for people, with a line for each kind of repair or skipped item."""
+        """Return a summary for people, with a line for each kind of fix or skipped item."""
         lines = [
             f"{plural(self.documents, 'document')}, {human_bytes(self.text_bytes)} of text, "
             f"from {plural(self.files, 'file')}"
@@ -253,12 +251,7 @@ class CorpusStats(Fixes):
             lines.append(plural(self.empty_documents, "document") + " without text skipped")
         if self.split_documents:
             lines.append(f"{self.split_documents:,} very large documents split into parts")
-        if self.invalid_utf8:
-            lines.append(invalid_note(self.invalid_utf8))
-        if self.nul:
-            lines.append(f"{self.nul:,} NUL characters removed")
-        if self.twice[0]:
-            lines.append(twice_note("document", *self.twice))
+        lines += self.fix_notes("document")
         if self.skipped_files:
             lines.append(
                 f"{self.skipped_files:,} files of no known format skipped, "
@@ -290,7 +283,7 @@ class Corpus:
         text_column: the key or column of the text; None: ``text``, ``sentence``, or the only one,
             determined for each file (for JSON lines by the first line).
         quotes: whether ``"`` quotes the cells of csv and tsv; None: in csv, but not in tsv.
-        strict: refuse invalid UTF-8 and NULs instead of repairing and counting them.
+        strict: refuse invalid UTF-8 and NUL bytes instead of fixing and counting them.
         max_document_bytes: a larger document is split at line ends (a larger line at a space), and
             counted. A pass needs two to three times this memory.
         allow_empty: accept a corpus without any text.
@@ -355,11 +348,7 @@ class Corpus:
                 if raw_text.strip() in ("", _END_OF_DOS):
                     stats.empty_documents += 1
                     continue
-                if result := twice_encoded(raw_text):
-                    stats.twice = (
-                        stats.twice[0] + 1,
-                        *(stats.twice[1:] if stats.twice[0] else result),
-                    )
+                stats.count_twice([raw_text])
                 stats.documents += 1
                 size = len(raw_text) if raw_text.isascii() else len(raw_text.encode())
                 stats.text_bytes += size
@@ -429,7 +418,7 @@ class Corpus:
     # Each reader yields (text, row, bytes of the file on disk that have been read).
 
     def _plain(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
-        check = EncodingCheck(path)
+        decoder = TextDecoder(path, stats, strict=self.strict)
         with open_stream(path) as stream:
             documents = blocks(
                 stream.reader,
@@ -441,35 +430,32 @@ class Corpus:
                 stats.split_documents += part == 1
                 # Keep only one copy of a possibly very large document.
                 raw = raw.rstrip(b"\r\n")
-                place = Place(path, line)
-                text = decode(raw, place, check, strict=self.strict, repairs=stats).strip("\n")
+                text = unix_ends(decoder.decode(raw, line)).strip("\n")
                 del raw
                 yield text, line, stream.position
                 del text
 
     def _json_lines(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
+        decoder = TextDecoder(path, stats, strict=self.strict)
         with open_stream(path) as stream:
             column = self.text_column
-            for number, line in self._json_texts(path, stream, stats):
-                place = Place(path, number)
-                values = json_row(line, str(place), column or "text")
-                column = column or choose_text_column(str(place), list(values), None)
-                text = clean(
-                    _text_of(values, column, place), place, strict=self.strict, repairs=stats
-                ).strip("\n")
+            for number, line in self._json_texts(path, stream, decoder):
+                place = f"{path}:{number}"
+                values = json_row(line, place, column or "text")
+                column = column or choose_text_column(place, list(values), None)
+                text = unix_ends(decoder.clean(_text_of(values, column, place), number)).strip("\n")
                 del line, values
                 for part in self._parts(text, stats):
                     yield part, number, stream.position
 
     def _json_texts(
-        self, path: Path, stream: Stream, stats: CorpusStats
+        self, path: Path, stream: Stream, decoder: TextDecoder
     ) -> Iterator[tuple[int, str]]:
         """Yield the objects of JSON lines, or of one list, before parsing, with their first line
         numbers."""
-        check, number = EncodingCheck(path), 0
+        number = 0
         while raw := stream.reader.readline(MAX_JSON_LINE):
             number += 1
-            place = Place(path, number)
             if number == 1:
                 raw = text_begin(raw, path)
             one_list = number == 1 and raw.lstrip().startswith(b"[")
@@ -478,10 +464,10 @@ class Corpus:
             if len(raw) >= (MAX_JSON_BYTES if one_list else MAX_JSON_LINE + raw.endswith(b"\n")):
                 what = "list" if one_list else "line"
                 raise BertineError(
-                    f"{place}: a {what} of more than {len(raw) >> 20} MiB; write one document a "
-                    "line"
+                    f"{path}:{number}: a {what} of more than {len(raw) >> 20} MiB; write one "
+                    "document a line"
                 )
-            text = decode(raw, place, check, strict=self.strict, repairs=stats)
+            text = unix_ends(decoder.decode(raw, number))
             del raw
             if one_list:
                 yield from list_items(text, str(path))
@@ -489,12 +475,12 @@ class Corpus:
                 yield number, text
 
     def _table(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
-        rows = table_texts(path, self.text_column, self.quotes, strict=self.strict, repairs=stats)
+        rows = table_texts(path, self.text_column, self.quotes, strict=self.strict, fixes=stats)
         return self._rows(rows, stats)
 
     def _parquet(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
         return self._rows(
-            parquet_texts(path, self.text_column, strict=self.strict, repairs=stats), stats
+            parquet_texts(path, self.text_column, strict=self.strict, fixes=stats), stats
         )
 
     def _rows(
@@ -547,9 +533,9 @@ def _files_below(top: Path) -> Iterator[Path]:
                     (links if entry.is_symlink() else folders).append(path)
 
 
-def _text_of(values: dict[str, Any], column: str, place: Place) -> str:
+def _text_of(values: dict[str, Any], column: str, place: str) -> str:
     """Return the text in a line of JSON; "" if it is null."""
-    require_columns(str(place), list(values), [column])
+    require_columns(place, list(values), [column])
     text = values[column]
     if text is None:
         return ""

@@ -24,7 +24,7 @@ from bertine.core.errors import BertineError
 from bertine.core.files import atomic_file
 from bertine.core.process import check_memory
 from bertine.core.text import briefly
-from bertine.data.streams import COMPRESSIONS, EncodingCheck, open_stream, text_begin
+from bertine.data.streams import COMPRESSIONS, check_encoding, open_stream, text_begin
 
 #: Most bytes of a word.
 MAX_WORD = 4096
@@ -257,7 +257,7 @@ class _Table:
         if self._damaged:
             whole = (word.encode() for word in self._words if "\ufffd" not in word)
             lines = (word + b"\n" for word in chain(whole, self._damaged))
-            EncodingCheck(self._path, lambda: lines).damaged(self._path)
+            check_encoding(self._path, self._path, lines, convertible=False)
             count = plural(len(self._damaged), "word")
             notes.append(f"{count} with invalid UTF-8, replaced by U+FFFD")
         if self._twice:
