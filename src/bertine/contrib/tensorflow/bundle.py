@@ -124,57 +124,27 @@ def masked_crc32c(data: bytes | npt.NDArray[np.uint8]) -> int:
     return ((value >> 15 | value << 17) + _MASK_DELTA) & 0xFFFFFFFF
 
 
-# Snappy: a decoder of the compression of LevelDB's blocks (google/snappy,
-# ``format_description.txt``).
-#
-# A stream is the size of its contents, then literals and copies of earlier output; a copy may
-# overlap itself, which repeats it.
+# Snappy: the compression of LevelDB's blocks (google/snappy, ``format_description.txt``).
 
 #: A copy of three bytes gives at most 64, so a stream grows by at most this factor.
 _MOST_GROWTH = 22
 
 
 def decompress(data: bytes) -> bytes:
-    """Return the contents of the stream `data`.
+    """Return the contents of the stream `data`, which begins with their size.
 
     Raises:
         ValueError: it is not a snappy stream, or is cut short.
     """
-    size, at = varint(data, 0)
+    import pyarrow as pa
+
+    size, _ = varint(data, 0)
     if size > _MOST_GROWTH * len(data):
         raise ValueError("a block of snappy's says that it holds more than it can")
-    result = bytearray()
-    while at < len(data):
-        tag = data[at]
-        at += 1
-        if tag & 3 == 0:
-            length = (tag >> 2) + 1
-            if length > 60:
-                extra = length - 60
-                length = int.from_bytes(data[at : at + extra], "little") + 1
-                at += extra
-            if at + length > len(data):
-                raise ValueError("a block of snappy's is cut short")
-            result += data[at : at + length]
-            at += length
-        else:
-            if tag & 3 == 1:
-                length, width = (tag >> 2 & 7) + 4, 1
-                high = (tag >> 5) << 8
-            else:
-                length, width, high = (tag >> 2) + 1, 2 if tag & 3 == 2 else 4, 0
-            back = high | int.from_bytes(data[at : at + width], "little")
-            at += width
-            if at > len(data) or not 0 < back <= len(result):
-                raise ValueError("a block of snappy's copies what is not there")
-            start = len(result) - back
-            piece = bytes(result[start : start + length])
-            result += (piece * (length // len(piece) + 1))[:length]
-        if len(result) > size:
-            break
-    if len(result) != size:
-        raise ValueError("a block of snappy's is not of the size that it says")
-    return bytes(result)
+    try:
+        return bytes(pa.decompress(data, size, codec="snappy", asbytes=True))
+    except OSError as error:
+        raise ValueError("a block of snappy's is damaged or cut short") from error
 
 
 # LevelDB's table: the format of an index (google/leveldb, ``doc/table_format.md``).
