@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import sparse
+from scipy.special import log_softmax
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import toys
@@ -17,6 +19,7 @@ from bertine.data.entities import Sentence, Sentences
 from bertine.data.examples import Example, Examples
 from bertine.data.squad import Gold, Question, SpanExamples
 from bertine.inference.baselines.linear import (
+    ChoiceTargets,
     ClassTargets,
     LabelTargets,
     LinearModel,
@@ -25,7 +28,6 @@ from bertine.inference.baselines.linear import (
     NumberTargets,
     ShareTargets,
     fit_linear,
-    log_softmax,
     sigmoid,
 )
 from bertine.inference.baselines.measure import measure_baselines
@@ -54,7 +56,7 @@ def test_logistic_regression_is_that_of_scikit_learn(features: int, sparsely: bo
     ours = fit_linear(matrix, ClassTargets(ids, 3), [0.5])
     theirs = LogisticRegression(C=0.5, tol=1e-8, max_iter=5000).fit(matrix, ids)
     np.testing.assert_allclose(
-        np.exp(log_softmax(ours.scores(matrix))), theirs.predict_proba(matrix), atol=2e-3
+        np.exp(log_softmax(ours.scores(matrix), -1)), theirs.predict_proba(matrix), atol=2e-3
     )
 
 
@@ -73,6 +75,27 @@ def test_numbers_are_fitted_by_ridge_regression() -> None:
     ours = fit_linear(matrix, NumberTargets(values), [10.0]).scores(matrix)[:, 0]
     theirs = Ridge(alpha=0.1).fit(matrix, values).predict(matrix)
     np.testing.assert_allclose(ours, theirs, atol=1e-3)
+
+
+def test_the_right_choice_is_found_among_those_of_its_example() -> None:
+    sizes = np.array([2, 3, 4] * 20)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    matrix = _matrix(int(starts[-1]), 3)
+    right = np.array([int(matrix[a:b, 1].argmax()) for a, b in itertools.pairwise(starts)])
+    scores = fit_linear(matrix, ChoiceTargets(right, starts), [0.1, 10.0]).scores(matrix)[:, 0]
+    found = [int(scores[a:b].argmax()) for a, b in itertools.pairwise(starts)]
+    assert found == right.tolist()
+
+
+def test_a_strong_penalty_is_chosen_where_there_is_nothing_to_learn() -> None:
+    matrix = _matrix(90, 40)
+    ids = generator(1, "labels").integers(2, size=90)
+    assert fit_linear(matrix, ClassTargets(ids, 2), [1e-4, 1.0, 100.0]).strength == 1e-4
+    alone = fit_linear(matrix, ClassTargets(ids, 2), [1.0])
+    assert alone.strength == 1.0
+    assert alone.left_out is None  # nothing was to be chosen
+    learnable = (matrix[:, 0] > 0).astype(np.int64)
+    assert fit_linear(matrix, ClassTargets(learnable, 2), [1e-4, 1.0, 100.0]).strength >= 1.0
 
 
 def test_scores_of_one_row_and_of_many_agree() -> None:

@@ -12,12 +12,14 @@ Shape legend: M rows of the matrix, N examples, D features, K outputs.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from scipy import optimize, sparse
+from scipy.special import log_softmax
 
 from bertine.core.rng import generator
 
@@ -41,126 +43,95 @@ _KEPT, _STEPS = 2**26, 10
 _ROTATED = 2_000
 
 
-class Targets(Protocol):
-    """The targets of a linear model."""
-
-    @property
-    def outputs(self) -> int:
-        """The number of outputs, K."""
-        ...
-
-    @property
-    def strata(self) -> np.ndarray:
-        """int64 [N]: the stratum of each example; examples of one stratum are spread evenly over
-        the folds."""
-        ...
-
-    def take(self, examples: np.ndarray) -> tuple[np.ndarray, Targets]:
-        """Return the rows of the matrix that belong to `examples` (int64 [n]), and their
-        targets."""
-        ...
-
-    def loss(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the summed loss of fp64 scores [M, K], and its gradient [M, K]."""
-        ...
-
-
 @dataclass(frozen=True)
-class ClassTargets:
-    """Targets that are one of K classes: cross-entropy. `ids` is int64 [N], `weights` fp64 [K] (one
-    a class)."""
+class Targets(ABC):
+    """The targets of a linear model.
 
-    ids: np.ndarray
-    outputs: int
-    weights: np.ndarray | None = None
-
-    @property
-    def strata(self) -> np.ndarray:
-        return self.ids
-
-    def take(self, examples: np.ndarray) -> tuple[np.ndarray, ClassTargets]:
-        return examples, replace(self, ids=self.ids[examples])
-
-    def loss(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
-        log = log_softmax(scores)
-        rows = np.arange(len(scores))
-        gradient = np.exp(log)
-        gradient[rows, self.ids] -= 1.0
-        losses = -log[rows, self.ids]
-        if self.weights is not None:
-            weights = self.weights[self.ids]
-            losses, gradient = losses * weights, gradient * weights[:, None]
-        return float(losses.sum()), gradient
-
-
-@dataclass(frozen=True)
-class ShareTargets:
-    """Targets that are probabilities of K classes: cross-entropy. `shares` is fp64 [N, K]."""
-
-    shares: np.ndarray
-
-    @property
-    def outputs(self) -> int:
-        return int(self.shares.shape[1])
-
-    @property
-    def strata(self) -> np.ndarray:
-        return self.shares.argmax(-1)
-
-    def take(self, examples: np.ndarray) -> tuple[np.ndarray, ShareTargets]:
-        return examples, ShareTargets(self.shares[examples])
-
-    def loss(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
-        log = log_softmax(scores)
-        gradient = np.exp(log) * self.shares.sum(-1, keepdims=True) - self.shares
-        return float(-(self.shares * log).sum()), gradient
-
-
-@dataclass(frozen=True)
-class LabelTargets:
-    """Targets that are any of K labels: binary cross-entropy. `chosen` is [N, K] of 0 and 1,
-    `weights` fp64 [K] the weight of a label that is present."""
-
-    chosen: np.ndarray
-    weights: np.ndarray | None = None
-
-    @property
-    def outputs(self) -> int:
-        return int(self.chosen.shape[1])
-
-    @property
-    def strata(self) -> np.ndarray:
-        return np.zeros(len(self.chosen), dtype=np.int64)
-
-    def take(self, examples: np.ndarray) -> tuple[np.ndarray, LabelTargets]:
-        return examples, replace(self, chosen=self.chosen[examples])
-
-    def loss(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
-        item = np.logaddexp(0.0, scores) - self.chosen * scores
-        gradient = sigmoid(scores) - self.chosen
-        if self.weights is not None:
-            weights = np.where(self.chosen > 0, self.weights, 1.0)
-            item, gradient = item * weights, gradient * weights
-        return float(item.sum()), gradient
-
-
-@dataclass(frozen=True)
-class NumberTargets:
-    """Targets that are numbers: half the squared error. `values` is fp64 [N], best with mean 0 and
-    variance 1."""
+    Attributes:
+        values: one for each example, [N], or one for each output too, [N, K]. Whole numbers are the
+            strata of the examples, which are spread evenly over the folds.
+    """
 
     values: np.ndarray
 
     @property
     def outputs(self) -> int:
-        return 1
+        """The number of outputs, K."""
+        return 1 if self.values.ndim == 1 else int(self.values.shape[1])
 
     @property
     def strata(self) -> np.ndarray:
-        return np.zeros(len(self.values), dtype=np.int64)
+        """int64 [N]: the stratum of each example."""
+        whole = self.values.dtype.kind == "i"
+        return self.values if whole else np.zeros(len(self.values), dtype=np.int64)
 
-    def take(self, examples: np.ndarray) -> tuple[np.ndarray, NumberTargets]:
-        return examples, NumberTargets(self.values[examples])
+    def take(self, examples: np.ndarray) -> tuple[np.ndarray, Targets]:
+        """Return the rows of the matrix that belong to `examples` (int64 [n]), and their
+        targets."""
+        return examples, replace(self, values=self.values[examples])
+
+    @abstractmethod
+    def loss(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the summed loss of fp64 scores [M, K], and its gradient [M, K]."""
+
+
+@dataclass(frozen=True)
+class ClassTargets(Targets):
+    """Targets that are one of K classes: cross-entropy. `values` are int64, `weights` fp64 [K] (one
+    a class)."""
+
+    classes: int
+    weights: np.ndarray | None = None
+
+    @property
+    def outputs(self) -> int:
+        return self.classes
+
+    def loss(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
+        log = log_softmax(scores, -1)
+        rows = np.arange(len(scores))
+        gradient = np.exp(log)
+        gradient[rows, self.values] -= 1.0
+        losses = -log[rows, self.values]
+        if self.weights is not None:
+            weights = self.weights[self.values]
+            losses, gradient = losses * weights, gradient * weights[:, None]
+        return float(losses.sum()), gradient
+
+
+@dataclass(frozen=True)
+class ShareTargets(Targets):
+    """Targets that are probabilities of K classes, fp64: cross-entropy."""
+
+    @property
+    def strata(self) -> np.ndarray:
+        return self.values.argmax(-1)
+
+    def loss(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
+        log = log_softmax(scores, -1)
+        gradient = np.exp(log) * self.values.sum(-1, keepdims=True) - self.values
+        return float(-(self.values * log).sum()), gradient
+
+
+@dataclass(frozen=True)
+class LabelTargets(Targets):
+    """Targets that are any of K labels, fp64 0 or 1: binary cross-entropy. `weights` is fp64 [K],
+    the weight of a label that is present."""
+
+    weights: np.ndarray | None = None
+
+    def loss(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
+        item = np.logaddexp(0.0, scores) - self.values * scores
+        gradient = sigmoid(scores) - self.values
+        if self.weights is not None:
+            weights = np.where(self.values > 0, self.weights, 1.0)
+            item, gradient = item * weights, gradient * weights
+        return float(item.sum()), gradient
+
+
+@dataclass(frozen=True)
+class NumberTargets(Targets):
+    """Targets that are numbers, fp64, best with mean 0 and variance 1: half the squared error."""
 
     def loss(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
         error = scores[:, 0] - self.values
@@ -168,29 +139,21 @@ class NumberTargets:
 
 
 @dataclass(frozen=True)
-class ChoiceTargets:
+class ChoiceTargets(Targets):
     """Targets that are the right one of an example's rows, which are adjacent: cross-entropy of the
-    softmax among them. `starts` is int64 [N + 1], `right` int64 [N], counted from the start."""
+    softmax among them. `values` are int64, counted from the first row; `starts` is int64
+    [N + 1]."""
 
     starts: np.ndarray
-    right: np.ndarray
-
-    @property
-    def outputs(self) -> int:
-        return 1
-
-    @property
-    def strata(self) -> np.ndarray:
-        return self.right
 
     def take(self, examples: np.ndarray) -> tuple[np.ndarray, ChoiceTargets]:
         rows = [np.arange(self.starts[item], self.starts[item + 1]) for item in examples]
         starts = np.concatenate([[0], np.cumsum([len(item) for item in rows])])
-        return np.concatenate(rows), ChoiceTargets(starts, self.right[examples])
+        return np.concatenate(rows), ChoiceTargets(self.values[examples], starts)
 
     def loss(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
         log = grouped_log_softmax(scores[:, 0], self.starts)
-        rows = self.starts[:-1] + self.right
+        rows = self.starts[:-1] + self.values
         gradient = np.exp(log)
         gradient[rows] -= 1.0
         return float(-log[rows].sum()), gradient[:, None]
@@ -370,13 +333,6 @@ def _blocks(matrix: Matrix, targets: Targets) -> Iterator[tuple[Matrix, Matrix, 
             of_matrix, wanted = targets.take(np.arange(start, min(count, start + item)))
             rows = matrix[of_matrix]
         yield rows, rows.T.tocsr() if sparse.issparse(rows) else rows.T, wanted
-
-
-def log_softmax(scores: np.ndarray) -> np.ndarray:
-    """Compute the logarithm of the softmax, fp64 [M, K], over the last axis."""
-    shifted = scores - scores.max(-1, keepdims=True)
-    logarithms: np.ndarray = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-    return logarithms
 
 
 def grouped_log_softmax(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:

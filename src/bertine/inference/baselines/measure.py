@@ -24,20 +24,21 @@ from bertine.data.examples import Examples
 from bertine.data.squad import SpanExamples
 from bertine.datasets.readers import Sets
 from bertine.hub.model_directory import load_model
-from bertine.inference.baselines.linear import ClassTargets, Matrix, fit_linear
+from bertine.inference.baselines.linear import ClassTargets, Matrix
 from bertine.inference.baselines.texts import (
     VECTOR_STRENGTHS,
     Answers,
     FrozenEncoder,
-    Scaling,
     choice_frozen_vectors,
     choice_ngrams,
     frozen_vectors,
+    linear,
     longest,
     majority,
     most_frequent_place,
     ngrams,
     pooling_of,
+    scaled,
 )
 from bertine.inference.train_overlap import reload_training_examples
 from bertine.models.pooling import Pooling
@@ -98,9 +99,8 @@ def word_features(task: Tagging, train: Sentences) -> Answers:
 
 def frozen_states(task: Tagging, train: Sentences, encoder: FrozenEncoder) -> Answers:
     """Fit logistic regression on the last state of each word's first piece."""
-    scaling: list[Scaling] = []
 
-    def features(sentences: Sentences) -> Matrix:
+    def features(sentences: Sentences) -> np.ndarray:
         # `featurize` adds notes to the sentences; these are reported elsewhere, once.
         notes, met = list(sentences.notes), sentences.met
         windows = cast(Sequence[WordFeatures], task.featurize(sentences, encoder.tokenizer))
@@ -111,11 +111,9 @@ def frozen_states(task: Tagging, train: Sentences, encoder: FrozenEncoder) -> An
         states = encoder.run(windows, Pooling(("tokens",)))
         for entry, window in zip(states, windows, strict=True):
             table[starts[window.row] + window.words] = entry[window.positions]
-        if not scaling:
-            scaling.append(Scaling(table))
-        return scaling[0](table)
+        return table
 
-    return _linear(task, train, features, VECTOR_STRENGTHS)
+    return _linear(task, train, scaled(features), VECTOR_STRENGTHS)
 
 
 def _linear(
@@ -130,19 +128,17 @@ def _linear(
         for word, tag in zip(item.words, item.tags or (), strict=True)
     ]
     targets = ClassTargets(np.array(ids, dtype=np.int64), len(task.labels))
-    model = fit_linear(features(train), targets, strengths)
 
-    def answers(examples: Any) -> list[Any]:
-        sentences = cast(Sentences, examples)
-        best = model.scores(features(sentences)).argmax(-1).tolist()
+    def read(scores: np.ndarray, sentences: Sentences) -> list[Any]:
+        best = [task.labels[at] for at in scores.argmax(-1).tolist()]
         predictions, begin = [], 0
         for item in sentences.items:
-            tags = tuple(task.labels[at] for at in best[begin : begin + len(item.words)])
+            tags = tuple(best[begin : begin + len(item.words)])
             predictions.append(Tags(tags, (1.0,) * len(tags)))
             begin += len(item.words)
         return predictions
 
-    return answers
+    return linear(train, targets, features, strengths, read)
 
 
 def _seen(words: Sequence[str], at: int) -> Iterator[str]:

@@ -18,7 +18,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
-from scipy import sparse
+from scipy.special import log_softmax
 
 from bertine.core.errors import BertineError
 from bertine.data.examples import Example, Examples
@@ -26,14 +26,12 @@ from bertine.inference.baselines.linear import (
     ChoiceTargets,
     ClassTargets,
     LabelTargets,
-    LinearModel,
     Matrix,
     NgramFeatures,
     NumberTargets,
     Targets,
     fit_linear,
     grouped_log_softmax,
-    log_softmax,
     sigmoid,
 )
 from bertine.inference.compute import Engine
@@ -165,18 +163,18 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
     return units
 
 
-def scaled_vectors(encoder: TextFeatures) -> Callable[[Sequence[Sequence[str]]], Matrix]:
-    """Return a function that computes the vectors of texts by `encoder`, fp32 [N, D], scaled by the
-    texts of its first call: call it with the training texts first."""
+def scaled(features: Callable[[Any], np.ndarray]) -> Callable[[Any], np.ndarray]:
+    """Scale the dense features that a function returns, as measured on those of its first call:
+    call it with the training examples first."""
     scaling: list[Scaling] = []
 
-    def vectors(texts: Sequence[Sequence[str]]) -> Matrix:
-        matrix = encoder.matrix(texts)
+    def scaled_features(examples: Any) -> np.ndarray:
+        matrix = features(examples)
         if not scaling:
             scaling.append(Scaling(matrix))
         return scaling[0](matrix)
 
-    return vectors
+    return scaled_features
 
 
 class Scaling:
@@ -206,20 +204,16 @@ _MOST_SCORES, _MOST_WEIGHTS = 10_000_000, 10_000_000
 TextTask = TextClassification | MultiLabel | TextRegression
 
 
-def targets_of(task: TextTask, examples: Examples[Example], *, weighted: bool = False) -> Targets:
+@singledispatch
+def targets_of(task: Any, examples: Examples[Example], *, weighted: bool = False) -> Targets:
     """Return the targets of a linear model for labelled examples; numbers have mean 0 and variance
     1. `weighted`: with the weights that the task has in training."""
-    return _targets(task, examples, weighted)
-
-
-@singledispatch
-def _targets(task: Any, examples: Examples[Example], weighted: bool) -> Targets:
     values = numbers_of(examples)
     return NumberTargets((values - values.mean()) / (values.std() or 1.0))
 
 
-@_targets.register
-def _(task: TextClassification, examples: Examples[Example], weighted: bool) -> Targets:
+@targets_of.register
+def _(task: TextClassification, examples: Examples[Example], *, weighted: bool = False) -> Targets:
     ids = [task.target(item.label, examples.source, item.line) for item in examples.items]
     weights = task.class_weights if weighted else None
     return ClassTargets(
@@ -229,8 +223,8 @@ def _(task: TextClassification, examples: Examples[Example], weighted: bool) -> 
     )
 
 
-@_targets.register
-def _(task: MultiLabel, examples: Examples[Example], weighted: bool) -> Targets:
+@targets_of.register
+def _(task: MultiLabel, examples: Examples[Example], *, weighted: bool = False) -> Targets:
     sets = [task.target(item.label, examples.source, item.line) for item in examples.items]
     weights = task.positive_weights if weighted else None
     return LabelTargets(
@@ -254,7 +248,7 @@ def answers_of(task: Any, scores: np.ndarray, train: Examples[Example]) -> list[
 
 @answers_of.register
 def _(task: TextClassification, scores: np.ndarray, train: Examples[Example]) -> list[Any]:
-    rows = compact(np.exp(log_softmax(scores)))
+    rows = compact(np.exp(log_softmax(scores, -1)))
     best = scores.argmax(-1).tolist()
     return [
         Prediction(task.labels[at], all_labels=task.labels, numbers=row)
@@ -272,10 +266,10 @@ def majority(task: TextTask, train: Examples[Example]) -> Answers:
     frequent one; of numbers the mean."""
     targets = targets_of(task, train)
     if isinstance(targets, ClassTargets):
-        counts = np.bincount(targets.ids, minlength=targets.outputs)
+        counts = np.bincount(targets.values, minlength=targets.outputs)
         scores = np.log(np.maximum(counts, 0.5))
     elif isinstance(targets, LabelTargets):
-        share = np.clip(targets.chosen.mean(0), 1e-3, 1 - 1e-3)
+        share = np.clip(targets.values.mean(0), 1e-3, 1 - 1e-3)
         scores = np.log(share) - np.log1p(-share)
         threshold = cast(MultiLabel, task).threshold
         if share.max() < threshold:
@@ -301,7 +295,7 @@ def frozen_vectors(
 ) -> Answers:
     """Fit logistic regression (ridge regression for numbers) on the vectors of a frozen model.
     `weighted`: with the weights that the task has in training."""
-    return _linear(task, train, scaled_vectors(encoder), VECTOR_STRENGTHS, weighted)
+    return _linear(task, train, scaled(encoder.matrix), VECTOR_STRENGTHS, weighted)
 
 
 def _linear(
@@ -317,7 +311,6 @@ def _linear(
             f"{targets.outputs:,} labels and {len(train):,} training examples are too many to fit "
             "in seconds"
         )
-    matrix = features([item.texts for item in train.items])
 
     def score(scores: np.ndarray, examples: np.ndarray) -> float:
         labels = [train.items[at].label or "" for at in examples.tolist()]
@@ -328,18 +321,29 @@ def _linear(
     # The lowest loss often belongs to a nearly constant prediction: enough for the accuracy, but
     # worthless for Matthews or F1.
     by_loss = targets.outputs == 1 or judged == ("accuracy",)
-    model: LinearModel = fit_linear(
-        matrix,
+    return linear(
+        train,
         targets,
+        lambda examples: features([item.texts for item in examples.items]),
         strengths,
+        lambda scores, examples: answers_of(task, scores, train),
         score=None if by_loss else score,
     )
 
-    def answers(examples: Examples[Example]) -> list[Any]:
-        scores = model.scores(features([item.texts for item in examples.items]))
-        return answers_of(task, scores, train)
 
-    return answers
+def linear(
+    train: Any,
+    targets: Targets,
+    features: Callable[[Any], Matrix],
+    strengths: Sequence[float],
+    read: Callable[[np.ndarray, Any], list[Any]],
+    score: Callable[[np.ndarray, np.ndarray], float] | None = None,
+) -> Answers:
+    """Fit a linear model on the features of examples; see
+    :func:`~bertine.inference.baselines.linear.fit_linear`. `read` turns the scores [M, K] of
+    examples into predictions."""
+    model = fit_linear(features(train), targets, strengths, score=score)
+    return lambda examples: read(model.scores(features(examples)), examples)
 
 
 # Multiple choice: a fixed place, the longest choice, and features that a choice shares with the
@@ -355,7 +359,7 @@ Pairs = Sequence[tuple[str, str]]
 def most_frequent_place(task: MultipleChoice, train: Examples[Example]) -> Answers:
     """Predict the choice at the place that is right most often in training."""
     _, targets = _pairs(task, train)
-    counts = Counter(targets.right.tolist())
+    counts = Counter(targets.values.tolist())
 
     def answers(examples: Examples[Any]) -> list[Any]:
         _, here = _pairs(task, examples)
@@ -382,8 +386,7 @@ def longest(task: MultipleChoice, train: Examples[Example]) -> Answers:
 
 def choice_ngrams(task: MultipleChoice, train: Examples[Example]) -> Answers:
     """Fit a linear model among the choices, on tf-idf of each choice with the given text."""
-    pairs, _ = _pairs(task, train)
-    features = NgramFeatures(pairs)
+    features = NgramFeatures(_pairs(task, train)[0])
     return _choices_linear(task, train, features.matrix, NGRAM_STRENGTHS)
 
 
@@ -391,7 +394,7 @@ def choice_frozen_vectors(
     task: MultipleChoice, train: Examples[Example], encoder: FrozenEncoder
 ) -> Answers:
     """Fit a linear model among the choices, on the vectors of each choice and of the given text."""
-    return _choices_linear(task, train, scaled_vectors(encoder), VECTOR_STRENGTHS)
+    return _choices_linear(task, train, scaled(encoder.matrix), VECTOR_STRENGTHS)
 
 
 def _choices_linear(
@@ -400,17 +403,13 @@ def _choices_linear(
     features: Callable[[Pairs], Matrix],
     strengths: Sequence[float],
 ) -> Answers:
-    pairs, targets = _pairs(task, train)
-    matrix = features(pairs)
-    if sparse.issparse(matrix):
-        matrix = matrix.tocsr()
-    model = fit_linear(matrix, targets, strengths)
-
-    def answers(examples: Examples[Any]) -> list[Any]:
-        new, here = _pairs(task, examples)
-        return _decided(task, model.scores(features(new))[:, 0], here.starts)
-
-    return answers
+    return linear(
+        train,
+        _pairs(task, train)[1],
+        lambda examples: features(_pairs(task, examples)[0]),
+        strengths,
+        lambda scores, examples: _decided(task, scores[:, 0], _pairs(task, examples)[1].starts),
+    )
 
 
 def _pairs(
@@ -425,7 +424,7 @@ def _pairs(
         pairs += [(prompt, choice) for choice in choices]
         starts.append(len(pairs))
         right.append(task.right_of(item, examples.source) or 0)
-    return pairs, ChoiceTargets(np.array(starts), np.array(right, dtype=np.int64))
+    return pairs, ChoiceTargets(np.array(right, dtype=np.int64), np.array(starts))
 
 
 def _decided(task: MultipleChoice, scores: np.ndarray, starts: np.ndarray) -> list[Any]:

@@ -363,7 +363,7 @@ def _(task: MultipleChoice, features: Sequence[Features]) -> Targets:
         marks = [feature.label for feature in group]
         sizes.append(len(marks))
         right.append(marks.index(1.0))
-    return ChoiceTargets(np.concatenate([[0], np.cumsum(sizes)]), np.array(right))
+    return ChoiceTargets(np.array(right), np.concatenate([[0], np.cumsum(sizes)]))
 
 
 @_targets.register
