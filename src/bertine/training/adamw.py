@@ -23,7 +23,7 @@ _UNCORRECTED = 1e30
 
 def parameter_groups(
     model: nn.Module, weight_decay: float, layer_decay: float = 1.0
-) -> list[dict[str, object]]:
+) -> list[dict[str, Any]]:
     """Split the parameters into two groups: matrices and embeddings with decay; biases and layer
     norms (every parameter of one dimension) without (google-research/bert,
     ``exclude_from_weight_decay``).
@@ -45,7 +45,7 @@ def parameter_groups(
 
 def _groups_by_depth(
     model: nn.Module, weight_decay: float, layer_decay: float
-) -> list[dict[str, object]]:
+) -> list[dict[str, Any]]:
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     places = [name.split(".") for name, _ in model.named_parameters()]
     top = 1 + max(int(place[2]) for place in places if place[1] == "layers") + 1
@@ -56,7 +56,7 @@ def _groups_by_depth(
             return int(place[2]) + 1
         return 0 if place[:2] == ["backbone", "embeddings"] else top
 
-    groups: list[dict[str, object]] = []
+    groups: list[dict[str, Any]] = []
     for at in range(top + 1):
         for matrices in (True, False):
             members = [p for name, p in named if depth(name) == at and (p.ndim > 1) == matrices]
@@ -96,20 +96,53 @@ def device_clip(norm: Tensor, max_grad_norm: float) -> tuple[Tensor | None, Tens
     return scale, (~norm.isfinite()).float()
 
 
-class ClippedOptimizer(torch.optim.Optimizer):
+class ClippedOptimizer(torch.optim.AdamW):
     """The interface of an optimizer to the training loop.
 
     The rate is passed with every step, gradients are clipped by their global norm in the same pass
-    that reads them, and gradients of embeddings may be sparse.
+    that reads them, and gradients of embeddings may be sparse. The state of every parameter is
+    created at the start, so that checkpoints of all steps have the same form.
 
-    A subclass creates the state of every parameter at the start (:func:`adam_state`, for example),
-    so that checkpoints of all steps have the same form. It has a ``step()`` that divides the
-    gradients by ``grad_scale``, if there is one, and does nothing if ``found_inf`` is 1.
+    A subclass has a ``step()`` that divides the gradients by ``grad_scale``, if there is one, and
+    does nothing if ``found_inf`` is 1.
     """
 
     #: The divisor of the gradients, and the flag that the step must be skipped.
     grad_scale: Tensor | None
     found_inf: Tensor | None
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        weight_decay: float = 0.01,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        bias_correction: bool = True,
+        layer_decay: float = 1.0,
+    ) -> None:
+        torch_private.keep_eager()
+        groups = self.groups_of(model, parameter_groups(model, weight_decay, layer_decay))
+        super().__init__(groups, lr=0.0, betas=betas, eps=eps, fused=True)
+        start = 0.0 if bias_correction else _UNCORRECTED
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter] = self.first_state(parameter, start, group)
+
+    def groups_of(self, model: nn.Module, groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Divide the groups of the parameters of `model` further."""
+        return groups
+
+    def first_state(
+        self, parameter: Tensor, start: float, group: dict[str, Any]
+    ) -> dict[str, Tensor]:
+        """Return the state of `parameter` before the first step: Adam's, whose steps are counted
+        from `start`."""
+        return {
+            "step": torch.tensor(start, device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter),
+            "exp_avg_sq": torch.zeros_like(parameter),
+        }
 
     def set_beta1(self, beta1: float) -> None:
         """Set the momentum of the next steps."""
@@ -176,17 +209,7 @@ class ClippedOptimizer(torch.optim.Optimizer):
             parameter.grad = None
 
 
-def adam_state(parameter: Tensor, bias_correction: bool) -> dict[str, Tensor]:
-    """Return Adam's state of `parameter` before the first step."""
-    start = 0.0 if bias_correction else _UNCORRECTED
-    return {
-        "step": torch.tensor(start, device=parameter.device),
-        "exp_avg": torch.zeros_like(parameter),
-        "exp_avg_sq": torch.zeros_like(parameter),
-    }
-
-
-class AdamW(ClippedOptimizer, torch.optim.AdamW):
+class AdamW(ClippedOptimizer):
     """AdamW with decoupled decay, clipping by global norm in the same pass, and optional bias
     correction.
 
@@ -196,24 +219,6 @@ class AdamW(ClippedOptimizer, torch.optim.AdamW):
 
     The training loop sets `lr` on every step.
     """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        weight_decay: float = 0.01,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        bias_correction: bool = True,
-        layer_decay: float = 1.0,
-    ) -> None:
-        torch_private.keep_eager()
-        groups = parameter_groups(model, weight_decay, layer_decay)
-        super().__init__(groups, lr=0.0, betas=betas, eps=eps, fused=True)
-        self.bias_correction = bias_correction
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                self.state[parameter] = adam_state(parameter, bias_correction)
 
     def step(self, closure: Any = None) -> Any:
         """Do a step; there is no `closure`."""

@@ -11,14 +11,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.optim.adam import adam
 from torch.optim.adamw import adamw
 
 from bertine.core.errors import BertineError
 from bertine.core.names import OptimizerName, option
 from bertine.models.heads import Model
 from bertine.options.training import Updates
-from bertine.training.adamw import AdamW, ClippedOptimizer, adam_state, parameter_groups
+from bertine.training.adamw import AdamW, ClippedOptimizer
 
 # Joined tensors: parameters that are several matrices in the published models, joined along rows.
 
@@ -50,22 +49,9 @@ class Lamb(ClippedOptimizer):
     has; it is an option. The training loop sets `lr` on every step.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        weight_decay: float = 0.01,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        bias_correction: bool = True,
-        layer_decay: float = 1.0,
-    ) -> None:
-        groups = parameter_groups(model, weight_decay, layer_decay)
-        super().__init__(groups, {"lr": 0.0, "betas": betas, "eps": eps})
+    def __init__(self, model: nn.Module, **settings: Any) -> None:
+        super().__init__(model, **settings)
         self._parts = parts_of(model)
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                self.state[parameter] = adam_state(parameter, bias_correction)
         #: A buffer for the update of any one parameter, so that it stays in the cache between
         #: passes.
         self._room: Tensor | None = None
@@ -79,27 +65,9 @@ class Lamb(ClippedOptimizer):
                     self._update(parameter, parameter.grad, group)
 
     def _update(self, parameter: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
-        state, (beta1, beta2) = self.state[parameter], group["betas"]
         # The fused kernel at a rate of 1 on zeros gives the update, with the opposite sign.
         update = self._zeros_like(parameter)
-        adam(
-            [update],
-            [grad],
-            [state["exp_avg"]],
-            [state["exp_avg_sq"]],
-            [],
-            [state["step"]],
-            fused=True,
-            grad_scale=self.grad_scale,
-            found_inf=self.found_inf,
-            amsgrad=False,
-            beta1=beta1,
-            beta2=beta2,
-            lr=1.0,
-            weight_decay=0.0,
-            eps=group["eps"],
-            maximize=False,
-        )
+        _adamw(self, [update], [grad], [self.state[parameter]], group, 1.0, 0.0)
         if parameter.ndim <= 1:
             parameter.add_(update, alpha=group["lr"])
             return
@@ -153,36 +121,30 @@ class Muon(ClippedOptimizer):
     Args:
         dtype: of the products that make matrices orthogonal. bf16 is precise enough, as the
             singular values need not be exactly 1.
-        betas, eps, bias_correction: of AdamW.
+        settings: of :class:`ClippedOptimizer`; betas, eps and bias_correction are for AdamW.
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        *,
-        weight_decay: float = 0.01,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        bias_correction: bool = True,
-        layer_decay: float = 1.0,
-        dtype: torch.dtype = torch.float32,
+        self, model: nn.Module, *, dtype: torch.dtype = torch.float32, **settings: Any
     ) -> None:
-        matrices = {p for name, p in model.named_parameters() if _is_of_layers(name, p)}
-        groups: list[dict[str, Any]] = []
-        for shared in parameter_groups(model, weight_decay, layer_decay):
-            members: Any = shared["params"]
-            for muon in (True, False):
-                if mine := [p for p in members if (p in matrices) == muon]:
-                    groups.append({**shared, "params": mine, "muon": muon})
-        super().__init__(groups, {"lr": 0.0, "betas": betas, "eps": eps})
+        super().__init__(model, **settings)
         self._parts, self._dtype = parts_of(model), dtype
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                self.state[parameter] = (
-                    {"momentum": torch.zeros_like(parameter)}
-                    if group["muon"]
-                    else adam_state(parameter, bias_correction)
-                )
+
+    def groups_of(self, model: nn.Module, groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        matrices = {p for name, p in model.named_parameters() if _is_of_layers(name, p)}
+        return [
+            {**shared, "params": mine, "muon": muon}
+            for shared in groups
+            for muon in (True, False)
+            if (mine := [p for p in shared["params"] if (p in matrices) == muon])
+        ]
+
+    def first_state(
+        self, parameter: Tensor, start: float, group: dict[str, Any]
+    ) -> dict[str, Tensor]:
+        if group["muon"]:
+            return {"momentum": torch.zeros_like(parameter)}
+        return super().first_state(parameter, start, group)
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
@@ -191,7 +153,9 @@ class Muon(ClippedOptimizer):
         for group in self.param_groups:
             members = [p for p in group["params"] if p.grad is not None]
             if not group["muon"]:
-                self._adamw(members, group)
+                grads = [p.grad for p in members if p.grad is not None]
+                states = [self.state[p] for p in members]
+                _adamw(self, members, grads, states, group, group["lr"], group["weight_decay"])
                 continue
             for parameter in members:
                 direction, count = self._direction(parameter), self._parts.get(parameter, 1)
@@ -232,28 +196,37 @@ class Muon(ClippedOptimizer):
                 weights.mul_(1.0 - rate * matrix.weight_decay)
             weights.add_(direction.T if tall else direction, alpha=-rate * scale)
 
-    def _adamw(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
-        states = [self.state[parameter] for parameter in parameters]
-        if not parameters:
-            return
-        adamw(
-            parameters,
-            [parameter.grad for parameter in parameters if parameter.grad is not None],
-            [state["exp_avg"] for state in states],
-            [state["exp_avg_sq"] for state in states],
-            [],
-            [state["step"] for state in states],
-            fused=True,
-            grad_scale=self.grad_scale,
-            found_inf=self.found_inf,
-            amsgrad=False,
-            beta1=group["betas"][0],
-            beta2=group["betas"][1],
-            lr=group["lr"],
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            maximize=False,
-        )
+
+def _adamw(
+    optimizer: ClippedOptimizer,
+    parameters: list[Tensor],
+    grads: list[Tensor],
+    states: list[dict[str, Tensor]],
+    group: dict[str, Any],
+    learning_rate: float,
+    weight_decay: float,
+) -> None:
+    """Update `parameters` as AdamW does, by the betas of `group`."""
+    if not parameters:
+        return
+    adamw(
+        parameters,
+        grads,
+        [state["exp_avg"] for state in states],
+        [state["exp_avg_sq"] for state in states],
+        [],
+        [state["step"] for state in states],
+        fused=True,
+        grad_scale=optimizer.grad_scale,
+        found_inf=optimizer.found_inf,
+        amsgrad=False,
+        beta1=group["betas"][0],
+        beta2=group["betas"][1],
+        lr=learning_rate,
+        weight_decay=weight_decay,
+        eps=group["eps"],
+        maximize=False,
+    )
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
