@@ -18,9 +18,9 @@ class TermTexts:
     Attributes:
         title: its name for people, e.g. "MLM".
         loss: what its loss measures, as a sentence.
-        accuracy: what its accuracy is a share of, as a sentence.
-        right: the same in a few words.
         targets: the name of the targets, in the plural.
+        accuracy: what its accuracy is a share of, as a sentence; empty if it has none.
+        right: the same in a few words.
         words: whether the targets are words: then the baseline is the entropy of their frequencies,
             and e to the loss is a perplexity.
         copied: whether some of the words stay in the input and are to be copied (``mask_split``).
@@ -33,9 +33,9 @@ class TermTexts:
 
     title: str
     loss: str
-    accuracy: str
-    right: str
     targets: str
+    accuracy: str = ""
+    right: str = ""
     words: bool = False
     copied: bool = False
     choices: int | None = None
@@ -135,36 +135,26 @@ TERMS = {
     "cosine": TermTexts(
         title="Cosine",
         loss="Mean of 1 - cos between the last states of student and teacher.",
-        accuracy="",
-        right="",
         targets="states",
     ),
     "hidden": TermTexts(
         title="Hidden maps",
         loss="Mean squared difference of the states from the teacher's, the sum over the layers.",
-        accuracy="",
-        right="",
         targets="states",
     ),
     "hidden_mean": TermTexts(
         title="Means of states",
         loss="Mean squared difference of the means of states, the sum over the layers.",
-        accuracy="",
-        right="",
         targets="states",
     ),
     "hidden_variance": TermTexts(
         title="Variances of states",
         loss="Mean difference of the variances of states, the sum over the layers.",
-        accuracy="",
-        right="",
         targets="states",
     ),
     "attention": TermTexts(
         title="Attention maps",
         loss="How far the heads are from looking where the teacher's do, the sum over the layers.",
-        accuracy="",
-        right="",
         targets="scores of attention",
     ),
 }
