@@ -16,6 +16,7 @@ import argparse
 import json
 import statistics
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,9 @@ from sides.settings import TASKS, Task
 import bertine
 from bertine.core.console import quietly
 from bertine.core.rng import generator
-from bertine.datasets.readers import DataConfig, DatasetSplits, read_labelled
+from bertine.datasets.own_data import DatasetSplits
+from bertine.datasets.readers import read_labelled
+from bertine.options.data import DataConfig
 from bertine.tasks.calibration import Conformal, Reliability, label_sets
 from bertine.tasks.metrics import mean_log_loss
 
@@ -41,9 +44,9 @@ _SHARE = 0.2
 
 def drawn(task: Task, data: Path, size: int, seed: int) -> DatasetSplits:
     """Read the task, draw `size` training examples, and hold out a part of them."""
-    reading = DataConfig(glue_task=task.name) if task.verb == "glue" else DataConfig()
+    config = DataConfig(glue_task=task.name if task.verb == "glue" else None, seed=seed)
     source = data / task.folder / ("" if task.verb == "glue" else task.train)
-    labelled = read_labelled(task.verb, source, seed=seed, reading=reading)
+    labelled = read_labelled(task.verb, source, config)
     train = labelled.train
     if size:
         order = generator(seed, "examples").permutation(len(train))[:size]
@@ -55,7 +58,7 @@ def drawn(task: Task, data: Path, size: int, seed: int) -> DatasetSplits:
             class_names=train.class_names,
         )
     rest, held = train.hold_out(_SHARE, seed)
-    return DatasetSplits(labelled.build, rest, held, max_length=labelled.max_length)
+    return replace(labelled, train=rest, validation=held, others={})
 
 
 def judged(task: Task, data: Path, model: Path | str, size: int, seed: int) -> dict[str, Any]:
@@ -64,8 +67,7 @@ def judged(task: Task, data: Path, model: Path | str, size: int, seed: int) -> d
     held = read_labelled(
         task.verb if task.verb == "glue" else "text",
         data / task.folder / ("" if task.verb == "glue" else task.held),
-        seed=0,
-        reading=DataConfig(glue_task=task.name) if task.verb == "glue" else DataConfig(),
+        DataConfig(glue_task=task.name if task.verb == "glue" else None),
     )
     test = held.validation if task.verb == "glue" else held.train
     with tempfile.TemporaryDirectory() as folder, quietly():

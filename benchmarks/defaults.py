@@ -33,12 +33,14 @@ from bertine.core.console import quietly
 from bertine.core.names import TaskName
 from bertine.core.rng import generator
 from bertine.data.examples import Examples
-from bertine.datasets.readers import DataConfig, DatasetSplits, read_labelled
+from bertine.datasets.own_data import DatasetSplits
+from bertine.datasets.readers import read_labelled
 from bertine.hub.model_directory import load_config, load_model
 from bertine.inference.baselines.measure import measure_baselines
 from bertine.inference.baselines.texts import FrozenEncoder, pooling_of
 from bertine.inference.evaluate import evaluate_examples
 from bertine.models.precision import resolve_precision
+from bertine.options.data import DataConfig
 from bertine.options.finetuning import FinetuneOptions
 from bertine.tasks.metrics import official_score
 from bertine.training.defaults import TrainingPlan
@@ -95,7 +97,7 @@ class Cell:
         """Draw the examples, of those in `folder` or in the task's own below ``args.data``."""
         reading = DataConfig(glue_task=task.name) if task.verb == "glue" else DataConfig()
         path = folder or args.data / task.folder
-        whole = read_labelled(task.verb, path, seed=0, reading=reading)
+        whole = read_labelled(task.verb, path, reading)
         some = (drawn_of_each if args.per_class else drawn)(whole.train, size, seed)
         stratify = task.kind in ("text", "choice")
         train, validation = some.hold_out(0.1, seed, stratify=stratify)
@@ -106,7 +108,7 @@ class Cell:
     def run(self, out: Path, **settings: Any) -> dict[str, Any]:
         """Fine-tune with these `settings`, and score the saved model on the test examples."""
         began = time.monotonic()
-        task = self.data.build(self.data.max_length)
+        task = self.data.make_task()
         learner = bertine.finetune(
             cast("TaskName", task.name),
             model=self.model,
@@ -165,7 +167,7 @@ def drawn_of_each(examples: Examples[Any], count: int, seed: int) -> Examples[An
 def measure(cell: Cell, results: Results, args: argparse.Namespace) -> None:
     """Run what is missing of a cell."""
     if BASELINES in args.systems and results.claim({**cell.key, "system": BASELINES}):
-        task = cell.data.build(cell.data.max_length)
+        task = cell.data.make_task()
         loaded = load_model(cell.model)
         where = next(loaded.model.parameters()).device
         encoder = FrozenEncoder(
@@ -188,7 +190,7 @@ def measure(cell: Cell, results: Results, args: argparse.Namespace) -> None:
             began = time.monotonic()
             if system == ADVICE:
                 report = bertine.lr_find(
-                    cast("TaskName", cell.data.build(cell.data.max_length).name),
+                    cast("TaskName", cell.data.make_task().name),
                     model=cell.model,
                     data=cell.data,
                     out=out / "rate",
@@ -210,7 +212,7 @@ def systems(cell: Cell, args: argparse.Namespace) -> Iterator[tuple[str, dict[st
     settings = {TRAINED: {"frozen": False}, HEAD_ALONE: {"frozen": True}, ADVICE: {}}
     yield from ((name, settings[name]) for name in settings if name in args.systems)
     if SEARCH in args.systems:
-        task = cell.data.build(cell.data.max_length)
+        task = cell.data.make_task()
         options, config = FinetuneOptions(), load_config(cell.model)
         plan = TrainingPlan.of(options, config, len(cell.data.train), task)
         of_plan = plan.epochs, plan.learning_rate, plan.batch_size

@@ -36,6 +36,7 @@ from common import describe_machine, machine, minilm, peak_memory, print_table
 import bertine
 from bertine.core.rng import generator
 from bertine.data.examples import Example, read_examples
+from bertine.options.data import DataConfig
 
 SYSTEMS = ("few-shot", "few-shot-en", "head", "setfit", "model2vec", "tf-idf")
 #: Texts and labels.
@@ -218,7 +219,8 @@ def main() -> None:
     print(describe_machine(machine(args.threads)), flush=True)
     args.out.mkdir(parents=True, exist_ok=True)
     train, test = (
-        read_examples(path, label_column=args.label_column).items for path in (args.data, args.test)
+        read_examples(path, DataConfig(label_column=args.label_column)).items
+        for path in (args.data, args.test)
     )
     base = args.model or minilm()
     rows = [(item.texts[0], str(item.label)) for item in test]

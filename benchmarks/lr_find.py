@@ -70,7 +70,7 @@ def measure(name: str, cell: Cell, results: Results) -> None:
     if advised is None:
         with tempfile.TemporaryDirectory() as folder:
             report = bertine.lr_find(
-                cast("TaskName", cell.data.build(cell.data.max_length).name),
+                cast("TaskName", cell.data.make_task().name),
                 model=cell.model,
                 data=cell.data,
                 out=folder,

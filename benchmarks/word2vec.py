@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 from common import Timing, Turn, Worker, describe_machine, machine, print_table, save_json
 
-from bertine.contrib.options import WordVectorRecipe
+from bertine.contrib.options import WordVectorModel, WordVectorRecipe
 from bertine.contrib.word2vec.train import BREAK, Weights, train_vectors
 from bertine.contrib.word2vec.vectors import words_of
-from bertine.core.names import WordVectorModel
 from bertine.tokenization.documents import Corpus
 
 #: The text that is given to gensim at once: it reads no more of a sentence.

@@ -26,7 +26,7 @@ MODEL = {"models", "families", "hub"}
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
     "options": {"core"},
-    "data": {"core"},
+    "data": {"core", "options"},
     "tokenization": {"core", "options", "data"},
     "corpora": {"core", "options", "tokenization"},
     "models": {"core", "options"},

@@ -17,8 +17,9 @@ import bertine
 from bertine.core.console import logger
 from bertine.core.cpu import cores
 from bertine.core.files import read_json, write_json
-from bertine.datasets.readers import DataConfig, read_labelled
+from bertine.datasets.readers import read_labelled
 from bertine.inference.baselines.measure import measure_baselines
+from bertine.options.data import DataConfig
 from bertine.training.experiment import Experiment, Job
 from bertine.training.search.search import DO_RUN
 
@@ -133,9 +134,9 @@ def best_baseline(task: TaskRun, data: Path) -> dict[str, Any]:
     arguments = dict(task.arguments)
     kind = arguments.pop("task")
     columns = {name: arguments[name] for name in _READ if name in arguments}
-    labelled = read_labelled(kind, data, seed=0, reading=DataConfig(**columns))
+    labelled = read_labelled(kind, data, DataConfig(**columns))
     measured = measure_baselines(
-        labelled.build(arguments.get("max_length", FINETUNE["max_length"])),
+        labelled.make_task(arguments.get("max_length", FINETUNE["max_length"])),
         labelled.train,
         {"": labelled.validation},
     )

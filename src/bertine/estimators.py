@@ -6,14 +6,13 @@ fine-tuning as ``bertine finetune``, with the same names and results, in memory.
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import functools
 import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -29,19 +28,16 @@ from bertine.core.names import ClassWeights, LongText, Precision, ScheduleName, 
 from bertine.core.text import briefly
 from bertine.data.examples import Example, Examples
 from bertine.datasets.check import names_of_labels
-from bertine.datasets.readers import DatasetSplits
+from bertine.datasets.own_data import DatasetSplits
 from bertine.hub.model_directory import save_model
 from bertine.inference.predictor import Predictor
 from bertine.models.precision import resolve_device
+from bertine.options.data import DataConfig
 from bertine.options.declare import MOST, shared_values
 from bertine.options.finetuning import FewShotOptions, TextOptions
 from bertine.options.verbs import keeping_generators
 from bertine.tasks import task_class
-from bertine.tasks.base import Task
-from bertine.tasks.classification import TextClassification
-from bertine.tasks.labels import TableOptions
 from bertine.tasks.unknown_text import UnknownText
-from bertine.tasks.whole_text import TextRegression
 from bertine.training.finetuning.finetune import few_shot, finetune
 from bertine.training.finetuning.learner import Learner
 
@@ -253,35 +249,36 @@ class BertEstimator(BaseEstimator):
     def _fit(
         self,
         texts: list[tuple[str, ...]],
-        labels: Sequence[str],
+        y: Sequence[str],
         weights: np.ndarray,
-        build: Any,
+        **settings: Any,
     ) -> None:
         """Fine-tune on N texts with their labels; texts with the weight 0 are left out.
 
         Args:
             texts: tuples of one or two strings.
-            labels: N, as in a file.
+            y: N labels, as in a file.
             weights: fp64 [N]; only their ratios matter.
-            build: (examples, longest input) → the task.
+            settings: of the task.
         """
         self._start()
-        TableOptions(long_text=self.long_text)
-        columns = _COLUMNS[: len(texts[0])]
+        DataConfig(long_text=self.long_text)
+        kind, columns = task_class(self._task), _COLUMNS[: len(texts[0])]
         train: Examples[Example] = Examples(
             _SOURCE,
             columns,
             LABEL,
             [
-                Example(texts[row], labels[row], row + 1, weight=weight)
+                Example(texts[row], y[row], row + 1, weight=weight)
                 for row, weight in enumerate((weights / weights[weights > 0].mean()).tolist())
                 if weight
             ],
         )
-        for note in names_of_labels(task_class(self._task), train):
+        for note in names_of_labels(kind, train):
             logger.warning(note)
         none: Examples[Example] = Examples(_SOURCE, columns, LABEL)
-        labelled = DatasetSplits(lambda longest: build(train, longest), train, none)
+        settings["long_text"] = self.long_text
+        labelled = DatasetSplits(kind, train, none, settings=settings)
         temporary = tempfile.TemporaryDirectory(prefix="bertine-fit-")
         quiet, kept = quietly(not self.verbose), keeping_generators()
         with temporary as folder, quiet, kept, _one_at_a_time:
@@ -513,32 +510,27 @@ class BertClassifier(ClassifierMixin, BertEstimator):
                 f"y has 1 class, {classes.tolist()[0]!r}; a classifier needs at least two classes"
             )
         names = [str(name) for name in classes.tolist()]
-        given, by_class = self.class_weights, list[float]()
-        if isinstance(given, Mapping):
-            by_class, given = _weights_of(classes.tolist(), given), None
-        TableOptions(class_weights=given, focal_gamma=self.focal_gamma)
-
-        def build(train: Examples[Example], longest: int) -> Task[Any]:
-            task = TextClassification(tuple(names), train.text_columns, LABEL, longest)
-            class_weights = task.balanced(train) if given else None
-            if by_class:
-                total = sum(
-                    item.weight * by_class[task.ids[str(item.label)]] for item in train.items
+        class_weights: Any = self.class_weights
+        by_label = isinstance(class_weights, Mapping)
+        DataConfig(class_weights=None if by_label else class_weights, focal_gamma=self.focal_gamma)
+        if by_label:
+            by_class = _weights_of(classes.tolist(), class_weights)
+            shares = weights / weights[weights > 0].mean()
+            total = sum((shares * np.array(by_class)[ids])[weights > 0].tolist())
+            if not total:
+                raise InputError(
+                    "every text has the weight 0, by class_weights or sample_weight; give one more"
                 )
-                if not total:
-                    raise InputError(
-                        "every text has the weight 0, by class_weights or sample_weight; give one "
-                        "more"
-                    )
-                class_weights = tuple(weight * len(train) / total for weight in by_class)
-            return replace(
-                task,
-                class_weights=class_weights,
-                focal_gamma=self.focal_gamma,
-                long_text=self.long_text,
-            )
-
-        self._fit(texts, [names[number] for number in ids.tolist()], weights, build)
+            count = int(np.count_nonzero(weights))
+            class_weights = tuple(weight * count / total for weight in by_class)
+        self._fit(
+            texts,
+            [names[number] for number in ids.tolist()],
+            weights,
+            labels=names,
+            class_weights=class_weights,
+            focal_gamma=self.focal_gamma,
+        )
         self.classes_ = classes
         return self
 
@@ -613,11 +605,7 @@ class BertRegressor(RegressorMixin, BertEstimator):
         if np.ptp(some) == 0:
             raise InputError(f"all of y is {some[0]:g}; there is nothing to learn")
 
-        def build(train: Examples[Example], longest: int) -> Task[Any]:
-            task = TextRegression.from_examples(train, max_length=longest)
-            return dataclasses.replace(task, long_text=self.long_text)
-
-        self._fit(texts, [repr(score) for score in scores.tolist()], weights, build)
+        self._fit(texts, [repr(score) for score in scores.tolist()], weights)
         return self
 
     def predict(self, X: Any) -> np.ndarray:

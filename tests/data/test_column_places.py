@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from bertine.core.errors import BertineError
-from bertine.data.tagged_sentences import WordColumns, named_columns, read_sentences
+from bertine.data.tagged_sentences import WordColumns, read_sentences
+from bertine.options.data import DataConfig
 
 GERMEVAL = """#	http://de.wikipedia.org/x [2009]
 1	Ada	B-PER	O
@@ -76,7 +77,7 @@ def test_numbers_that_are_no_words_are_refused(tmp_path: Path) -> None:
     path.write_text("".join(f"{n // 3}\tword{n}\t{'B-PER' if n % 3 else 'O'}\n" for n in range(9)))
     with pytest.raises(BertineError, match="column 1 holds only numbers, which do not count"):
         read_sentences(path)
-    named = read_sentences(path, named_columns(None, None, 2, None))
+    named = read_sentences(path, DataConfig(word_column=2))
     assert named.items[0].words[:2] == ("word0", "word1")
 
 
@@ -93,14 +94,14 @@ def test_what_looks_like_columns_in_the_wrong_order_is_told(tmp_path: Path) -> N
 def test_what_a_user_names_holds(tmp_path: Path) -> None:
     path = tmp_path / "train.txt"
     path.write_text(GERMEVAL, encoding="utf-8")
-    inner = read_sentences(path, named_columns(None, None, None, 4))
+    inner = read_sentences(path, DataConfig(tag_column=4))
     assert inner.items[1].tags == ("O", "B-LOC", "O")
-    numbers = read_sentences(path, named_columns(None, None, 1, None))
+    numbers = read_sentences(path, DataConfig(word_column=1))
     assert numbers.items[0].words == ("1", "2", "3", "4")
     # Of a model that read the first column, or of one that read the second, the file has another.
-    assert read_sentences(path, WordColumns(1, 3)).items[0].words[:2] == ("Ada", "kam")
+    assert read_sentences(path, columns=WordColumns(1, 3)).items[0].words[:2] == ("Ada", "kam")
     path.write_text("Ada B-PER O\nran O O\n", encoding="utf-8")
-    assert read_sentences(path, WordColumns(2, 3)).items[0].words == ("Ada", "ran")
+    assert read_sentences(path, columns=WordColumns(2, 3)).items[0].words == ("Ada", "ran")
 
 
 def test_conllu_is_known_under_any_name(tmp_path: Path) -> None:
@@ -110,7 +111,7 @@ def test_conllu_is_known_under_any_name(tmp_path: Path) -> None:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     with pytest.raises(BertineError, match=r"is CoNLL-U, whose first column holds numbers"):
         read_sentences(path)
-    read = read_sentences(path, WordColumns(tag_column=4))
+    read = read_sentences(path, columns=WordColumns(tag_column=4))
     assert read.items[0].words == ("à", "le")
     assert read.items[0].tags == ("ADP", "DET")
 

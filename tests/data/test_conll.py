@@ -18,6 +18,7 @@ from bertine.data.tagged_sentences import (
     named_columns,
     read_sentences,
 )
+from bertine.options.data import DataConfig
 
 CONLL_2003 = """\
 -DOCSTART- -X- O O
@@ -43,7 +44,7 @@ def file(path: Path, text: str) -> Path:
 def tags_of(
     path: Path, columns: WordColumns | None = None, **options: Any
 ) -> list[tuple[str, ...]]:
-    return [item.tags or () for item in read_sentences(path, columns, **options).items]
+    return [item.tags or () for item in read_sentences(path, DataConfig(**options), columns).items]
 
 
 def test_documents_sentences_and_schemes(tmp_path: Path) -> None:
@@ -63,7 +64,7 @@ def test_documents_sentences_and_schemes(tmp_path: Path) -> None:
 def test_any_column_can_hold_the_tags(tmp_path: Path, number: int, first: str) -> None:
     path = file(tmp_path / "eng.train", CONLL_2003)
     assert tags_of(path, WordColumns(tag_column=number))[0][0] == first
-    examples = read_sentences(path, WordColumns(word_column=2, tag_column=number % 4 + 1))
+    examples = read_sentences(path, columns=WordColumns(word_column=2, tag_column=number % 4 + 1))
     assert examples.items[0].words[:2] == ("NNP", "VBZ")
 
 
@@ -87,7 +88,7 @@ def test_a_no_break_space_is_a_word_and_no_separator(tmp_path: Path) -> None:
 
 def test_comments_of_conllu_are_counted_and_a_word_may_begin_with_the_sign(tmp_path: Path) -> None:
     text = "# sent_id = 1\n# text = a b\n1\ta\tDET\n2\t#b\tNOUN\n\n# x\n1\t#\tPUNCT\n"
-    examples = read_sentences(file(tmp_path / "a.conllu", text), WordColumns(word_column=2))
+    examples = read_sentences(file(tmp_path / "a.conllu", text), columns=WordColumns(word_column=2))
     assert [item.words for item in examples.items] == [("a", "#b"), ("#",)]
     assert examples.scheme == "plain"
     assert examples.notes == [
@@ -101,7 +102,7 @@ def test_lines_of_conllu_that_are_no_words_are_left_out(tmp_path: Path) -> None:
     rows = [("1-2", "au", "_"), ("1", "à", "ADP"), ("2", "le", "DET"), ("2.1", "est", "VERB")]
     lines = ["\t".join([number, word, "_", tag, *["_"] * 6]) for number, word, tag in rows]
     path = file(tmp_path / "fr.conllu", "\n".join(["# text = au", *lines]) + "\n")
-    examples = read_sentences(path, WordColumns(word_column=2, tag_column=4))
+    examples = read_sentences(path, columns=WordColumns(word_column=2, tag_column=4))
     assert examples.items == [Sentence(("à", "le"), ("ADP", "DET"), 3)]
     assert any("2 lines of CoNLL-U are not words" in note for note in examples.notes)
     with pytest.raises(BertineError, match="is CoNLL-U, whose first column holds numbers"):
@@ -114,13 +115,13 @@ def test_lines_of_conllu_that_are_no_words_are_left_out(tmp_path: Path) -> None:
 def test_names_are_for_keys_and_numbers_for_columns(tmp_path: Path) -> None:
     columns = file(tmp_path / "a.conll", "a\tN\tO\nb\tV\tB-x\n")
     with pytest.raises(BertineError, match=r"a.conll: is a column file.* not label_column"):
-        read_sentences(columns, named_columns(None, "pos", None, None))
+        read_sentences(columns, DataConfig(label_column="pos"))
     keys = jsonl(tmp_path / "a.jsonl", {"words": ["a"], "tags": ["B-x"], "pos": ["N"]})
     with pytest.raises(BertineError, match=r"a.jsonl: is not a column file.* not tag_column"):
-        read_sentences(keys, named_columns(None, None, None, 2))
+        read_sentences(keys, DataConfig(tag_column=2))
     # What a model was trained with is no demand.
     trained = WordColumns.trained_with(("tokens",), "pos")
-    assert tags_of(columns, named_columns(None, None, None, 2).merged(trained)) == [("N", "V")]
+    assert tags_of(columns, named_columns(DataConfig(tag_column=2)).merged(trained)) == [("N", "V")]
 
 
 @pytest.mark.parametrize("space", ["", " "])
@@ -158,7 +159,7 @@ def test_a_stray_tag_among_those_of_entities_is_told(tmp_path: Path) -> None:
         f"{path}: 1 of 4 tags mark no entity (such as 'b-x'), so all are taken for plain tags; "
         "mend them, or name the scheme (tag_scheme)"
     ]
-    assert read_sentences(path, scheme="plain").notes == []
+    assert read_sentences(path, DataConfig(tag_scheme="plain")).notes == []
     both = read_sentences(file(tmp_path / "c.conll", "a\tB-x\nb\tE-x\nc\tB-x\nd\tL-x\n"))
     assert "1 of 4 tags mark no entity (such as 'L-x')" in both.notes[0]
     parts = file(tmp_path / "b.conll", "a\tDT\nb\tNN\nc\tO\n")
@@ -202,7 +203,7 @@ def test_csv_is_no_column_file_unless_it_looks_like_one(tmp_path: Path) -> None:
     file(path, "a B-x\nb O\n")
     assert read_sentences(path).items[0].words == ("a", "b")
     file(path, "a, NN\nb, VB\n")
-    assert read_sentences(path, format="columns").items[0].words == ("a,", "b,")
+    assert read_sentences(path, DataConfig(format="columns")).items[0].words == ("a,", "b,")
 
 
 def test_compressed_files_are_read(tmp_path: Path) -> None:
@@ -252,13 +253,13 @@ def test_columns_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(
         BertineError, match=r"a\.conll: has 2 columns, so the tag cannot be in colu"
     ):
-        read_sentences(path, WordColumns(tag_column=3))
-    with pytest.raises(BertineError, match="there is no column 0"):
-        named_columns(None, None, None, 0)
+        read_sentences(path, columns=WordColumns(tag_column=3))
+    with pytest.raises(BertineError, match="tag_column is 0, but must be at least 1"):
+        DataConfig(tag_column=0)
     with pytest.raises(BertineError, match="tagging takes one column of words, not 2"):
-        named_columns(["a", "b"], None, None, None)
+        named_columns(DataConfig(text_columns=["a", "b"]))
     with pytest.raises(BertineError, match="read from column files or JSON lines"):
-        read_sentences(path, format="csv")
+        read_sentences(path, DataConfig(format="csv"))
 
 
 def test_the_files_of_a_folder(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
 
 from bertine.core.errors import BertineError
-from bertine.data.examples import Example, Examples, read_examples
+from bertine.data.examples import Example, Examples, find_splits, read_examples
+from bertine.options.data import DataConfig
 
 
 def write(path: Path, content: str) -> Path:
@@ -36,10 +38,10 @@ def test_usual_columns_are_found(
 
 def test_named_columns_are_taken_and_missing_ones_named(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "body,mood,text\nhello,good,no\n")
-    examples = read_examples(path, text_columns=["body"], label_column="mood")
+    examples = read_examples(path, DataConfig(text_columns=["body"], label_column="mood"))
     assert examples.items == [Example(("hello",), "good", 2)]
     with pytest.raises(BertineError, match=r"a\.csv: there is no column 'moods' \(did you mean"):
-        read_examples(path, label_column="moods")
+        read_examples(path, DataConfig(label_column="moods"))
     with pytest.raises(BertineError, match="cannot tell which column holds the label"):
         read_examples(path)
 
@@ -54,7 +56,7 @@ def test_a_header_without_rows_and_a_row_without_label(tmp_path: Path) -> None:
     with pytest.raises(BertineError, match="no rows"):
         read_examples(write(tmp_path / "a.csv", "text,label\n"))
     with pytest.raises(BertineError, match=r"b\.csv:3: the label 'label' is empty"):
-        read_examples(write(tmp_path / "b.csv", "text,label\na,b\nc,\n"), strict=True)
+        read_examples(write(tmp_path / "b.csv", "text,label\na,b\nc,\n"), DataConfig(strict=True))
 
 
 def test_empty_texts_are_kept_and_counted(tmp_path: Path) -> None:
@@ -142,6 +144,22 @@ def test_every_label_stays_in_training_and_is_held_out_in_its_share() -> None:
     # A column of numbers of rows is likely not the one that was meant.
     with pytest.raises(BertineError, match="twice in the column 'label'; name another one with"):
         alone.hold_out(0.5, seed=0)
+
+
+def test_one_column_may_be_given_as_a_string(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "review,stars\nfine,5\n")
+    examples = read_examples(path, DataConfig(text_columns="review", label_column="stars"))
+    assert examples.text_columns == ("review",)
+
+
+def test_compressed_files_are_splits_too(tmp_path: Path) -> None:
+    packed = gzip.compress(b"text,label\nfine,good\n")
+    (tmp_path / "train.csv.gz").write_bytes(packed)
+    write(tmp_path / "dev.csv", "text,label\nbad,bad\n")
+    splits = find_splits(tmp_path)
+    assert splits.train == tmp_path / "train.csv.gz"
+    assert splits.validation == tmp_path / "dev.csv"
+    assert read_examples(tmp_path / "train.csv.gz").items[0].texts == ("fine",)
 
 
 def test_the_same_examples_have_the_same_fingerprint(tmp_path: Path) -> None:

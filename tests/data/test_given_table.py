@@ -14,7 +14,9 @@ import bertine
 from bertine.core.errors import BertineError
 from bertine.data.examples import read_examples
 from bertine.data.in_memory import InMemorySplits, InMemoryTable, as_data, as_table, plain_value
-from bertine.datasets.readers import DataConfig, DatasetSplits, read_evaluation, read_labelled
+from bertine.datasets.own_data import DatasetSplits
+from bertine.datasets.readers import read_evaluation, read_labelled
+from bertine.options.data import DataConfig
 from frames import FRAMES, Dataset, PandasFrame
 
 ROWS = [{"text": f"a cat {n}", "label": "odd" if n % 2 else "even", "n": n} for n in range(20)]
@@ -30,9 +32,9 @@ def texts_and_labels(labelled: DatasetSplits) -> list[tuple[Any, Any]]:
 def test_every_kind_of_table_is_read_as_a_file_of_it(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    expected = texts_and_labels(read_labelled("text", path, seed=3))
+    expected = texts_and_labels(read_labelled("text", path, DataConfig(seed=3)))
     given = as_data(FRAMES[kind](COLUMNS))
-    assert texts_and_labels(read_labelled("text", given, seed=3)) == expected
+    assert texts_and_labels(read_labelled("text", given, DataConfig(seed=3))) == expected
 
 
 def test_a_real_data_frame_where_there_is_one() -> None:
@@ -63,7 +65,7 @@ def test_rows_without_a_text_are_read_as_empty_and_counted(tmp_path: Path) -> No
 def test_a_dictionary_of_tables_has_parts() -> None:
     given = as_data({"train": ROWS[:15], "dev": PandasFrame(COLUMNS)})
     assert isinstance(given, InMemorySplits)
-    labelled = read_labelled("text", given, seed=0)
+    labelled = read_labelled("text", given)
     assert (len(labelled.train), len(labelled.validation)) == (15, 20)
     with pytest.raises(BertineError, match="the part 'training' is not known"):
         as_data({"training": ROWS})
@@ -71,7 +73,7 @@ def test_a_dictionary_of_tables_has_parts() -> None:
 
 def test_numbers_of_classes_get_their_names() -> None:
     data = Dataset({"text": ["a", "b", "c", "d"], "label": [0, 1, 0, 1]}, label=["no", "yes"])
-    labelled = read_labelled("text", as_data(data), seed=0)
+    labelled = read_labelled("text", as_data(data))
     assert {label for _, label in texts_and_labels(labelled)} == {"no", "yes"}
 
 
@@ -81,13 +83,13 @@ def test_other_tasks_read_tables_too() -> None:
         "context": ["a cat", "a dog"] * 4,
         "answer": ["cat", "dog"] * 4,
     }
-    assert len(read_labelled("spans", as_data(spans), seed=0).train) > 0
+    assert len(read_labelled("spans", as_data(spans)).train) > 0
     words = [{"words": ["Ada", "wrote"], "tags": ["B-PER", "O"]}] * 10
-    assert len(read_labelled("tagging", as_data(words), seed=0).train) == 9
+    assert len(read_labelled("tagging", as_data(words)).train) == 9
     scores = {"text": ["a", "b", "c"], "label": [0.5, np.float32(1.5), 2]}
-    assert len(read_labelled("regression", as_data(scores), seed=0).train) == 2
+    assert len(read_labelled("regression", as_data(scores)).train) == 2
     quiz = [{"question": "q", "choice1": "a", "choice2": "b", "label": n % 2} for n in range(10)]
-    task = read_labelled("choice", as_data(quiz), seed=0).build(24)
+    task = read_labelled("choice", as_data(quiz)).make_task(24)
     assert len(read_evaluation(task, as_data(quiz), DataConfig())[""]) == 10
 
 
@@ -130,11 +132,11 @@ def test_what_is_no_table_is_one_line(data: Any, said: str, tmp_path: Path) -> N
 def test_mistakes_in_a_table_name_the_row() -> None:
     rows = as_data([{"text": "a", "label": "x"}, {"text": 5, "label": "y"}] * 3)
     with pytest.raises(BertineError, match=r"^data:2: 'text' is a number, but must be a text"):
-        read_labelled("text", rows, seed=0)
+        read_labelled("text", rows)
     with pytest.raises(BertineError, match=r"^data: there is no column 'txt' .did you mean 'text'"):
-        read_labelled("text", rows, seed=0, reading=DataConfig(text_columns="txt"))
+        read_labelled("text", rows, DataConfig(text_columns="txt"))
     with pytest.raises(BertineError, match="is a table in memory, not a file; leave out format"):
-        read_labelled("text", rows, seed=0, reading=DataConfig(format="csv"))
+        read_labelled("text", rows, DataConfig(format="csv"))
     with pytest.raises(BertineError, match="reads official files, not tables in memory"):
-        read_labelled("squad", rows, seed=0)
+        read_labelled("squad", rows)
     assert isinstance(rows, InMemoryTable)

@@ -12,6 +12,7 @@ import pytest
 from bertine.core.errors import BertineError
 from bertine.data.in_memory import Source, as_data
 from bertine.data.label_sets import labels_in, parsed_list, read_label_sets
+from bertine.options.data import DataConfig
 from bertine.tasks.multi_label import MultiLabel
 
 
@@ -60,8 +61,9 @@ def in_memory(folder: Path, cells: list[Any]) -> Source:
     return data  # type: ignore[return-value]
 
 
-def sets(source: Source, **how: Any) -> list[list[str]]:
-    return [labels_in(item.label or "") for item in read_label_sets(source, **how)[0].items]
+def sets(source: Source, separator: str | None = None, **how: Any) -> list[list[str]]:
+    read, _ = read_label_sets(source, DataConfig(label_separator=separator), **how)
+    return [labels_in(item.label or "") for item in read.items]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from bertine.core.errors import BertineError
 from bertine.data.examples import find_splits, read_examples
 from bertine.data.parquet import write_parquet
 from bertine.data.tables import Table
+from bertine.options.data import DataConfig
 
 
 def write(path: Path, columns: dict[str, list[Any]]) -> Path:
@@ -31,7 +32,7 @@ def test_rows_are_those_of_the_same_csv(tmp_path: Path) -> None:
     assert any("1 NUL byte was removed" in note for note in examples.notes)
     assert find_splits(tmp_path).train == path
     with pytest.raises(BertineError, match=r"train.parquet:3: a NUL byte in a text; remove"):
-        read_examples(path, strict=True)
+        read_examples(path, DataConfig(strict=True))
 
 
 def test_a_gap_of_pandas_is_no_label_and_no_number_of_json(tmp_path: Path) -> None:
@@ -41,7 +42,7 @@ def test_a_gap_of_pandas_is_no_label_and_no_number_of_json(tmp_path: Path) -> No
     assert [item.label for item in examples.items] == ["1.0"]
     assert any("1 row has no label in 'label' and was left out" in note for note in examples.notes)
     with pytest.raises(BertineError, match=r"parquet:2: the label 'label' is null; every row"):
-        read_examples(path, strict=True)
+        read_examples(path, DataConfig(strict=True))
     with Table(path) as table:
         assert [row.values["x"] for row in table] == [None, "inf"]
 

@@ -13,6 +13,7 @@ import pytest
 
 from bertine.core.errors import BertineError
 from bertine.data.soft_labels import read_probabilities, read_soft_examples
+from bertine.options.data import DataConfig
 
 ROWS = [{"joy": 0.7, "anger": 0.2, "fear": 0.1}, {"joy": 0.0, "anger": 0.0, "fear": 1.0}]
 LABELS = ("joy", "anger", "fear")
@@ -114,10 +115,14 @@ def test_plain_text_is_refused(tmp_path: Path) -> None:
 
 def test_soft_examples_have_the_best_label(tmp_path: Path) -> None:
     rows = [{"text": f"text {n}", **row} for n, row in enumerate(ROWS)]
-    examples = read_soft_examples(write(tmp_path / "p.jsonl", rows), LABELS)
+    examples = read_soft_examples(
+        write(tmp_path / "p.jsonl", rows), DataConfig(probability_columns=LABELS)
+    )
     assert [item.label for item in examples.items] == ["joy", "fear"]
     assert examples.class_names == LABELS
     hard = examples.fingerprint()
     rows[0] |= {"joy": 0.6, "fear": 0.2}
-    other = read_soft_examples(write(tmp_path / "q.jsonl", rows), LABELS)
+    other = read_soft_examples(
+        write(tmp_path / "q.jsonl", rows), DataConfig(probability_columns=LABELS)
+    )
     assert other.fingerprint() != hard

@@ -16,6 +16,7 @@ from bertine.data.spans import (
     read_span_splits,
 )
 from bertine.data.squad import Gold, load_squad, read_squad
+from bertine.options.data import DataConfig
 
 CONTEXT = "The oil crisis began in October 1973 , and in October 1974 it was over ."
 Answer = tuple[str, int]
@@ -160,7 +161,7 @@ def test_empty_contexts_ids_that_come_twice_and_half_characters_are_counted(
     assert examples.items[2].label is not None
     assert examples.items[2].label.span == (4, 7)
     with pytest.raises(BertineError, match=r"paragraphs\[0\]: 'context' has half a character"):
-        read_questions(tmp_path / "dev.json", strict=True)
+        read_questions(tmp_path / "dev.json", DataConfig(strict=True))
 
 
 @pytest.mark.parametrize(
@@ -218,7 +219,7 @@ def test_json_that_is_broken_or_something_else_is_told_by_place(
     path = tmp_path / "train.json"
     path.write_bytes(raw)
     with pytest.raises(BertineError, match=message) as caught:
-        read_span_splits(path, official=True, seed=0)
+        read_span_splits(path, official=True)
     assert "\n" not in str(caught.value)
 
 
@@ -226,16 +227,19 @@ def test_nothing_is_said_of_the_columns_of_squads_files_in_vain(tmp_path: Path) 
     path = write(tmp_path / "dev.json", squad(question("a", ("oil", 4))))
     given: dict[str, Any] = {"text_columns": ["q", "c"], "label_column": "a", "quotes": False}
     for name, value in given.items():
-        option = "--" + name.replace("_", "-")
+        option, config = "--" + name.replace("_", "-"), DataConfig(**{name: value})
         for data in (path, tmp_path):
             with pytest.raises(BertineError, match=rf"dev\.json: .* leave out {name} \({option}\)"):
-                read_span_evaluation(data, trained_with=(["q", "c"], None), **{name: value})
+                read_span_evaluation(data, config, trained_with=(["q", "c"], None))
     columns = (["q", "c"], "a")
-    assert len(read_span_evaluation(path, trained_with=columns, label_column=None)) == 1
+    assert len(read_span_evaluation(path, DataConfig(label_column=None), trained_with=columns)) == 1
     table = tmp_path / "own.csv"
     table.write_text("q,c,a,b\nwhat ?,The oil .,oil,The\n")
     assert read_span_evaluation(table, trained_with=columns).label_column == "a"
-    assert read_span_evaluation(table, trained_with=columns, label_column="b").label_column == "b"
+    assert (
+        read_span_evaluation(table, DataConfig(label_column="b"), trained_with=columns).label_column
+        == "b"
+    )
 
 
 def test_what_is_squads_format_and_what_is_not(tmp_path: Path) -> None:
@@ -261,22 +265,22 @@ def test_the_dev_file_is_found_beside_the_training_file(tmp_path: Path) -> None:
             content = squad(question(f"{part}{version}", ("oil", 4)), version=f"v{version}")
             write(tmp_path / f"{part}-v{version}.json", content)
     path = tmp_path / "train-v2.0.json"
-    train, validation = read_span_splits(path, official=True, seed=0)
+    train, validation = read_span_splits(path, official=True)
     assert [item.id for item in train.items] == ["train2.0"]
     assert [item.id for item in validation.items] == ["dev2.0"]
     with pytest.raises(BertineError, match=r"has train-v1\.1\.json and train-v2\.0\.json; name"):
-        read_span_splits(tmp_path, official=True, seed=0)
+        read_span_splits(tmp_path, official=True)
     with pytest.raises(BertineError, match=r"has dev-v1\.1\.json and dev-v2\.0\.json; name"):
         read_span_evaluation(tmp_path)
     for part in ("train", "dev"):
         (tmp_path / f"{part}-v1.1.json").unlink()
-    train, validation = read_span_splits(tmp_path, official=True, seed=0)
+    train, validation = read_span_splits(tmp_path, official=True)
     assert [item.id for item in validation.items] == ["dev2.0"]
     assert [item.id for item in read_span_evaluation(tmp_path).items] == ["dev2.0"]
     # One's own task takes the file, too, but its columns are what they are.
     with pytest.raises(BertineError, match=r"whose columns and quotes are known; leave out label"):
-        read_span_splits(path, official=False, seed=0, label_column="answer")
-    train, validation = read_span_splits(path, official=False, seed=0)
+        read_span_splits(path, DataConfig(label_column="answer"), official=False)
+    train, validation = read_span_splits(path, official=False)
     assert [item.id for item in validation.items] == ["dev2.0"]
 
 
@@ -284,7 +288,7 @@ def test_a_folder_of_ones_own_may_hold_json(tmp_path: Path) -> None:
     for part in ("train", "val"):
         write(tmp_path / f"{part}.json", squad(question(part, ("oil", 4))))
     for official in (True, False):
-        train, validation = read_span_splits(tmp_path, official=official, seed=0)
+        train, validation = read_span_splits(tmp_path, official=official)
         assert [item.id for item in train.items] == ["train"]
         assert [item.id for item in validation.items] == ["val"]
     assert [item.id for item in read_span_evaluation(tmp_path).items] == ["val"]
@@ -292,10 +296,10 @@ def test_a_folder_of_ones_own_may_hold_json(tmp_path: Path) -> None:
     (tmp_path / "val.json").unlink()
     (tmp_path / "dev.csv").write_text(f"{table}1,a,b c,b\n")
     with pytest.raises(BertineError, match=r"dev\.csv: is not read beside train\.json; give both"):
-        read_span_splits(tmp_path, official=False, seed=0)
+        read_span_splits(tmp_path, official=False)
     (tmp_path / "dev.csv").unlink()
     (tmp_path / "train.csv").write_text(table + "".join(f"{i},a,b c{i},b\n" for i in range(9)))
-    train, _ = read_span_splits(tmp_path, official=False, seed=0)
+    train, _ = read_span_splits(tmp_path, official=False)
     assert train.source.startswith(f"{tmp_path / 'train.csv'}")
 
 
@@ -312,29 +316,29 @@ def test_what_is_held_out_shares_no_context(tmp_path: Path) -> None:
         ],
     }
     path = write(tmp_path / "all.json", content)
-    train, held = read_span_splits(path, official=True, seed=5)
+    train, held = read_span_splits(path, DataConfig(seed=5), official=True)
     assert len(train) + len(held) == 90
     assert 9 <= len(held) <= 11
     assert not {item.texts[1] for item in train.items} & {item.texts[1] for item in held.items}
-    again = read_span_splits(path, official=True, seed=5)
+    again = read_span_splits(path, DataConfig(seed=5), official=True)
     assert [part.fingerprint() for part in again] == [train.fingerprint(), held.fingerprint()]
-    other = read_span_splits(path, official=True, seed=6)[1]
+    other = read_span_splits(path, DataConfig(seed=6), official=True)[1]
     assert other.fingerprint() != held.fingerprint()
     write(path, squad(question("a", ("oil", 4)), question("b", ("oil", 4))))
     with pytest.raises(BertineError, match="about 1 contexts; give a folder"):
-        read_span_splits(path, official=True, seed=5)
+        read_span_splits(path, DataConfig(seed=5), official=True)
 
 
 def test_files_that_are_not_there_or_of_another_kind(tmp_path: Path) -> None:
     with pytest.raises(BertineError, match="no such file or folder"):
-        read_span_splits(tmp_path / "no", official=True, seed=0)
+        read_span_splits(tmp_path / "no", official=True)
     with pytest.raises(BertineError, match="has no training file of SQuAD"):
-        read_span_splits(tmp_path, official=True, seed=0)
+        read_span_splits(tmp_path, official=True)
     path = tmp_path / "train.csv"
     path.write_text("question,context,answer\na,b,b\n")
     with pytest.raises(BertineError, match="use 'bertine finetune spans'"):
-        read_span_splits(path, official=True, seed=0)
+        read_span_splits(path, official=True)
     with pytest.raises(BertineError, match="columns and the format of SQuAD's files are known"):
-        read_span_splits(path, official=True, seed=0, label_column="answer")
+        read_span_splits(path, DataConfig(label_column="answer"), official=True)
     with pytest.raises(BertineError, match="holds only training data"):
         read_span_evaluation(tmp_path)

@@ -11,6 +11,7 @@ import pytest
 from bertine.core.errors import BertineError
 from bertine.data.spans import read_questions
 from bertine.data.squad import Gold
+from bertine.options.data import DataConfig
 
 CONTEXT = "The oil crisis began in October 1973 , and in October 1974 it was over ."
 
@@ -48,7 +49,7 @@ def test_json_lines_may_have_several_answers(tmp_path: Path) -> None:
     ]
     path = tmp_path / "dev.jsonl"
     path.write_text("".join(json.dumps({"q": "?", "c": CONTEXT, **row}) + "\n" for row in rows))
-    examples = read_questions(path, text_columns=["q", "c"])
+    examples = read_questions(path, DataConfig(text_columns=["q", "c"]))
     golds = [item.label for item in examples.items if item.label]
     assert [gold.answers for gold in golds] == [
         ("October 1973", "1973"),

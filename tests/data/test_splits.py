@@ -136,7 +136,7 @@ def test_files_that_are_not_used_are_told(tmp_path: Path, name: str, told: bool)
     write(tmp_path / name)
     note = f"{tmp_path}: {name} is not used (the files of a data folder are called train, "
     assert [part.startswith(note) for part in unused_note(tmp_path, {str(train)})] == [True] * told
-    notes = read_labelled("text", tmp_path, seed=0).train.notes
+    notes = read_labelled("text", tmp_path).train.notes
     assert any(each.startswith(note) for each in notes) == told
     if name == "eval.csv":
         with pytest.raises(BertineError, match=r"only training data; .*eval\.csv is not used"):

@@ -22,6 +22,7 @@ from bertine.data.lines import TableLayout
 from bertine.data.streams import MissingColumn, require_columns
 from bertine.data.tables import Table
 from bertine.data.writer import open_writer
+from bertine.options.data import DataConfig
 
 characters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 any_text = st.text(characters, max_size=30)
@@ -289,7 +290,7 @@ def test_nan_is_no_label(tmp_path: Path) -> None:
     with pytest.raises(BertineError, match=r"a.jsonl: no row has a label in the column 'label'"):
         read_examples(path)
     with pytest.raises(BertineError, match=r"a.jsonl:1: the label 'label' is NaN; every row"):
-        read_examples(path, strict=True)
+        read_examples(path, DataConfig(strict=True))
 
 
 def test_values_of_the_wrong_kind_are_named(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from bertine.data.examples import Example, Examples, read_examples
 from bertine.data.label_sets import JOINT
 from bertine.data.squad import Gold, Question, SpanExamples
 from bertine.datasets.check import DataReport, check_data
+from bertine.options.data import DataConfig
 from bertine.tasks import TASKS
 from bertine.tasks.classification import TextClassification
 from bertine.tasks.unknown_text import UnknownText
@@ -132,7 +133,7 @@ def test_rows_without_a_label_are_counted_and_left_out(
         f"2 rows have no label in 'label' and were left out (lines {lines})" in examples.notes[-1]
     )
     with pytest.raises(BertineError, match="label"):
-        read_examples(file, strict=True)
+        read_examples(file, DataConfig(strict=True))
 
 
 def test_a_file_without_any_label_is_refused(tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ from bertine.datasets.glue import (
     AVERAGED,
     GLUE,
     find_glue_test,
-    glue_built,
     glue_tasks_in,
     read_glue,
     read_glue_file,
     read_glue_test,
 )
-from bertine.datasets.readers import DataConfig, read_evaluation, read_labelled
+from bertine.datasets.readers import read_evaluation, read_labelled
+from bertine.options.data import DataConfig
 from glue_files import write_glue
 
 
@@ -148,7 +148,8 @@ def test_ax_may_lie_there_as_the_site_gives_it_out_alone(
     shutil.copy(data / "diagnostic" / "diagnostic.tsv", path)
     assert find_glue_test(tmp_path, GLUE["AX"]) == {"AX.tsv": path}
     assert find_glue_test(tmp_path, GLUE["CoLA"], required=False) == {}
-    task = glue_built(GLUE["MNLI"], read_glue(data, GLUE["MNLI"])[0], 32)
+    kind = GLUE["MNLI"]
+    task = kind.kind.from_examples(read_glue(data, kind)[0], max_length=32, **kind.settings)
     for place in (tmp_path, path):
         with pytest.raises(BertineError, match=r"AX\.tsv: is the test file of AX, which has"):
             read_evaluation(task, place)
@@ -156,8 +157,8 @@ def test_ax_may_lie_there_as_the_site_gives_it_out_alone(
 
 def test_a_model_remembers_what_it_is_judged_by(data: Path) -> None:
     for name in AVERAGED:
-        train = read_glue(data, GLUE[name])[0]
-        info = glue_built(GLUE[name], train, 32).task_info()
+        kind, (train, _) = GLUE[name].kind, read_glue(data, GLUE[name])
+        info = kind.from_examples(train, max_length=32, **GLUE[name].settings).task_info()
         assert info.labels == GLUE[name].labels
         assert info.metrics == GLUE[name].metrics
         assert info.dataset == f"glue/{name}"
@@ -194,6 +195,6 @@ def test_mnli_is_not_judged_on_half_of_its_dev_sets(tmp_path: Path) -> None:
     for name in ("MNLI", "RTE"):
         write_glue(tmp_path, name, but=without)
     with pytest.raises(BertineError, match=r"judged on dev_matched\.tsv and dev_mismatched\.tsv"):
-        read_labelled("glue", tmp_path, seed=0, reading=DataConfig(glue_task="MNLI"))
-    read = read_labelled("glue", tmp_path, seed=0, reading=DataConfig(glue_task="RTE"))
+        read_labelled("glue", tmp_path, DataConfig(glue_task="MNLI"))
+    read = read_labelled("glue", tmp_path, DataConfig(glue_task="RTE"))
     assert (len(read.train), len(read.validation)) == (22, 2)

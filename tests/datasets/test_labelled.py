@@ -14,7 +14,8 @@ import pytest
 import tagged
 import toys
 from bertine.core.errors import BertineError
-from bertine.datasets.readers import DataConfig, has_validation, read_labelled
+from bertine.datasets.readers import has_validation, read_labelled
+from bertine.options.data import DataConfig
 from glue_files import write_glue
 from squad_files import write_squad
 
@@ -49,14 +50,14 @@ def test_a_split_seed_is_for_data_of_which_some_are_held_out(task: str, tmp_path
     named: dict[str, Any] = {"glue_task": "RTE"} if task == "glue" else {}
     plain, split = DataConfig(**named), DataConfig(**named, split_seed=3)
     assert has_validation(task, data, plain)
-    judged_on = read_labelled(task, data, seed=0, reading=plain).validation
+    judged_on = read_labelled(task, data, plain).validation
     assert judged_on.source == str(validation)
     with pytest.raises(BertineError, match=r"has validation examples of its own, so that split_se"):
-        read_labelled(task, data, seed=0, reading=split)
+        read_labelled(task, data, split)
     os.remove(validation)
     assert not has_validation(task, data, plain)
     found = [
-        read_labelled(task, data, seed=seed, reading=reading).validation.fingerprint()
+        read_labelled(task, data, DataConfig.of(reading, seed=seed)).validation.fingerprint()
         for seed, reading in ((0, split), (5, split), (3, plain), (0, plain))
     ]
     assert found[0] == found[1] == found[2]
@@ -75,20 +76,20 @@ def test_quotes_are_said_of_the_files_that_may_have_some(task: str, tmp_path: Pa
     reading = DataConfig(quotes=False)
     dev = tmp_path / "dev.parquet"
     pq.write_table(pa.Table.from_pylist([row] * 2), dev)
-    found = read_labelled(task, tmp_path, seed=0, reading=reading)
+    found = read_labelled(task, tmp_path, reading)
     dev.unlink()
     lines = "".join(json.dumps(each) + "\n" for each in (row, row))
     (tmp_path / "dev.jsonl").write_text(lines, encoding="utf-8")
-    again = read_labelled(task, tmp_path, seed=0, reading=reading)
+    again = read_labelled(task, tmp_path, reading)
     for examples in (found.train, found.validation, again.train, again.validation):
         assert len(examples) == 2
         assert examples.fingerprint() == found.train.fingerprint()
     with pytest.raises(BertineError, match=r"train\.csv:2: not valid csv"):
-        read_labelled(task, tmp_path, seed=0, reading=DataConfig())
+        read_labelled(task, tmp_path)
     (tmp_path / "train.csv").unlink()
     (tmp_path / "train.jsonl").write_text(lines, encoding="utf-8")
     with pytest.raises(BertineError, match=r"train\.jsonl: is JSON lines, which has no quotes"):
-        read_labelled(task, tmp_path, seed=0, reading=reading)
+        read_labelled(task, tmp_path, reading)
 
 
 def test_columns_are_said_of_the_training_file(tmp_path: Path) -> None:
@@ -96,9 +97,9 @@ def test_columns_are_said_of_the_training_file(tmp_path: Path) -> None:
     tagged.write_columns(tmp_path / "train.conll", 8)
     tagged.write_json(tmp_path / "dev.jsonl", 8)
     reading = DataConfig(word_column=1, tag_column=3)
-    found = read_labelled("tagging", tmp_path, seed=0, reading=reading)
+    found = read_labelled("tagging", tmp_path, reading)
     assert found.validation.fingerprint() == found.train.fingerprint()
     (tmp_path / "train.conll").unlink()
     tagged.write_json(tmp_path / "train.jsonl", 8)
     with pytest.raises(BertineError, match=r"train\.jsonl: is not a column file; name its keys"):
-        read_labelled("tagging", tmp_path, seed=0, reading=reading)
+        read_labelled("tagging", tmp_path, reading)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bertine.core.errors import BertineError
-from bertine.datasets.readers import DataConfig
 from bertine.datasets.transfer_set import read_transfer_set
+from bertine.options.data import DataConfig
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.classification import TextClassification
@@ -26,7 +26,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 def labels_of(task: Task[Any], path: Path, **reading: Any) -> tuple[list[Any], list[Any]]:
-    data = read_transfer_set(task, path, DataConfig(**reading), seed=0)
+    data = read_transfer_set(task, path, DataConfig(**reading))
     both = [item.label for item in data.train.items], [i.label for i in data.validation.items]
     assert len(data.held_out) == len(both[1])
     return both
@@ -37,7 +37,7 @@ def test_held_out_examples_have_labels_where_some_have(tmp_path: Path) -> None:
         {"review": f"text {n}", "stars": ["no", "yes", None, ""][n % 4]} for n in range(80)
     ]
     path = write(tmp_path / "some.jsonl", rows)
-    data = read_transfer_set(TEXT, path, DataConfig(), seed=0)
+    data = read_transfer_set(TEXT, path, DataConfig())
     assert sorted(item.label or "" for item in data.validation.items) == ["no", "no", "yes", "yes"]
     assert sum(item.label is None for item in data.train.items) == 40
     texts = [row["review"] for row in rows]
@@ -99,11 +99,11 @@ def test_plain_text_is_for_single_texts(tmp_path: Path) -> None:
 def test_a_validation_file_is_judged_on_where_it_has_labels(tmp_path: Path) -> None:
     write(tmp_path / "train.jsonl", [{"review": "a"}] * 10)
     write(tmp_path / "dev.jsonl", [{"review": "b", "stars": "no"}, {"review": "c", "stars": ""}])
-    data = read_transfer_set(TEXT, tmp_path, DataConfig(), seed=0)
+    data = read_transfer_set(TEXT, tmp_path, DataConfig())
     assert (len(data.train), len(data.validation), data.held_out) == (10, 1, ())
     assert "1 row without a label is not judged on" in data.validation.notes[-1]
     with pytest.raises(BertineError, match="has validation examples of its own"):
-        read_transfer_set(TEXT, tmp_path, DataConfig(split_seed=1), seed=0)
+        read_transfer_set(TEXT, tmp_path, DataConfig(split_seed=1))
 
 
 def test_scores_sets_and_choices(tmp_path: Path) -> None:

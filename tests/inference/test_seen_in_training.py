@@ -14,9 +14,10 @@ import tagged
 import toys
 from bertine.core.rng import generator
 from bertine.data.examples import row_numbers, rows_as_facts
-from bertine.datasets.readers import DataConfig, DatasetSplits, read_evaluation, read_labelled
+from bertine.datasets.own_data import DatasetSplits
+from bertine.datasets.readers import read_evaluation, read_labelled
 from bertine.inference.train_overlap import overlap_note, rows_known
-from bertine.tasks.labels import TableOptions
+from bertine.options.data import DataConfig
 from glue_files import write_glue
 from squad_files import write_squad
 
@@ -62,15 +63,16 @@ def facts_of(labelled: DatasetSplits, **more: Any) -> dict[str, Any]:
 )
 def test_the_training_file_of_every_task_is_known_again(task: str, tmp_path: Path) -> None:
     file = data_of(task, tmp_path / "data")
-    reading = DataConfig(
+    config = DataConfig(
         glue_task="RTE" if task == "glue" else None,
-        options=TableOptions(label_separator="|" if task == "multi-label" else None),
+        label_separator="|" if task == "multi-label" else None,
+        seed=5,
     )
     data = file.parent.parent if task == "glue" else file
     if task == "glue":
         (file.parent / "dev.tsv").unlink()
-    labelled = read_labelled(task, data, seed=5, reading=reading)
-    (examples,) = read_evaluation(labelled.build(128), file).values()
+    labelled = read_labelled(task, data, config)
+    (examples,) = read_evaluation(labelled.make_task(128), file).values()
     trained, total = len(labelled.train), len(examples)
     assert 0 < trained < total
     told = f"note: the model was trained on {trained} of these {total} examples; its score on "
@@ -122,7 +124,7 @@ def test_evaluate_says_that_the_examples_are_those_of_the_training(tmp_path: Pat
 def test_rows_that_are_not_kept_are_read_again_beside_those_that_are(tmp_path: Path) -> None:
     """Of millions they are not; those of the models before may be."""
     data = data_of("text", tmp_path / "data")
-    labelled = read_labelled("text", data, seed=0)
+    labelled = read_labelled("text", data)
     before = frozenset({1, 2})
     facts = facts_of(labelled, data_path=str(data), seed=0, rows=rows_as_facts((), before))
     assert rows_known("text", facts) == before | row_numbers(labelled.train.items)

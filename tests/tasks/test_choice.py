@@ -19,10 +19,10 @@ from bertine.datasets.multiple_choice import read_choices
 from bertine.datasets.own_data import read_for, read_own
 from bertine.hub.model_directory import load_model, save_model
 from bertine.models.heads import Model
+from bertine.options.data import DataConfig
 from bertine.tasks import task_class
 from bertine.tasks.base import values_of
 from bertine.tasks.choice import ChoicePrediction, MultipleChoice
-from bertine.tasks.labels import TableOptions
 from bertine.training.step import accumulate
 
 HEADER = (
@@ -90,7 +90,7 @@ def test_own_columns_are_told_or_named(tmp_path: Path) -> None:
     assert (task.prompt_columns, task.dataset) == (("question",), None)
     path.write_text("frage,x,y,z,gut\na,b,c,d,2\n", encoding="utf-8")
     examples, choices = read_choices(
-        path, text_columns="frage", choice_columns=["x", "y", "z"], label_column="gut"
+        path, DataConfig(text_columns="frage", choice_columns=["x", "y", "z"], label_column="gut")
     )
     assert MultipleChoice.from_examples(examples, max_length=24, labels=choices).text_columns == (
         "frage",
@@ -99,11 +99,13 @@ def test_own_columns_are_told_or_named(tmp_path: Path) -> None:
         "z",
     )
     with pytest.raises(BertineError, match=r"train.csv: cannot tell which columns hold the choice"):
-        read_choices(path, text_columns="frage", label_column="gut")
+        read_choices(path, DataConfig(text_columns="frage", label_column="gut"))
     with pytest.raises(BertineError, match=r"cannot tell which column holds the text before"):
-        read_choices(path, choice_columns=["x", "y"], label_column="gut")
+        read_choices(path, DataConfig(choice_columns=["x", "y"], label_column="gut"))
     with pytest.raises(BertineError, match=r"there is no column 'w'"):
-        read_choices(path, text_columns="frage", choice_columns=["w", "x"], label_column="gut")
+        read_choices(
+            path, DataConfig(text_columns="frage", choice_columns=["w", "x"], label_column="gut")
+        )
 
 
 @pytest.mark.parametrize(
@@ -155,9 +157,9 @@ def test_rows_of_json_lines_may_have_other_keys(tmp_path: Path) -> None:
     with pytest.raises(
         BertineError, match=r"jsonl:2: has the choice 'choice2' besides those .*1\)"
     ):
-        read_own(MultipleChoice, Splits(first, validation=path), seed=0, options=TableOptions())
+        read_own(MultipleChoice, Splits(first, validation=path))
     named = ("choice0", "choice1", "choice2")
-    examples, choices = read_choices(path, choice_columns=named)
+    examples, choices = read_choices(path, DataConfig(choice_columns=named))
     assert [item.texts for item in examples.items] == [
         ("q", "a", "b", ""),
         ("q", "a", "b", "c"),
@@ -169,13 +171,31 @@ def test_rows_of_json_lines_may_have_other_keys(tmp_path: Path) -> None:
     task = MultipleChoice.from_examples(examples, max_length=24, labels=choices)
     assert [item.label for item in read_for(task, path).items] == ["0"] * 3
     with pytest.raises(BertineError, match=r"train\.jsonl: there is no column 'choice3'"):
-        read_choices(path, choice_columns=(*named, "choice3"))
+        read_choices(path, DataConfig(choice_columns=(*named, "choice3")))
     with pytest.raises(BertineError, match=r"train\.jsonl: there is no column 'choise1'"):
-        read_choices(path, choice_columns=("choice0", "choise1"))
+        read_choices(path, DataConfig(choice_columns=("choice0", "choise1")))
     del rows[1]["choice1"]
     path.write_text("".join(json.dumps(each) + "\n" for each in rows))
     with pytest.raises(BertineError, match=r"jsonl:2: there is no column 'choice1'"):
-        read_choices(path, choice_columns=named)
+        read_choices(path, DataConfig(choice_columns=named))
+
+
+def test_further_choices_of_csv_files_are_refused_in_training(tmp_path: Path) -> None:
+    train, dev = tmp_path / "train.csv", tmp_path / "dev.csv"
+    train.write_text("question,choice0,choice1,label\na,b,c,0\n", encoding="utf-8")
+    dev.write_text("question,choice0,choice1,choice2,label\na,b,c,d,2\n", encoding="utf-8")
+    splits = Splits(train, validation=dev)
+    with pytest.raises(BertineError, match=r"dev\.csv:1: has the choice 'choice2' besides those"):
+        read_own(MultipleChoice, splits)
+    dev.write_text("question,choice0,choice1,choice2,label\na,b,c,d,1\n", encoding="utf-8")
+    config = DataConfig(choice_columns=("choice0", "choice1"))
+    task = read_own(MultipleChoice, splits, config).make_task(24)
+    assert isinstance(task, MultipleChoice)
+    assert task.named_choices
+    with pytest.raises(
+        BertineError, match=r"swag\.csv:1: has the choice 'ending4' besides those of S"
+    ):
+        read_choices(swag_file(tmp_path / "swag.csv", ",ending4"), swag=True)
 
 
 def test_too_few_columns_are_refused() -> None:

@@ -16,6 +16,7 @@ from bertine.data.examples import Example, Examples
 from bertine.data.label_sets import joined, read_label_sets
 from bertine.hub.model_directory import load_model, save_model
 from bertine.models.heads import Model
+from bertine.options.data import DataConfig
 from bertine.tasks.base import values_of
 from bertine.tasks.multi_label import MultiLabel
 
@@ -41,7 +42,7 @@ def test_separated_labels_are_read_and_the_separator_is_said(tmp_path: Path) -> 
     notes = "\n".join(examples.notes)
     assert "taken to be separated by ';'" in notes
     assert "1 of 3 rows have no label" in notes
-    examples, separator = read_label_sets(path, separator="/")
+    examples, separator = read_label_sets(path, DataConfig(label_separator="/"))
     assert [item.label for item in examples.items] == ["a; b", "", "b;b"]
 
 
@@ -54,15 +55,41 @@ def test_a_column_for_each_label_says_the_same(tmp_path: Path) -> None:
         {"text": "w", "a": 0, "b": 1, "c": 1.0},
     ]
     path.write_text("\n".join(map(json.dumps, rows)) + "\n", encoding="utf-8")
-    examples, _ = read_label_sets(path, label_columns=["a", "b", "c"])
+    examples, _ = read_label_sets(path, DataConfig(label_columns=["a", "b", "c"]))
     task = MultiLabel.from_examples(examples, labels=["a", "b", "c"])
     features = task.featurize(examples, toys.tokenizer())
     assert np.array_equal(task.collate(features, 0).targets["labels"].numpy(), TABLE)
     path.write_text('{"text": "x", "a": 1, "b": "perhaps"}\n', encoding="utf-8")
     with pytest.raises(BertineError, match=r"train.jsonl:1: 'b' is 'perhaps', but a column of a"):
-        read_label_sets(path, label_columns=["a", "b"])
+        read_label_sets(path, DataConfig(label_columns=["a", "b"]))
     with pytest.raises(BertineError, match="not both"):
-        read_label_sets(path, label_columns=["a", "b"], label_column="a")
+        read_label_sets(path, DataConfig(label_columns=["a", "b"], label_column="a"))
+
+
+def test_lists_in_json_lines_need_no_separator(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    path.write_text('{"text": "x", "labels": ["a|b", "c"]}\n{"text": "y", "labels": []}\n')
+    examples, _ = read_label_sets(path)
+    assert [item.label for item in examples.items] == [joined(["a|b", "c"]), ""]
+    path.write_text('{"text": "x", "labels": [3, 27]}\n{"text": "y", "labels": []}\n')
+    examples, _ = read_label_sets(path)
+    assert [item.label for item in examples.items] == [joined(["3", "27"]), ""]
+    path.write_text('{"text": "x", "labels": ["a", null]}\n')
+    with pytest.raises(BertineError, match=r"train.jsonl:1: 'labels' holds null, but a list of"):
+        read_label_sets(path)
+
+
+@pytest.mark.parametrize(
+    ("cell", "labels"), [("\"['a', 'b']\"", ["a", "b"]), ('"[1, 2]"', ["1", "2"]), ("[]", [])]
+)
+def test_lists_written_as_texts_are_lists(cell: str, labels: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    path.write_text(f"text,labels\none,a\ntwo,{cell}\n", encoding="utf-8")
+    examples, _ = read_label_sets(path)
+    assert [item.label for item in examples.items] == ["a", joined(labels)]
+    assert any("lists that are written as texts" in note for note in examples.notes)
+    examples, _ = read_label_sets(path, DataConfig(label_separator="/"))
+    assert [item.label for item in examples.items] == ["a", cell.strip('"')]
 
 
 @pytest.mark.parametrize(

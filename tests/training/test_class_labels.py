@@ -16,6 +16,7 @@ from bertine.core.errors import BertineError
 from bertine.data.examples import read_examples
 from bertine.data.label_sets import labels_in, read_label_sets
 from bertine.datasets.multiple_choice import read_choices
+from bertine.options.data import DataConfig
 
 NAMES = ["old", "new"]
 QUIET: dict[str, Any] = {"precision": "fp32", "show_progress": False}
@@ -84,7 +85,7 @@ def test_minus_one_is_no_label(tmp_path: Path) -> None:
     write(path, class_label(NAMES), text=["x", "y"], label=[0, None])
     assert [item.label for item in read_examples(path).items] == ["old"]
     with pytest.raises(BertineError, match=r"a\.parquet:2: the label 'label' is null"):
-        read_examples(path, strict=True)
+        read_examples(path, DataConfig(strict=True))
 
 
 @pytest.mark.parametrize(

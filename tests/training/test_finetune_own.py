@@ -22,7 +22,6 @@ from bertine.core.rng import generator
 from bertine.data.examples import Splits
 from bertine.datasets.own_data import read_own
 from bertine.hub import model_directory
-from bertine.tasks.labels import TableOptions
 from bertine.tasks.multi_label import MultiLabel
 
 OPTIONS = ["--batch-size", "8", "--max-length", "32", "--precision", "fp32"]
@@ -149,10 +148,10 @@ def test_a_label_that_is_held_out_with_its_only_row_is_known(tmp_path: Path) -> 
     lines = ["text,labels", *(f"t{row},all|only{row:02}" for row in range(10))]
     (tmp_path / "train.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     splits = Splits(train=tmp_path / "train.csv")
-    train, held, build = read_own(MultiLabel, splits, seed=0, options=TableOptions())
-    task = build(16)
+    read = read_own(MultiLabel, splits)
+    task = read.make_task(16)
     assert task.task_info().labels == ("all", *(f"only{row:02}" for row in range(10)))
-    for part in (train, held):
+    for part in (read.train, read.validation):
         features = task.featurize(part, toys.tokenizer())
         assert [each.label.sum() for each in features] == [2.0] * len(part)
 

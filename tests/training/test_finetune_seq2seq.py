@@ -22,6 +22,7 @@ from bertine.data.examples import read_examples
 from bertine.families.presets import preset
 from bertine.inference.baselines.measure import measure_baselines
 from bertine.models.family import config_to_huggingface
+from bertine.options.data import DataConfig
 from bertine.tasks.seq2seq import TextToText
 from bertine.tokenization.tokenizer import Tokenizer
 
@@ -241,8 +242,7 @@ def test_the_first_words_are_the_baseline(home: Path) -> None:
     train, dev = (
         read_examples(
             home / "data" / f"{name}.csv",
-            text_columns="article",
-            label_column="abstract",
+            DataConfig(text_columns="article", label_column="abstract"),
             known=(),
         )
         for name in ("train", "dev")

@@ -14,7 +14,9 @@ import toys
 from bertine.cli import main
 from bertine.core.errors import BertineError
 from bertine.data.examples import Examples, read_examples
-from bertine.datasets.readers import DataConfig, DatasetSplits, read_labelled
+from bertine.datasets.own_data import DatasetSplits
+from bertine.datasets.readers import read_labelled
+from bertine.options.data import DataConfig
 from bertine.training.finetuning.learner import Learner
 
 TEXTS = ["the old cat sleeps in the sofa .", "a soup boils in the pot ."]
@@ -59,7 +61,7 @@ def test_it_validates_on_its_own_examples_and_on_others(
 
 
 def _examples(path: Path) -> Examples[Any]:
-    return read_examples(path, text_columns="passage", label_column="kind")
+    return read_examples(path, DataConfig(text_columns="passage", label_column="kind"))
 
 
 def test_the_best_epoch_of_a_finished_run_is_asked_for_too_late(
@@ -179,7 +181,7 @@ def test_examples_that_were_held_out_are_found_again(model: Path, tmp_path: Path
     settings = {"model": model, "data": data, "out": tmp_path / "run", "seed": 4}
     recipe = {**RECIPE, "epochs": 1}
     learner = bertine.finetune("text", **settings, **recipe)
-    held = read_labelled("text", data, seed=4).validation
+    held = read_labelled("text", data, DataConfig(seed=4)).validation
     worst = learner.top_losses(100)
     assert sorted(example.texts for example in worst) == sorted(item.texts for item in held.items)
     assert len(held) == learner.validate().to_dict()["num_examples"] == 6
@@ -195,7 +197,7 @@ def test_examples_that_were_held_out_are_found_again(model: Path, tmp_path: Path
 def test_examples_in_memory_train_the_same_model(
     learner: Learner, model: Path, labelled: Path, run: Path, tmp_path: Path
 ) -> None:
-    read = read_labelled("text", labelled, seed=0)
+    read = read_labelled("text", labelled)
     of_memory = bertine.finetune("text", model=model, data=read, out=tmp_path / "run", **RECIPE)
     mine, theirs = toys.weights(tmp_path / "run/model"), toys.weights(run / "model")
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
@@ -206,13 +208,13 @@ def test_examples_in_memory_train_the_same_model(
 def test_without_validation_examples_it_asks_for_data(
     model: Path, labelled: Path, tmp_path: Path
 ) -> None:
-    read = read_labelled("text", labelled, seed=0)
+    read = read_labelled("text", labelled)
     none: Examples[Any] = Examples("memory", ("text",), "label")
     recipe = {**RECIPE, "epochs": 1}
     learner = bertine.finetune(
         "text",
         model=model,
-        data=DatasetSplits(read.build, read.train, none),
+        data=DatasetSplits(read.kind, read.train, none),
         out=tmp_path / "run",
         **recipe,
     )
@@ -236,7 +238,7 @@ def test_without_validation_examples_it_asks_for_data(
 def test_examples_in_memory_are_not_read_in_some_way(
     given: dict[str, Any], name: str, model: Path, labelled: Path, tmp_path: Path
 ) -> None:
-    read = read_labelled("text", labelled, seed=0)
+    read = read_labelled("text", labelled)
     with pytest.raises(BertineError, match=f"{name} is given, but the data are examples"):
         bertine.finetune("text", model=model, data=read, out=tmp_path / "run", **RECIPE, **given)
     assert not (tmp_path / "run").exists()
@@ -246,7 +248,7 @@ def test_examples_in_memory_are_not_read_in_some_way(
 def test_examples_in_memory_all_have_a_label(
     part: str, model: Path, labelled: Path, tmp_path: Path
 ) -> None:
-    read = read_labelled("text", labelled, seed=0)
+    read = read_labelled("text", labelled)
     items = getattr(read, part).items
     items[3] = dataclasses.replace(items[3], label=None)
     said = rf"1 of {len(items)} examples have no label \(the first is items\[3\]\)"
@@ -258,6 +260,6 @@ def test_examples_in_memory_all_have_a_label(
 def test_examples_in_memory_are_for_their_own_task(
     model: Path, labelled: Path, tmp_path: Path
 ) -> None:
-    read: DatasetSplits = read_labelled("text", labelled, seed=0, reading=DataConfig())
+    read: DatasetSplits = read_labelled("text", labelled)
     with pytest.raises(BertineError, match="for the task 'text', not for 'regression'"):
         bertine.finetune("regression", model=model, data=read, out=tmp_path / "run", **RECIPE)

@@ -245,7 +245,7 @@ def test_fine_tuning_on_a_draw_is_weighed_by_it(
     seen: list[Any] = []
 
     def noted(*_: Any, data: Any, **__: Any) -> Any:
-        task = data.build(16)
+        task = data.make_task(16)
         seen.append((task.class_weights, task.balanced(data.train)))
         raise KeyboardInterrupt
 

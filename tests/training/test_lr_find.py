@@ -142,7 +142,7 @@ def test_the_command_to_run_next_is_one_that_runs(
 
 
 def test_frozen_parts_and_examples_in_memory(model: Path, labelled: Path, tmp_path: Path) -> None:
-    read = read_labelled("text", labelled, seed=0)
+    read = read_labelled("text", labelled)
     settings = {**SETTINGS, "steps": 20, "freeze_layers": 2, "freeze_embeddings": True}
     found = bertine.lr_find("text", model=model, data=read, out=tmp_path / "o", **settings)
     assert "bertine.finetune('text', …" in found.command

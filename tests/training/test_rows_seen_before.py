@@ -14,11 +14,12 @@ import bertine
 import toys
 from bertine.core.task_info import TaskInfo
 from bertine.data.examples import KNOWN, ROWS, count_known, row_numbers, rows_as_facts
-from bertine.datasets.readers import DataConfig, read_labelled
+from bertine.datasets.readers import read_labelled
 from bertine.inference.train_overlap import rows_known_by
+from bertine.options.data import DataConfig
 from bertine.options.finetuning import FinetuneOptions
 from bertine.training.finetuning.learner import Learner
-from bertine.training.finetuning.setup import ModelInit, prepare
+from bertine.training.finetuning.setup import prepare
 
 FAST: dict[str, Any] = {"epochs": 1, "max_length": 16, "precision": "fp32", "frozen": False}
 WITH_BASELINES = True
@@ -103,19 +104,19 @@ def test_a_run_that_an_earlier_bertine_began_goes_on_with_its_rows(
     """It held out whatever rows, those that the model knows among them."""
     model = toys.write_model(tmp_path / "model")
     data = write(tmp_path / "a.csv", range(80))
-    known = row_numbers(read_labelled("text", data, seed=0).train.items)
+    known = row_numbers(read_labelled("text", data).train.items)
     facts = {ROWS: rows_as_facts(known)}
     written = json.dumps(TaskInfo("text", training=facts).to_dict())
     (model / "bertine.json").write_text(written, encoding="utf-8")
     prepared = prepare(
         "text",
         data,
-        start=ModelInit.of(FinetuneOptions(), model=model),
-        reading=DataConfig(),
+        model=model,
+        config=DataConfig(seed=5),
         options=FinetuneOptions(max_length=16, seed=5),
         where=torch.device("cpu"),
         judged=False,
         begun=begun,
     )
-    seen = count_known(prepared.validation.examples.items, known)
+    seen = count_known(prepared.data.validation.items, known)
     assert (seen > 0) == (held == "some")

@@ -121,7 +121,7 @@ def test_mistakes(
     ):
         with pytest.raises(BertineError, match=said):
             searched(model, labelled, out, **changes)
-    in_memory: Any = read_labelled("text", labelled, seed=0)
+    in_memory: Any = read_labelled("text", labelled)
     with pytest.raises(BertineError, match="give it a path or a table"):
         searched(model, in_memory, out)
     with pytest.raises(TypeError, match="learning_rate'"):

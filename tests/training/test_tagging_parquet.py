@@ -20,6 +20,7 @@ from bertine.hub.model_directory import load_model
 from bertine.inference import predict_files
 from bertine.inference.predictor import Predictor
 from bertine.models.heads import Model
+from bertine.options.data import DataConfig
 from bertine.tasks.tagging import Tagging
 
 NAMES = ["O", "B-animal", "I-animal", "B-dish", "I-dish"]
@@ -60,16 +61,16 @@ def test_lists_of_words_and_tags_are_those_of_json_lines(tmp_path: Path) -> None
 def test_columns_are_named(tmp_path: Path) -> None:
     columns = {"form": [["a", "b"]], "pos": [["X", "Y"]], "label": [["O", "B-x"]]}
     path = write(tmp_path / "train.pq", columns)
-    examples = read_sentences(path, WordColumns(word_key="form", tag_key="pos"))
+    examples = read_sentences(path, columns=WordColumns(word_key="form", tag_key="pos"))
     assert examples.items[0].tags == ("X", "Y")
     with pytest.raises(BertineError, match=r"train\.pq: cannot tell which key holds the words; na"):
         read_sentences(path)
     with pytest.raises(BertineError, match=r"no column 'foam' \(did you mean 'form'\?\)"):
-        read_sentences(path, WordColumns(word_key="foam", tag_key="pos"))
+        read_sentences(path, columns=WordColumns(word_key="foam", tag_key="pos"))
     with pytest.raises(BertineError, match=r"train\.pq: is not a column file; name its keys"):
-        read_sentences(path, WordColumns(word_column=1, given=("word_column",)))
+        read_sentences(path, columns=WordColumns(word_column=1, given=("word_column",)))
     with pytest.raises(BertineError, match=r"leave out format"):
-        read_sentences(path, format="jsonl")
+        read_sentences(path, DataConfig(format="jsonl"))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar, cast
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from bertine.data.streams import (
     require_columns,
 )
 from bertine.data.tables import Table, TableRow
+from bertine.options.data import DEFAULTS, DataConfig
 
 # Labels of a column: apply class names that the `datasets` library stores with a Parquet table
 # (its ``ClassLabel``) in place of the column's numbers; spell truth values as in the known labels;
@@ -428,6 +429,8 @@ class SoftExample(Example):
     probabilities: tuple[float, ...] = ()
 
 
+#: The share of the training file that is held out if there is no validation file.
+HOLD_OUT = 0.1
 #: The type of one example: an :class:`Example`, or that of another kind of task.
 Item = TypeVar("Item")
 
@@ -470,6 +473,15 @@ class Examples(Generic[Item]):
             if soft := getattr(item, "probabilities", ()):
                 digest.update(repr(soft).encode())
         return digest.hexdigest()
+
+    def hold_out_by(self, config: DataConfig, *, stratify: bool = True) -> tuple[Self, Self]:
+        """Split off what is held out if there is no validation file, as `config` says; see
+        :meth:`hold_out`."""
+        if config.whole:
+            return self, replace(self, items=[], notes=[])
+        seed, known = config.hold_out_seed, config.known_rows
+        parts = self.hold_out(HOLD_OUT, seed, stratify=stratify, known=known)
+        return cast("tuple[Self, Self]", parts)
 
     def hold_out(
         self,
@@ -600,14 +612,31 @@ def row_texts(table: Table, row: TableRow, text_columns: Sequence[str]) -> tuple
     return tuple(table.text(row, column) for column in text_columns)
 
 
+def open_table(
+    path: Source,
+    config: DataConfig,
+    wanted: Sequence[str] | None = None,
+    optional: Sequence[str] = (),
+) -> Table:
+    """Open a table in the format, and with the quotes and the strictness, of `config`; see
+    :class:`~bertine.data.tables.Table`. By default its named columns are `wanted`."""
+    if wanted is None:
+        named = [config.label_column] if config.label_column else []
+        wanted = [*as_columns(config.text_columns), *named]
+    return Table(
+        path,
+        format=config.format,
+        wanted=wanted,
+        quotes=config.quotes,
+        strict=config.strict,
+        optional=optional,
+    )
+
+
 def read_examples(
     path: Source,
+    config: DataConfig = DEFAULTS,
     *,
-    text_columns: Sequence[str] | str | None = None,
-    label_column: str | None = None,
-    format: str | None = None,
-    quotes: bool | None = None,
-    strict: bool = False,
     optional: Sequence[str] = (),
     known: Sequence[str] | None = None,
     label_names: Sequence[str] = LABEL_COLUMNS,
@@ -622,12 +651,10 @@ def read_examples(
             cannot be recognized; no row has a label, or with `strict` one has none; there is no
             row.
     """
-    wanted = [*as_columns(text_columns), *([label_column] if label_column else [])]
-    reading: dict[str, Any] = {"format": format, "quotes": quotes, "strict": strict}
-    with Table(path, wanted=wanted, optional=optional, **reading) as table:
+    with open_table(path, config, optional=optional) as table:
         refuse_plain(table)
-        texts = resolve_text_columns(table, text_columns)
-        label = resolve_label_column(table, label_column, label_names)
+        texts = resolve_text_columns(table, config.text_columns)
+        label = resolve_label_column(table, config.label_column, label_names)
         return labelled_rows(table, table, texts, label, known=known)
 
 

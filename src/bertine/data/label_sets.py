@@ -24,6 +24,7 @@ from bertine.data.examples import (
     Examples,
     as_columns,
     note_empty_texts,
+    open_table,
     refuse_both,
     resolve_label_column,
     resolve_text_columns,
@@ -32,6 +33,7 @@ from bertine.data.examples import (
 from bertine.data.in_memory import Source
 from bertine.data.streams import json_kind, require_columns, without_surrogates
 from bertine.data.tables import Table, TableRow
+from bertine.options.data import DEFAULTS, DataConfig
 
 # Lists in cells: parse lists, tuples and sets written as text, and lists that hold 0 or 1 for each
 # label (as the multi-label heads of other programs need them).
@@ -149,43 +151,37 @@ def labels_in(label: str) -> list[str]:
 
 def read_label_sets(
     path: Source,
+    config: DataConfig = DEFAULTS,
     *,
-    text_columns: Sequence[str] | str | None = None,
-    label_column: str | None = None,
-    label_columns: Sequence[str] | str | None = None,
-    separator: str | None = None,
     known: Sequence[str] | None = None,
     one_hot: bool | None = None,
-    **reading: Any,
 ) -> tuple[Examples, str]:
-    """Read the examples of a table, each with its labels, and the separator. If the lists in
-    `label_column` hold 0 or 1 for each label, `class_names` of the examples are the `known` labels,
+    """Read the examples of a table, each with its labels, and the separator. If the lists in the
+    label column hold 0 or 1 for each label, `class_names` of the examples are the `known` labels,
     if their number fits, else their positions from 0 on.
 
     Args:
-        label_columns: a column of 0 and 1 for each label.
-        separator: between labels in `label_column`; None: the first of :data:`SEPARATORS` that
-            occurs there, which is noted.
+        config: columns and separator; without one it is the first of :data:`SEPARATORS` that occurs
+            in the label column, which is noted.
         known: the possible labels; see
             :class:`~bertine.data.examples.ClassLabels`.
         one_hot: whether lists hold 0 or 1 for each label; None: detected.
-        reading: `format`, `quotes` and `strict` of :class:`~bertine.data.tables.Table`.
 
     Raises:
         BertineError: both kinds of columns are named; a column is missing or cannot be recognized;
             a cell is neither 0 nor 1, or is not a text, or (if no separator is named) looks like a
             list but is not one; lists of 0 and 1 differ in length from the labels; there is no row.
     """
-    own_columns = as_columns(label_columns)
-    if own_columns and label_column:
+    own_columns, separator = as_columns(config.label_columns), config.label_separator
+    if own_columns and config.label_column:
         raise BertineError("give label_column or label_columns, not both")
-    wanted = [*as_columns(text_columns), *own_columns, *([label_column] if label_column else [])]
-    with Table(path, wanted=wanted, **reading) as table:
-        texts = resolve_text_columns(table, text_columns)
+    wanted = [*as_columns(config.text_columns), *own_columns] if own_columns else None
+    with open_table(path, config, wanted) as table:
+        texts = resolve_text_columns(table, config.text_columns)
         if own_columns:
             examples = _from_columns(table, texts, own_columns)
         else:
-            column = resolve_label_column(table, label_column)
+            column = resolve_label_column(table, config.label_column)
             examples, separator = _from_one_column(table, texts, column, separator, known, one_hot)
         if not examples.items:
             raise BertineError(f"{table.name}: has a header, but no rows")

@@ -27,6 +27,7 @@ from bertine.data.examples import (
     SoftExample,
     as_columns,
     note_empty_texts,
+    open_table,
     refuse_both,
     refuse_damaged,
     refuse_plain,
@@ -35,6 +36,7 @@ from bertine.data.examples import (
 from bertine.data.in_memory import Source
 from bertine.data.streams import listed, require_columns
 from bertine.data.tables import Table, TableRow
+from bertine.options.data import DataConfig
 
 #: The prefix that the name of a label's column may have.
 PREFIX = "probability_"
@@ -84,7 +86,6 @@ def read_probabilities(
     column: str | None = None,
     text_columns: Sequence[str] = (),
     exclusive: bool = True,
-    **reading: Any,
 ) -> Probabilities:
     """Read the probabilities of every row of a table.
 
@@ -94,13 +95,12 @@ def read_probabilities(
         column: the column of dictionaries or lists; None: one of the usual names, if the table has
             it, or else a column for each label.
         text_columns: the columns of a row's texts, read if all exist, for comparison.
-        reading: `format`, `quotes` and `strict` of :class:`~bertine.data.tables.Table`.
 
     Raises:
         BertineError: a column is missing or not recognized; a value is not a probability, or a row
             does not sum to 1 (names row and column); there is no row, or only one label.
     """
-    with Table(path, wanted=[column] if column else [], **reading) as table:
+    with Table(path, wanted=[column] if column else []) as table:
         if table.layout.kind == "text":
             raise BertineError(
                 f"{table.name}: is plain text; probabilities need a header with columns, or JSON "
@@ -130,21 +130,20 @@ def read_scores(
     labels: Sequence[str] | None = None,
     column: str | None = None,
     text_columns: Sequence[str] = (),
-    **reading: Any,
 ) -> Probabilities:
     """Read the score of every row of a table.
 
     Args:
         labels: must be None.
         column: the column of scores; None: one of the usual names.
-        text_columns, reading: as for :func:`read_probabilities`.
+        text_columns: as for :func:`read_probabilities`.
 
     Raises:
         BertineError: there is no such column, or no row; a score is not a finite number.
     """
     if labels is not None:
         raise BertineError(f"{option('labels')} is for probabilities, but {path} is to have scores")
-    with Table(path, wanted=[column] if column else [], **reading) as table:
+    with Table(path, wanted=[column] if column else []) as table:
         name = column or next((usual for usual in _USUAL_SCORES if usual in table.columns), None)
         if name is None:
             raise BertineError(
@@ -347,28 +346,21 @@ def columns_of_labels(table: Table, labels: Sequence[str]) -> tuple[str, ...]:
 
 
 def read_soft_examples(
-    path: Source,
-    columns: Sequence[str],
-    *,
-    known: Sequence[str] | None = None,
-    text_columns: Sequence[str] | str | None = None,
-    **reading: Any,
+    path: Source, config: DataConfig, *, known: Sequence[str] | None = None
 ) -> Examples[Example]:
     """Read a table of texts with a column for the probability of each label. If labels of a row are
     equally probable, the first one is its label, which is counted in the notes.
 
     Args:
-        columns: of the labels, in their order.
+        config: its `probability_columns` are those of the labels, in their order.
         known: the labels of a model, in whose order the probabilities are returned; None: in the
             order of the columns.
-        text_columns: as for :func:`~bertine.data.examples.read_examples`.
-        reading: `format`, `quotes` and `strict` of :class:`~bertine.data.tables.Table`.
 
     Raises:
         BertineError: an error of :func:`read_probabilities`; a column of texts is missing; the
             columns are not those of the `known` labels.
     """
-    there = set(known or ())
+    there, columns = set(known or ()), as_columns(config.probability_columns)
     named = {name if name in there else name.removeprefix(PREFIX): name for name in columns}
     labels = [*named] if known is None else [*known]
     if set(labels) != set(named):
@@ -377,9 +369,9 @@ def read_soft_examples(
             f"are {listed(labels)}; name a column for each of them with "
             f"{option('probability_columns')}"
         )
-    with Table(path, wanted=[*as_columns(text_columns), *columns], **reading) as table:
+    with open_table(path, config, [*as_columns(config.text_columns), *columns]) as table:
         refuse_plain(table)
-        texts = resolve_text_columns(table, text_columns)
+        texts = resolve_text_columns(table, config.text_columns)
         for column in columns:
             refuse_both(table, texts, column)
         require_columns(table.name, table.columns, columns)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.names import option
-from bertine.data.examples import as_columns, find_splits, judged_table
+from bertine.data.examples import as_columns, find_splits, judged_table, open_table
 from bertine.data.in_memory import SPLIT_NAMES, Data, InMemorySplits, InMemoryTable, Source
 from bertine.data.lines import inner_suffix, quotes_for
 from bertine.data.squad import RawQuestion, SpanExamples, load_squad, read_squad, span_examples
 from bertine.data.streams import ambiguous_column_error, missing_column, require_columns
 from bertine.data.tables import Table, TableRow
+from bertine.options.data import DEFAULTS, DataConfig
 
 # Tables of questions: a row has a question, its context and, if known, the answer.
 
@@ -28,15 +29,7 @@ ID_COLUMN = "id"
 _Answers = list[tuple[str, int | None]]
 
 
-def read_span_table(
-    path: Source,
-    *,
-    text_columns: tuple[str, ...] = (),
-    label_column: str | None = None,
-    format: str | None = None,
-    quotes: bool | None = None,
-    strict: bool = False,
-) -> SpanExamples:
+def read_span_table(path: Source, config: DataConfig = DEFAULTS) -> SpanExamples:
     """Read a table of questions with their answers, whole.
 
     An empty answer means that the context has none; if a table has such a row, it is evaluated by
@@ -47,19 +40,19 @@ def read_span_table(
 
     Args:
         path: csv, tsv or JSON lines, see :class:`~bertine.data.tables.Table`.
-        text_columns: the columns of question and context; empty: ``question`` and ``context``.
-        label_column: the column of the answer; None: ``answer`` or ``answers``.
+        config: the columns of question and context, by default ``question`` and ``context``, and
+            of the answer, by default ``answer`` or ``answers``.
 
     Raises:
         BertineError: an error of the table; a column is missing; an answer or its start is of the
             wrong kind; there is no row.
     """
-    columns = text_columns or TEXT_COLUMNS
+    columns, label_column = as_columns(config.text_columns) or TEXT_COLUMNS, config.label_column
     if len(columns) != 2:
         raise BertineError(f"spans take two text columns, question and context, not {len(columns)}")
     wanted = [*columns, *([label_column] if label_column else [])]
     raws: list[RawQuestion] = []
-    with Table(path, format=format, wanted=wanted, quotes=quotes, strict=strict) as table:
+    with open_table(path, config, wanted) as table:
         if table.layout.kind == "text":
             raise BertineError(
                 f"{table.name}: its first line is not a header with columns for question and "
@@ -148,42 +141,25 @@ def _start(where: str, value: Any) -> int | None:
         ) from None
 
 
-#: The share held out of the training file if there is no validation file.
-_HOLD_OUT = 0.1
 #: The replacements of "train" in the name of the validation file; SQuAD's is "dev".
 _VALIDATION = SPLIT_NAMES["validation"][::-1]
 
 
-def read_questions(
-    path: Source,
-    *,
-    text_columns: Sequence[str] | str | None = None,
-    label_column: str | None = None,
-    format: str | None = None,
-    quotes: bool | None = None,
-    strict: bool = False,
-) -> SpanExamples:
+def read_questions(path: Source, config: DataConfig = DEFAULTS) -> SpanExamples:
     """Read the questions of a file in SQuAD's format, or else of a table; columns that are not
     named are found as in :func:`~bertine.data.spans.read_span_table`.
 
     Raises:
         BertineError: an error of either reader.
     """
-    content = load_squad(path) if format is None else None
+    content = load_squad(path) if config.format is None else None
     if content is not None and not isinstance(path, InMemoryTable):
-        return read_squad(path, content, strict=strict)
-    return read_span_table(
-        path,
-        text_columns=as_columns(text_columns),
-        label_column=label_column,
-        format=format,
-        quotes=quotes,
-        strict=strict,
-    )
+        return read_squad(path, content, strict=config.strict)
+    return read_span_table(path, config)
 
 
 def read_span_splits(
-    data: Data, *, official: bool, seed: int, known: Collection[int] = (), **reading: Any
+    data: Data, config: DataConfig = DEFAULTS, *, official: bool
 ) -> tuple[SpanExamples, SpanExamples]:
     """Read the training questions and the validation questions. If there is no validation file, a
     tenth of the training questions is held out, by contexts.
@@ -191,17 +167,14 @@ def read_span_splits(
     Args:
         data: a file, or a folder with a training and a validation file. For a file ``train….json``
             in SQuAD's format, ``dev….json`` (``val….json``, …) in the same folder is used.
+        config: how tables are read, see :func:`read_questions`.
         official: accept only files in SQuAD's format.
-        seed: the seed of the held-out part.
-        known: the row numbers that are not held out.
-        reading: how tables are read, see :func:`read_questions`.
 
     Raises:
         BertineError: there is no training file, or more than one; columns are named for SQuAD's
             files; or an error of reading.
     """
-    named = [value for name, value in reading.items() if name != "strict" and value is not None]
-    if official and named:
+    if official and config.layout:
         raise BertineError(
             "the columns and the format of SQuAD's files are known; leave them out, or fine-tune "
             "on the file as your own data (bertine finetune spans)"
@@ -210,33 +183,36 @@ def read_span_splits(
     if isinstance(train, Path):
         if official and load_squad(train) is None:
             read_squad(train)  # raises the reason
-        if named and reading.get("format") is None and load_squad(train) is not None:
-            refuse_reading(train, **reading)
+        if config.layout and config.format is None and load_squad(train) is not None:
+            _refuse_layout(train, config)
     if validation is not None and isinstance(data, str | Path) and not Path(data).is_dir():
         logger.info(f"{validation}: beside the training file, and used for validation")
     files = [train] if validation is None else [train, validation]
-    quotes = quotes_for(files, reading.get("format"), reading.pop("quotes", None))
-    examples = read_questions(train, quotes=quotes[0], **reading).trainable()
+    configs = [
+        DataConfig.of(config, quotes=quotes)
+        for quotes in quotes_for(files, config.format, config.quotes)
+    ]
+    examples = read_questions(train, configs[0]).trainable()
     if validation is None:
-        return examples.hold_out(_HOLD_OUT, seed, known=known)
-    return examples, read_questions(validation, quotes=quotes[-1], **reading).scorable()
+        return examples.hold_out_by(config)
+    return examples, read_questions(validation, configs[-1]).scorable()
 
 
 def read_span_evaluation(
     data: Data,
+    config: DataConfig = DEFAULTS,
     *,
     trained_with: tuple[Sequence[str], str | None] = ((), None),
-    **reading: Any,
 ) -> SpanExamples:
     """Read the questions for evaluating a model: of a file, or of a folder's validation file.
 
     Args:
+        config: how a table is read, see :func:`read_questions`.
         trained_with: the columns of question and context, and of the answer, for a table if
-            `reading` names none.
-        reading: how a table is read, see :func:`read_questions`.
+            `config` names none.
 
     Raises:
-        BertineError: there is no such file, or more than one; `reading` has options of tables for a
+        BertineError: there is no such file, or more than one; `config` has options of tables for a
             file in SQuAD's format; or an error of reading.
     """
     path: Source
@@ -248,29 +224,24 @@ def read_span_evaluation(
         if len(files) > 1:
             raise _several(folder, files)
         path = files[0] if files else judged_table(folder) if folder.is_dir() else folder
-    content = load_squad(path) if reading.get("format") is None else None
+    content = load_squad(path) if config.format is None else None
     if content is not None and not isinstance(path, InMemoryTable):
-        refuse_reading(path, **reading)
-        return read_squad(path, content, strict=reading.get("strict", False)).scorable()
-    texts, label = trained_with
-    reading["text_columns"] = reading.get("text_columns") or texts
-    reading["label_column"] = reading.get("label_column") or label
-    return read_questions(path, **reading).scorable()
+        _refuse_layout(path, config)
+        return read_squad(path, content, strict=config.strict).scorable()
+    return read_questions(path, config.over(*trained_with)).scorable()
 
 
-def refuse_reading(path: Path | str, **reading: Any) -> None:
-    """Refuse options that apply only to tables for the file `path` in SQuAD's format; `reading` as
-    in :func:`read_questions`.
+def _refuse_layout(path: Path | str, config: DataConfig) -> None:
+    """Refuse columns and quotes for the file `path` in SQuAD's format.
 
     Raises:
         BertineError: columns or quotes are given.
     """
-    for name, value in reading.items():
-        if name not in ("strict", "format") and value is not None:
-            raise BertineError(
-                f"{path}: is in SQuAD's format, whose columns and quotes are known; leave out "
-                f"{name} (--{name.replace('_', '-')})"
-            )
+    for name in config.layout:
+        raise BertineError(
+            f"{path}: is in SQuAD's format, whose columns and quotes are known; leave out "
+            f"{name} (--{name.replace('_', '-')})"
+        )
 
 
 def span_files(data: Data, *, official: bool) -> tuple[Source, Source | None]:

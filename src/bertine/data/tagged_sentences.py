@@ -28,6 +28,7 @@ from bertine.data.lines import inner_suffix
 from bertine.data.parquet import is_parquet
 from bertine.data.streams import listed, missing_column
 from bertine.data.tables import Table, TableRow
+from bertine.options.data import DEFAULTS, DataConfig
 
 #: Suffixes of column files, in addition to those of tables and texts.
 SUFFIXES = (".conll", ".conllu", ".iob", ".iob2", ".bio", ".col")
@@ -117,34 +118,21 @@ def _option(name: str) -> str:
     return text_option() if name == "text_columns" else option(name)
 
 
-def named_columns(
-    text_columns: Sequence[str] | str | None,
-    label_column: str | None,
-    word_column: int | None,
-    tag_column: int | None,
-) -> WordColumns:
+def named_columns(config: DataConfig) -> WordColumns:
     """Return the columns that the user has named.
 
     Raises:
-        BertineError: several text columns, or a number below 1.
+        BertineError: several text columns.
     """
-    names = as_columns(text_columns)
+    names = as_columns(config.text_columns)
     if len(names) > 1:
         raise BertineError(
             f"tagging takes one column of words, not {len(names)} ({', '.join(names)})"
         )
-    for number in (word_column, tag_column):
-        if number is not None and number < 1:
-            raise BertineError(f"there is no column {number}: columns are counted from 1")
     word_key = names[0] if names else None
-    named = {
-        "word_column": word_column,
-        "tag_column": tag_column,
-        "text_columns": word_key,
-        "label_column": label_column,
-    }
-    arguments = tuple(name for name, value in named.items() if value is not None)
-    return WordColumns(word_column, tag_column, word_key, label_column, arguments)
+    places = ("word_column", "tag_column", "text_columns", "label_column")
+    given = tuple(name for name in places if getattr(config, name))
+    return WordColumns(config.word_column, config.tag_column, word_key, config.label_column, given)
 
 
 def file_format(path: str | Path, format: str | None, first: str) -> str:
@@ -167,31 +155,24 @@ def file_format(path: str | Path, format: str | None, first: str) -> str:
 
 
 def read_sentences(
-    path: Source,
-    columns: WordColumns | None = None,
-    *,
-    scheme: str | None = None,
-    format: str | None = None,
-    strict: bool = False,
+    path: Source, config: DataConfig = DEFAULTS, columns: WordColumns | None = None
 ) -> Sentences:
     """Read a file of tagged words whole.
 
     Args:
         path: a column file or JSON lines, plain or compressed; or Parquet, by its name; or rows in
             memory.
-        columns: the places of words and tags.
-        scheme: of the tags (:data:`~bertine.data.entities.SCHEMES`); None: detected. Tags of
-            entities are converted to IOB2.
-        format: ``"columns"`` or ``"jsonl"``; None: detected from the suffix and the first line. Not
-            for Parquet.
-        strict: refuse invalid UTF-8 and NUL bytes instead of repairing and counting them.
+        config: its `tag_scheme` is that of the tags (:data:`~bertine.data.entities.SCHEMES`); None:
+            detected. Tags of entities are converted to IOB2. Its format is ``"columns"`` or
+            ``"jsonl"``; None: detected from the suffix and the first line. Not for Parquet.
+        columns: the places of words and tags; None: those that `config` names.
 
     Raises:
         BertineError: an error of :class:`~bertine.data.tables.Table`; it is a table of texts; a
             column or key is missing; a sentence has more or fewer tags than words; a tag is empty
             or not in `scheme`; there is no word.
     """
-    columns = columns or WordColumns()
+    columns, format, strict = columns or named_columns(config), config.format, config.strict
     kind = "parquet" if is_parquet(path) or isinstance(path, InMemoryTable) else ""
     if not isinstance(path, InMemoryTable) and not kind:
         with Table(path, format="text", strict=strict) as table:
@@ -216,7 +197,7 @@ def read_sentences(
     empty = sum(not item.words for item in examples.items)
     if empty:
         examples.note(f"{examples.source}: {empty} of {len(examples)} sentences have no words")
-    _unify(examples, scheme)
+    _unify(examples, config.tag_scheme)
     return examples
 
 

@@ -6,15 +6,16 @@ import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import PairKind, option
 from bertine.core.text import briefly
+from bertine.data.examples import as_columns, open_table
 from bertine.data.in_memory import Source, reads_again
 from bertine.data.streams import ambiguous_column_error, require_columns
 from bertine.data.tables import Table, TableRow
+from bertine.options.data import DataConfig
 
 #: The usual names of the two texts, tried in this order.
 USUAL_PAIRS = (
@@ -90,25 +91,22 @@ class PairRow:
 
 def find_pair_columns(
     table: Table,
-    *,
+    config: DataConfig,
     kind: PairKind | None = None,
-    text_columns: Sequence[str] | str | None = None,
-    label_column: str | None = None,
     negative_columns: Sequence[str] | str | None = None,
 ) -> PairColumns:
     """Recognize the kind of `table` by the names of its columns, unless it is given.
 
     Args:
+        config: names one or two text columns, and the column of the score or the label.
         kind: the kind; None: two texts and a score are pairs with scores, two texts are pairs, a
             text and a label are texts with labels, and a single text is a plain text.
-        text_columns: one or two.
-        label_column: the column of the score or the label.
         negative_columns: None: all whose name begins with ``negative``.
 
     Raises:
         BertineError: a column is missing or not recognized, or the kind needs other columns.
     """
-    names = table.columns
+    names, text_columns, label_column = table.columns, config.text_columns, config.label_column
     asked = [negative_columns] if isinstance(negative_columns, str) else negative_columns
     named = [*(asked or ()), *([label_column] if label_column is not None else [])]
     texts = _text_columns(table, kind, text_columns, named)
@@ -200,6 +198,7 @@ class PairRows:
     """The rows of a table, read one at a time.
 
     Attributes:
+        config, kind, negative_columns: see :func:`find_pair_columns`.
         columns: the recognized columns; known when the table is open.
         left_out: number of rows so far without a text, a score or a label.
         read: number of complete rows so far.
@@ -207,10 +206,9 @@ class PairRows:
     """
 
     source: Source
-    format: str | None = None
-    quotes: bool | None = None
-    strict: bool = False
-    asked: dict[str, Any] = field(default_factory=dict)
+    config: DataConfig = field(default_factory=DataConfig)
+    kind: PairKind | None = None
+    negative_columns: Sequence[str] | str | None = None
     left_out: int = 0
     read: int = 0
     repairs: list[str] = field(default_factory=list)
@@ -227,13 +225,11 @@ class PairRows:
                 f"{self.source}: is read several times, so it must be a file; save it as one"
             )
         with self._table() as table:
-            return find_pair_columns(table, **self.asked)
+            return self._columns(table)
 
     def names(self) -> list[str]:
         """Return the names of all columns."""
-        with Table(
-            self.source, format=self.format, quotes=self.quotes, strict=self.strict
-        ) as table:
+        with open_table(self.source, self.config, ()) as table:
             return list(table.columns)
 
     def fingerprint(self) -> str:
@@ -244,20 +240,19 @@ class PairRows:
         return digest.hexdigest()
 
     def _table(self) -> Table:
-        named = self.asked.get("text_columns") or ()
-        wanted = [named] if isinstance(named, str) else [*named]
-        return Table(
-            self.source, format=self.format, quotes=self.quotes, strict=self.strict, wanted=wanted
-        )
+        return open_table(self.source, self.config, as_columns(self.config.text_columns))
+
+    def _columns(self, table: Table) -> PairColumns:
+        return find_pair_columns(table, self.config, self.kind, self.negative_columns)
 
     def __iter__(self) -> Iterator[PairRow]:
         self.left_out = self.read = 0
         with self._table() as table:
-            columns = find_pair_columns(table, **self.asked)
+            columns = self._columns(table)
             for row in table:
                 result = _read(table, row, columns)
                 if result is None:
-                    if self.strict:
+                    if self.config.strict:
                         raise BertineError(
                             f"{table.name}:{row.line}: a text, the score or the label is empty"
                         )

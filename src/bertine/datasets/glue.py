@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +15,6 @@ from bertine.core.errors import BertineError
 from bertine.data.examples import Example, Examples, note_empty_texts, row_texts
 from bertine.data.lines import first_numbers
 from bertine.data.tables import Table
-from bertine.tasks.base import Task
 from bertine.tasks.classification import TextClassification
 from bertine.tasks.whole_text import TextRegression
 
@@ -85,6 +84,17 @@ class GlueTask:
     def regression(self) -> bool:
         """Whether its labels are scores."""
         return not self.labels
+
+    @property
+    def kind(self) -> type[TextClassification | TextRegression]:
+        """The class of its task."""
+        return TextRegression if self.regression else TextClassification
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What its task is made from besides the training examples."""
+        labels = {} if self.regression else {"labels": self.labels}
+        return {**labels, "metric_names": self.metrics, "dataset": self.dataset}
 
 
 _TASKS = (
@@ -398,14 +408,3 @@ def _of_another(folder: Path, task: GlueTask, name: str) -> bool:
         for other in GLUE.values()
         if other is not task
     )
-
-
-def glue_built(task: GlueTask, train: Examples, max_length: int) -> Task[Any]:
-    """Return the task for its training examples: the one that is trained and saved with the
-    model."""
-    built: TextRegression | TextClassification
-    if task.regression:
-        built = TextRegression.from_examples(train, max_length=max_length)
-    else:
-        built = TextClassification.from_examples(train, max_length=max_length, labels=task.labels)
-    return replace(built, metric_names=task.metrics, dataset=task.dataset)

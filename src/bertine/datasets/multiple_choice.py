@@ -17,6 +17,7 @@ from bertine.data.examples import (
     Examples,
     as_columns,
     labelled_rows,
+    open_table,
     read_examples,
     refuse_plain,
     resolve_label_column,
@@ -25,6 +26,7 @@ from bertine.data.examples import (
 from bertine.data.in_memory import Source
 from bertine.data.streams import ambiguous_column_error, listed, require_columns
 from bertine.data.tables import Table, TableRow
+from bertine.options.data import DEFAULTS, DataConfig
 from bertine.tasks.base import Task
 from bertine.tasks.choice import SWAG_CHOICES, SWAG_PROMPT, MultipleChoice
 
@@ -71,19 +73,10 @@ def choice_columns_of(
 
 
 def read_choices(
-    path: Source,
-    *,
-    text_columns: Sequence[str] | str | None = None,
-    choice_columns: Sequence[str] | str | None = None,
-    label_column: str | None = None,
-    swag: bool = False,
-    **reading: Any,
+    path: Source, config: DataConfig = DEFAULTS, *, swag: bool = False
 ) -> tuple[Examples, tuple[str, ...]]:
-    """Read the examples of a table; return also which of their columns hold the choices.
-
-    Args:
-        swag: whether the columns are SWAG's.
-        reading: `format`, `quotes` and `strict` of :func:`~bertine.data.examples.read_examples`.
+    """Read the examples of a table; return also which of their columns hold the choices. With
+    `swag` the columns are SWAG's.
 
     Raises:
         BertineError: a column is missing or not recognized; a row of JSON lines has a choice that
@@ -92,41 +85,30 @@ def read_choices(
     """
     prompts: tuple[str, ...] = SWAG_PROMPT
     choices: tuple[str, ...] = SWAG_CHOICES
-    if swag:
-        label_column = _SWAG_LABEL
-    else:
-        with Table(path, **reading) as table:
+    if not swag:
+        with open_table(path, config, ()) as table:
             prompts, choices = choice_columns_of(
-                table.name, table.columns, text_columns, choice_columns
+                table.name, table.columns, config.text_columns, config.choice_columns
             )
     columns = (*prompts, *choices)
-    if choice_columns:
-        require_columns(str(path), list(_all_columns(path, columns, **reading)), choices)
+    label = _SWAG_LABEL if swag else config.label_column
+    config = DataConfig.of(config, text_columns=columns, label_column=label)
+    if config.choice_columns:
+        require_columns(str(path), list(_all_columns(path, config)), choices)
     else:
-        refuse_added(path, columns, choices, swag=swag, **reading)
-    examples = read_examples(
-        path,
-        text_columns=columns,
-        label_column=label_column,
-        optional=choices[2:],
-        known=(),
-        **reading,
-    )
-    return examples, choices
+        refuse_added(path, config, choices, swag=swag)
+    return read_examples(path, config, optional=choices[2:], known=()), choices
 
 
-def _all_columns(path: Source, wanted: Sequence[str], **reading: Any) -> dict[str, int]:
+def _all_columns(path: Source, config: DataConfig) -> dict[str, int]:
     """Return every column of a table, for JSON lines every key of any row, with the first line that
-    has it.
-
-    Args:
-        wanted: columns that identify a header.
-        reading: `format`, `quotes` and `strict` of :class:`~bertine.data.tables.Table`.
+    has it. The text columns of `config` identify a header.
 
     Raises:
         BertineError: the table cannot be read.
     """
-    with Table(path, wanted=wanted, optional=wanted, **reading) as table:
+    wanted = as_columns(config.text_columns)
+    with open_table(path, config, wanted, optional=wanted) as table:
         keys = dict.fromkeys(table.columns, 1)
         if table.keys_vary:
             keys = {}
@@ -137,24 +119,15 @@ def _all_columns(path: Source, wanted: Sequence[str], **reading: Any) -> dict[st
 
 
 def refuse_added(
-    path: Source,
-    wanted: Sequence[str],
-    choices: Sequence[str],
-    *,
-    swag: bool = False,
-    **reading: Any,
+    path: Source, config: DataConfig, choices: Sequence[str], *, swag: bool = False
 ) -> None:
-    """Refuse a table with a choice that is not one of `choices` and that the user did not name.
-
-    Args:
-        wanted: columns that identify a header.
-        swag: whether the choices are SWAG's.
-        reading: `format`, `quotes` and `strict` of :class:`~bertine.data.tables.Table`.
+    """Refuse a table with a choice that is not one of `choices`, which are SWAG's with `swag`, and
+    that the user did not name. The text columns of `config` identify a header.
 
     Raises:
         BertineError: a column looks like another choice, with its line; the table cannot be read.
     """
-    for key, line in _all_columns(path, wanted, **reading).items():
+    for key, line in _all_columns(path, config).items():
         if key not in choices and _CHOICE.fullmatch(key):
             raise BertineError(
                 f"{path}:{line}: has the choice {key!r} besides those of "
@@ -169,13 +142,13 @@ def refuse_added(
 
 
 def open_texts_of(
-    task: Task[Any], path: Source, named: tuple[str, ...], wanted: Sequence[str], **reading: Any
+    task: Task[Any], path: Source, config: DataConfig, columns: Sequence[str] = ()
 ) -> Table:
     """Open a table of texts for a trained `task`: with any number of choices if it chooses; see
-    :func:`open_choices`. Else the table must have the columns `wanted`."""
+    :func:`open_choices`. Else the table must have the `columns`."""
     if isinstance(task, MultipleChoice):
-        return open_choices(path, task, named, **reading)
-    return Table(path, wanted=wanted, **reading)
+        return open_choices(path, task, config)
+    return open_table(path, config, columns)
 
 
 def texts_of(
@@ -189,22 +162,17 @@ def texts_of(
     return columns, choice_rows(table, task, columns, named), notes
 
 
-def open_choices(
-    path: Source, task: MultipleChoice, named: tuple[str, ...], **reading: Any
-) -> Table:
-    """Open a table for a trained model; :func:`choices_of` gives the columns to read.
-
-    Args:
-        named: the columns of the prompt and of any number of choices, if the user names them.
-        reading: `format`, `quotes` and `strict` of :class:`~bertine.data.tables.Table`.
+def open_choices(path: Source, task: MultipleChoice, config: DataConfig) -> Table:
+    """Open a table for a trained model; :func:`choices_of` gives the columns to read. Text columns
+    of `config` are those of the prompt and of any number of choices.
 
     Raises:
         BertineError: fewer than two choices are named; the table cannot be opened.
     """
+    named = as_columns(config.text_columns)
     usual = named or task.text_columns
     optional = task.optional(usual)
-    wanted = named or usual[: len(usual) - len(optional)]
-    return Table(path, wanted=wanted, optional=optional, **reading)
+    return open_table(path, config, named or usual[: len(usual) - len(optional)], optional)
 
 
 def choices_of(
@@ -302,25 +270,18 @@ def _place(name: str) -> tuple[str, int] | None:
     return f"{match[1]}{'A' if match[2].isupper() else 'a'}", ord(match[2])
 
 
-def read_trained_choices(
-    task: MultipleChoice,
-    path: Source,
-    *,
-    text_columns: Sequence[str] | str | None = None,
-    label_column: str | None = None,
-    **reading: Any,
-) -> Examples:
+def read_trained_choices(task: MultipleChoice, path: Source, config: DataConfig) -> Examples:
     """Read the labelled examples of a table for a trained model; :func:`choices_of` gives the
     columns.
 
     Raises:
         BertineError: a column is missing; the table cannot be read.
     """
-    named = as_columns(text_columns)
-    with open_choices(path, task, named, **reading) as table:
+    named = as_columns(config.text_columns)
+    with open_choices(path, task, config) as table:
         refuse_plain(table)
         columns, notes = choices_of(table, task, named)
-        label = resolve_label_column(table, label_column or task.label_column)
+        label = resolve_label_column(table, config.label_column or task.label_column)
         rows = choice_rows(table, task, columns, named)
         examples = labelled_rows(table, rows, columns, label, known=())
     examples.notes[:0] = notes

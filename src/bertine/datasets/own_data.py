@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
-from typing import Any, cast
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from bertine.core.errors import BertineError
 from bertine.core.names import option
@@ -15,118 +14,137 @@ from bertine.data.examples import (
     SoftExample,
     Splits,
     as_columns,
+    open_table,
     read_examples,
 )
-from bertine.data.in_memory import Source, reads_again
+from bertine.data.in_memory import Data, Source, reads_again
 from bertine.data.label_sets import labels_in, read_label_sets
 from bertine.data.lines import quotes_for
 from bertine.data.soft_labels import PREFIX, columns_of_labels, read_soft_examples
-from bertine.data.tables import Table
 from bertine.datasets.multiple_choice import SWAG, read_choices, read_trained_choices, refuse_added
+from bertine.options.data import DEFAULTS, DataConfig, TextWriting
+from bertine.options.declare import declared
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.classification import TextClassification
-from bertine.tasks.labels import TableOptions
 from bertine.tasks.multi_label import MultiLabel
 from bertine.tasks.seq2seq import TextToText
 from bertine.tasks.whole_text import TextRegression
 
-#: The share of the training file that is held out if there is no validation file.
-HOLD_OUT = 0.1
-Build = Callable[[int], Task[Any]]
+#: Usual names of the column of texts to write, tried in this order.
+TARGET_COLUMNS = ("target", "summary", "highlights", "output")
+
+
+@dataclass(frozen=True)
+class DatasetSplits:
+    """The examples that a run is trained and judged on, and what their task is made from.
+
+    Attributes:
+        kind: the class of the task.
+        train: the training examples.
+        validation: the examples that the model is judged on after each epoch; without any it is not
+            judged.
+        others: further validation sets, by the prefix of their metrics' names.
+        settings: the arguments of the task's `from_examples` besides the training examples and the
+            longest input: labels, weights, limits.
+        max_length: the longest input by default, in pieces.
+        config: how they were read.
+        task, source: the name of the task, and the data, that they were read for and from; None:
+            they were given.
+    """
+
+    kind: type[Task[Any]]
+    train: Examples[Any]
+    validation: Examples[Any]
+    others: dict[str, Examples[Any]] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    max_length: int = 128
+    config: DataConfig = field(default_factory=DataConfig)
+    task: str = ""
+    source: Data | None = None
+
+    @property
+    def path(self) -> str:
+        """The name of the data, for the records of a run."""
+        return self.train.source if self.source is None else str(self.source)
+
+    def make_task(self, max_length: int | None = None, **settings: Any) -> Any:
+        """Return the task for the training examples, for inputs of `max_length` pieces (None: as by
+        default); `settings` are further arguments."""
+        length = self.max_length if max_length is None else max_length
+        settings = {**self.settings, **settings}
+        return self.kind.from_examples(self.train, max_length=length, **settings)
 
 
 def read_own(
-    kind: type[Task[Any]],
-    splits: Splits,
-    *,
-    seed: int,
-    options: TableOptions,
-    swag: bool = False,
-    known: Collection[int] = (),
-    text_columns: Sequence[str] | str | None = None,
-    label_column: str | None = None,
-    **reading: Any,
-) -> tuple[Examples, Examples, Build]:
-    """Read training and validation examples; return also the function that builds their task from
-    the longest input. Without a validation file, a tenth is held out, stratified by label (unless
-    it is a score).
-
-    Args:
-        kind: the class of the task.
-        swag: whether it is multiple choice with the columns of SWAG.
-        known: the numbers of rows that are not held out
-            (:meth:`~bertine.data.examples.Examples.hold_out`).
-        reading: `format`, `quotes` and `strict` of :class:`~bertine.data.tables.Table`; `quotes`
-            is for files that may have some.
+    kind: type[Task[Any]], splits: Splits, config: DataConfig = DEFAULTS, *, swag: bool = False
+) -> DatasetSplits:
+    """Read training and validation examples for a task of the class `kind`; with `swag` they are
+    multiple choice with the columns of SWAG. Without a validation file, a tenth is held out,
+    stratified by label (unless it is a score).
 
     Raises:
         BertineError: there is no training file; or the files cannot be read.
     """
     if splits.train is None:
         raise BertineError("the data has no training file (train.csv, .tsv, .jsonl or .txt)")
-    tables = _KINDS.get(kind, _LabelledTables)(kind, options, swag)
-    named: dict[str, Any] = {"text_columns": text_columns, "label_column": label_column, **reading}
+    tables = _KINDS.get(kind, _LabelledTables)(kind, config, swag)
     files = [file for file in (splits.train, splits.validation) if file is not None]
-    quotes = quotes_for(files, reading.get("format"), reading.get("quotes"))
-    named["quotes"] = quotes[0]
-    train = tables.training(splits.train, named)
+    quotes = quotes_for(files, config.format, config.quotes)
+    train = tables.training(splits.train, DataConfig.of(config, quotes=quotes[0]))
     if splits.validation is None:
-        stratify = tables.stratified(train)
-        train, validation = train.hold_out(HOLD_OUT, seed, stratify=stratify, known=known)
+        train, validation = train.hold_out_by(config, stratify=tables.stratified(train))
     else:
-        named |= {"text_columns": train.text_columns, "label_column": train.label_column}
-        named["quotes"] = quotes[-1]
-        validation = tables.validation(splits.validation, named, train)
-    return train, validation, partial(tables.task, train)
+        own = DataConfig.of(
+            config,
+            quotes=quotes[-1],
+            text_columns=train.text_columns,
+            label_column=train.label_column,
+        )
+        validation = tables.validation(splits.validation, own, train)
+    return DatasetSplits(kind, train, validation, settings=tables.settings())
 
 
 class _LabelledTables:
     """Tables with one label, or one score, in each row."""
 
-    def __init__(self, kind: type[Task[Any]], options: TableOptions, swag: bool) -> None:
-        self.kind, self.options, self.swag = kind, options, swag
+    def __init__(self, kind: type[Task[Any]], config: DataConfig, swag: bool) -> None:
+        self.kind, self.config, self.swag = kind, config, swag
         self.scores = issubclass(kind, TextRegression)
 
-    def training(self, path: Source, named: dict[str, Any]) -> Examples:
-        """Read the training examples; `named` are columns, format, quotes and strictness."""
-        columns = as_columns(self.options.probability_columns)
-        if columns:
-            _refuse_both_kinds(named["label_column"])
-            named = {name: value for name, value in named.items() if name != "label_column"}
-            return read_soft_examples(path, columns, **named)
-        return read_examples(path, known=() if self.scores else None, **named)
+    def training(self, path: Source, config: DataConfig) -> Examples:
+        """Read the training examples."""
+        if config.probability_columns:
+            _refuse_both_kinds(config.label_column)
+            return read_soft_examples(path, config)
+        return read_examples(path, config, known=() if self.scores else None)
 
-    def validation(self, path: Source, named: dict[str, Any], train: Examples) -> Examples:
+    def validation(self, path: Source, config: DataConfig, train: Examples) -> Examples:
         """Read the validation examples for those of training; these may have labels if those have
         probabilities."""
-        columns = as_columns(self.options.probability_columns)
-        if columns and self._has(path, columns, named):
-            named = {name: value for name, value in named.items() if name != "label_column"}
-            return read_soft_examples(path, columns, **named)
-        return read_examples(path, known=() if self.scores else _labels_of(train), **named)
-
-    @staticmethod
-    def _has(path: Source, columns: Sequence[str], named: dict[str, Any]) -> bool:
-        """Return whether a table has all these columns."""
-        how = {name: named[name] for name in ("format", "quotes") if name in named}
-        with Table(path, wanted=named["text_columns"] or (), **how) as table:
-            return set(columns) <= set(table.columns)
+        if columns := as_columns(config.probability_columns):
+            with open_table(path, config) as table:
+                soft = set(columns) <= set(table.columns)
+            if soft:
+                return read_soft_examples(path, config)
+        return read_examples(path, config, known=() if self.scores else _labels_of(train))
 
     def stratified(self, train: Examples) -> bool:
         """Return whether a part is held out label by label."""
         return not self.scores
 
-    def task(self, train: Examples, max_length: int) -> Task[Any]:
-        """Return the task for the training examples."""
-        columns = as_columns(self.options.probability_columns)
-        labels = [name.removeprefix(PREFIX) for name in columns] or None
-        task = self.kind.from_examples(train, max_length=max_length, labels=labels)
-        if isinstance(task, TextClassification):
-            weights = task.balanced(train) if self.options.class_weights else None
-            gamma = self.options.focal_gamma
-            task = dataclasses.replace(task, class_weights=weights, focal_gamma=gamma)
-        return dataclasses.replace(cast(Any, task), long_text=self.options.long_text)
+    def settings(self) -> dict[str, Any]:
+        """Return what the task is made from besides the training examples."""
+        config = self.config
+        if not issubclass(self.kind, TextClassification):
+            return {"long_text": config.long_text}
+        columns = as_columns(config.probability_columns)
+        return {
+            "labels": [name.removeprefix(PREFIX) for name in columns] or None,
+            "class_weights": config.class_weights,
+            "focal_gamma": config.focal_gamma,
+            "long_text": config.long_text,
+        }
 
 
 class _LabelSetTables(_LabelledTables):
@@ -137,42 +155,34 @@ class _LabelSetTables(_LabelledTables):
     labels: tuple[str, ...]
     one_hot: bool
 
-    def _read(self, path: Source, named: dict[str, Any]) -> Examples:
-        examples, self.separator = read_label_sets(
-            path, label_columns=self.options.label_columns, separator=self.separator, **named
-        )
-        return examples
-
-    def training(self, path: Source, named: dict[str, Any]) -> Examples:
-        self.separator = self.options.label_separator
-        train = self._read(path, named)
+    def training(self, path: Source, config: DataConfig) -> Examples:
+        train, self.separator = read_label_sets(path, config)
         # A label that occurs only once may be held out with its row, but is still a label.
-        columns = as_columns(self.options.label_columns)
+        columns = as_columns(config.label_columns)
         self.labels = columns or train.class_names or _labels_of(train)
         self.one_hot = bool(train.class_names)
         return train
 
-    def validation(self, path: Source, named: dict[str, Any], train: Examples) -> Examples:
-        return self._read(path, {**named, "known": self.labels, "one_hot": self.one_hot})
+    def validation(self, path: Source, config: DataConfig, train: Examples) -> Examples:
+        config = DataConfig.of(config, label_separator=self.separator)
+        return read_label_sets(path, config, known=self.labels, one_hot=self.one_hot)[0]
 
     def stratified(self, train: Examples) -> bool:
         # Each set of labels may occur only once.
         return len({item.label for item in train.items}) < len(train)
 
-    def task(self, train: Examples, max_length: int) -> MultiLabel:
-        options = self.options
-        labels = self.labels if len(self.labels) > 1 or options.label_columns else None
-        task = MultiLabel.from_examples(train, max_length=max_length, labels=labels)
-        return dataclasses.replace(
-            task,
-            threshold=options.threshold,
-            separator=self.separator or "|",
-            one_column_each=bool(as_columns(options.label_columns)),
-            one_hot=self.one_hot,
-            long_text=options.long_text,
-            positive_weights=task.balanced(train) if options.class_weights else None,
-            focal_gamma=options.focal_gamma,
-        )
+    def settings(self) -> dict[str, Any]:
+        config, columns = self.config, as_columns(self.config.label_columns)
+        return {
+            "labels": self.labels if len(self.labels) > 1 or columns else None,
+            "threshold": config.threshold,
+            "separator": self.separator or "|",
+            "one_column_each": bool(columns),
+            "one_hot": self.one_hot,
+            "long_text": config.long_text,
+            "class_weights": config.class_weights,
+            "focal_gamma": config.focal_gamma,
+        }
 
 
 class _ChoiceTables(_LabelledTables):
@@ -180,61 +190,44 @@ class _ChoiceTables(_LabelledTables):
 
     choices: tuple[str, ...]
 
-    def training(self, path: Source, named: dict[str, Any]) -> Examples:
-        train, self.choices = read_choices(
-            path, choice_columns=self.options.choice_columns, swag=self.swag, **named
-        )
+    def training(self, path: Source, config: DataConfig) -> Examples:
+        train, self.choices = read_choices(path, config, swag=self.swag)
         return train
 
-    def validation(self, path: Source, named: dict[str, Any], train: Examples) -> Examples:
-        if not self.options.choice_columns:
-            columns = ("text_columns", "label_column")
-            reading = {name: value for name, value in named.items() if name not in columns}
-            refuse_added(path, train.text_columns, self.choices, swag=self.swag, **reading)
-        return read_examples(path, optional=self.choices[2:], known=(), **named)
+    def validation(self, path: Source, config: DataConfig, train: Examples) -> Examples:
+        if not config.choice_columns:
+            refuse_added(path, config, self.choices, swag=self.swag)
+        return read_examples(path, config, optional=self.choices[2:], known=())
 
     def stratified(self, train: Examples) -> bool:
         return True
 
-    def task(self, train: Examples, max_length: int) -> MultipleChoice:
-        task = MultipleChoice.from_examples(train, max_length=max_length, labels=self.choices)
-        return dataclasses.replace(
-            task,
-            dataset=SWAG if self.swag else None,
-            named_choices=bool(self.options.choice_columns),
-        )
-
-
-#: Usual names of the column of texts to write, tried in this order.
-TARGET_COLUMNS = ("target", "summary", "highlights", "output")
+    def settings(self) -> dict[str, Any]:
+        return {
+            "labels": self.choices,
+            "dataset": SWAG if self.swag else None,
+            "named_choices": bool(self.config.choice_columns),
+        }
 
 
 class _WrittenTables(_LabelledTables):
     """Tables with a text to write in each row."""
 
-    def training(self, path: Source, named: dict[str, Any]) -> Examples:
-        target, label = self.options.target_column, named["label_column"]
+    def training(self, path: Source, config: DataConfig) -> Examples:
+        target, label = config.target_column, config.label_column
         if target and label and target != label:
             raise BertineError(
                 f"give {option('target_column')} or {option('label_column')}, not both"
             )
-        return read_examples(
-            path, known=(), label_names=TARGET_COLUMNS, **{**named, "label_column": target or label}
-        )
+        config = DataConfig.of(config, label_column=target or label)
+        return read_examples(path, config, known=(), label_names=TARGET_COLUMNS)
 
     def stratified(self, train: Examples) -> bool:
         return False
 
-    def task(self, train: Examples, max_length: int) -> TextToText:
-        options = self.options
-        return dataclasses.replace(
-            TextToText.from_examples(train, max_length=max_length),
-            max_target_length=options.max_target_length,
-            beams=options.beams,
-            length_penalty=options.length_penalty,
-            no_repeat_ngram_size=options.no_repeat_ngram_size,
-            label_smoothing=options.label_smoothing,
-        )
+    def settings(self) -> dict[str, Any]:
+        names = {entry.name for entry in declared(TextWriting)} - {"target_column"}
+        return {name: getattr(self.config, name) for name in names}
 
 
 #: The kinds of tables, by the tasks whose rows do not have one label, or one score, each.
@@ -252,15 +245,7 @@ def _labels_of(train: Examples) -> tuple[str, ...]:
     return tuple(sorted({name for item in train.items for name in labels_in(item.label or "")}))
 
 
-def read_for(
-    task: Task[Any],
-    path: Source,
-    *,
-    text_columns: Sequence[str] | str | None = None,
-    label_column: str | None = None,
-    probability_columns: Sequence[str] | str | None = None,
-    **reading: Any,
-) -> Examples:
+def read_for(task: Task[Any], path: Source, config: DataConfig = DEFAULTS) -> Examples:
     """Read the labelled examples of a table for a trained `task`; columns that are not named are
     those of its training. For a classifier trained without a column of labels, a table with no such
     column under a usual name may have a column for the probability of each label.
@@ -270,30 +255,21 @@ def read_for(
             or the table cannot be read.
     """
     if isinstance(task, MultipleChoice):
-        asked: dict[str, Any] = {"text_columns": text_columns, "label_column": label_column}
-        return read_trained_choices(task, path, **asked, **reading)
-    named: dict[str, Any] = {
-        "text_columns": text_columns or task.text_columns,
-        "label_column": label_column or task.label_column,
-        **reading,
-    }
+        return read_trained_choices(task, path, config)
+    named = config.over(task.text_columns, task.label_column)
     if isinstance(task, MultiLabel):
-        label_columns = task.labels if task.one_column_each and not label_column else None
-        named |= {"known": task.labels, "one_hot": task.one_hot or None}
-        return read_label_sets(
-            path, label_columns=label_columns, separator=task.separator, **named
-        )[0]
+        own = task.labels if task.one_column_each and not config.label_column else None
+        named = DataConfig.of(named, label_columns=own, label_separator=task.separator)
+        return read_label_sets(path, named, known=task.labels, one_hot=task.one_hot or None)[0]
     if not isinstance(task, TextClassification):
-        return read_examples(path, known=(), **named)
-    columns = as_columns(probability_columns)
-    if columns:
-        _refuse_both_kinds(label_column)
-    elif not named["label_column"]:
-        columns = _unnamed_probabilities(task, path, named)
-    if columns:
-        del named["label_column"]
-        return read_soft_examples(path, columns, known=task.labels, **named)
-    return read_examples(path, known=task.labels, **named)
+        return read_examples(path, named, known=())
+    if config.probability_columns:
+        _refuse_both_kinds(config.label_column)
+        return read_soft_examples(path, named, known=task.labels)
+    if not named.label_column and (columns := _unnamed_probabilities(task, path, named)):
+        named = DataConfig.of(named, probability_columns=columns)
+        return read_soft_examples(path, named, known=task.labels)
+    return read_examples(path, named, known=task.labels)
 
 
 def _refuse_both_kinds(label_column: str | None) -> None:
@@ -304,14 +280,13 @@ def _refuse_both_kinds(label_column: str | None) -> None:
 
 
 def _unnamed_probabilities(
-    task: TextClassification, path: Source, named: Mapping[str, Any]
+    task: TextClassification, path: Source, config: DataConfig
 ) -> tuple[str, ...]:
     """Return the columns of a table with the probability of each of the task's labels; () if it has
     a label column under a usual name, or lacks one of them."""
     if not reads_again(path):
         return ()
-    how = {name: named[name] for name in ("format", "quotes") if name in named}
-    with Table(path, wanted=as_columns(named["text_columns"]), **how) as table:
+    with open_table(path, config) as table:
         if set(LABEL_COLUMNS) & set(table.columns):
             return ()
         return columns_of_labels(table, task.labels)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from bertine.data.examples import (
     ClassLabels,
     Example,
     Examples,
+    as_columns,
     columns_of_training,
     find_splits,
     note_empty_texts,
@@ -29,9 +30,10 @@ from bertine.data.lines import LINE_COLUMN
 from bertine.data.streams import require_columns
 from bertine.data.tables import Table
 from bertine.datasets.glue import glue_folder, glue_task_of
-from bertine.datasets.multiple_choice import open_choices, texts_of
-from bertine.datasets.own_data import HOLD_OUT
-from bertine.datasets.readers import DataConfig, DatasetSplits, read_labelled
+from bertine.datasets.multiple_choice import open_texts_of, texts_of
+from bertine.datasets.own_data import DatasetSplits
+from bertine.datasets.readers import read_labelled, refuse_options_of_others
+from bertine.options.data import DataConfig
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.classification import TextClassification
@@ -45,26 +47,19 @@ from bertine.tasks.whole_text import TextRegression
 FEW_LABELS = 100
 
 
-@dataclasses.dataclass(frozen=True)
-class TransferSet:
-    """The examples that a student learns from.
+@dataclass(frozen=True)
+class TransferSet(DatasetSplits):
+    """The examples that a student learns from: for training with labels, without, or some of each;
+    for validation all with labels, or all without.
 
     Attributes:
-        train: with labels, without, or some of each.
-        validation: all with labels, or all without.
-        others: further validation sets, by the prefix of their metrics' names.
         held_out: the indices of `validation` in the first file; empty if it is a separate file.
     """
 
-    train: Examples[Any]
-    validation: Examples[Any]
-    others: dict[str, Examples[Any]]
     held_out: tuple[int, ...] = ()
 
 
-def read_transfer_set(
-    task: Task[Any], data: Data, reading: DataConfig, *, seed: int
-) -> TransferSet:
+def read_transfer_set(task: Task[Any], data: Data, config: DataConfig) -> TransferSet:
     """Read the examples for distilling a trained `task`. Without a validation file, a tenth is held
     out: of the rows with a label; or, if these are few and fewer than the others, of the rows
     without one, so that every label is learned from.
@@ -73,21 +68,21 @@ def read_transfer_set(
         BertineError: there is no training file; a column is missing; options of tagging are given
             for another task; or the files cannot be read.
     """
-    official = _official(task, data, reading, seed)
-    if official is not None:
-        return TransferSet(official.train, official.validation, official.others)
+    read = _official(task, data, config)
+    if read is not None:
+        return TransferSet(type(task), read.train, read.validation, read.others, config=config)
     splits = find_splits(data)
     if splits.train is None:
         raise BertineError(f"{data}: has no training file (train.csv, .tsv, .jsonl or .txt)")
-    train = _read(task, splits.train, reading)
+    train = _read(task, splits.train, config)
     labelled = [n for n, item in enumerate(train.items) if item.label is not None]
     if splits.validation is not None:
-        if reading.split_seed is not None:
+        if config.split_seed is not None:
             raise BertineError(
                 f"{data}: has validation examples of its own, so that {option('split_seed')} "
                 "holds none out; leave it out"
             )
-        validation = _read(task, splits.validation, reading)
+        validation = _read(task, splits.validation, config)
         kept = [item for item in validation.items if item.label is not None]
         if kept and len(kept) < len(validation):
             missing = len(validation) - len(kept)
@@ -96,29 +91,29 @@ def read_transfer_set(
                 f"{'is' if missing == 1 else 'are'} not judged on"
             )
             validation.items = kept
-        return TransferSet(train, validation, {})
-    seed = seed if reading.split_seed is None else reading.split_seed
+        return TransferSet(type(task), train, validation, config=config)
     unlabelled = [n for n, item in enumerate(train.items) if item.label is None]
     by_labels = len(labelled) >= min(FEW_LABELS, len(unlabelled))
     some = labelled if by_labels and labelled else unlabelled
-    part = dataclasses.replace(train, items=[train.items[n] for n in some])
+    part = replace(train, items=[train.items[n] for n in some])
     stratify = some is labelled and not isinstance(task, TextRegression)
     stratify &= len({str(item.label) for item in part.items}) < len(part)
-    _, held = part.hold_out(HOLD_OUT, seed, stratify=stratify, known=reading.known)
+    _, held = part.hold_out_by(config, stratify=stratify)
     chosen = {id(item) for item in held.items}
     numbers = tuple(n for n, item in enumerate(train.items) if id(item) in chosen)
     rest = [item for item in train.items if id(item) not in chosen]
-    return TransferSet(dataclasses.replace(train, items=rest), held, {}, numbers)
+    train = replace(train, items=rest)
+    return TransferSet(type(task), train, held, config=config, held_out=numbers)
 
 
-def _official(task: Task[Any], data: Data, reading: DataConfig, seed: int) -> DatasetSplits | None:
+def _official(task: Task[Any], data: Data, config: DataConfig) -> DatasetSplits | None:
     """Read data other than tables of texts: words with tags, questions, files of GLUE, all of them
     labelled; return None for a table."""
     if isinstance(task, Tagging | SpanExtraction):
-        return read_labelled(task.name, data, seed=seed, reading=reading)
-    reading.refuse_options_of_others(task.name)
+        return read_labelled(task.name, data, config)
+    refuse_options_of_others(task.name, config)
     kind = glue_task_of(task.task_info().dataset)
-    if kind is None or reading.named or not isinstance(data, str | Path):
+    if kind is None or config.layout or not isinstance(data, str | Path):
         return None
     if kind.train is None or not Path(data).is_dir():
         return None
@@ -128,19 +123,16 @@ def _official(task: Task[Any], data: Data, reading: DataConfig, seed: int) -> Da
         return None
     if not (folder / kind.train).is_file():
         return None
-    official = dataclasses.replace(reading, glue_task=kind.name)
-    return read_labelled("glue", data, seed=seed, reading=official)
+    return read_labelled("glue", data, DataConfig.of(config, glue_task=kind.name))
 
 
-def _read(task: Task[Any], path: Source, reading: DataConfig) -> Examples[Any]:
+def _read(task: Task[Any], path: Source, config: DataConfig) -> Examples[Any]:
     """Read a table; without a column of labels, no example has one."""
     if isinstance(task, MultiLabel):
-        return _read_label_sets(task, path, reading)
-    how: dict[str, Any] = {name: getattr(reading, name) for name in ("format", "quotes", "strict")}
-    named = _named(reading.text_columns)
-    with _opened(task, path, reading, how) as table:
-        texts, rows = _texts(task, table, named)
-        column = _label_column(task, table, texts, reading.label_column)
+        return _read_label_sets(task, path, config)
+    with _opened(task, path, config) as table:
+        texts, rows = _texts(task, table, as_columns(config.text_columns))
+        column = _label_column(task, table, texts, config.label_column)
         examples: Examples[Any] = Examples(table.name, texts, column)
         if column is None:
             examples.items = [Example(row_texts(table, row, texts), None, row.line) for row in rows]
@@ -160,19 +152,9 @@ def _read(task: Task[Any], path: Source, reading: DataConfig) -> Examples[Any]:
     return examples
 
 
-def _named(columns: Sequence[str] | str | None) -> tuple[str, ...]:
-    return (columns,) if isinstance(columns, str) else tuple(columns or ())
-
-
-def _opened(
-    task: Task[Any], path: Source, reading: DataConfig, how: dict[str, Any]
-) -> AbstractContextManager[Table]:
-    named = _named(reading.text_columns)
-    if isinstance(task, MultipleChoice):
-        with columns_of_training(() if named else task.text_columns):
-            return open_choices(path, task, named, **how)
-    wanted = [*named, *([reading.label_column] if reading.label_column else [])]
-    return Table(path, wanted=wanted, **how)
+def _opened(task: Task[Any], path: Source, config: DataConfig) -> AbstractContextManager[Table]:
+    with columns_of_training(() if config.text_columns else task.text_columns):
+        return open_texts_of(task, path, config)
 
 
 def _texts(task: Task[Any], table: Table, named: tuple[str, ...]) -> tuple[tuple[str, ...], Any]:
@@ -216,25 +198,21 @@ def _label_column(
     return next((n for n in usual if n in table.columns and n not in texts), None)
 
 
-def _read_label_sets(task: MultiLabel, path: Source, reading: DataConfig) -> Examples[Any]:
+def _read_label_sets(task: MultiLabel, path: Source, config: DataConfig) -> Examples[Any]:
     """Read a table of texts with any number of labels each. A row without any has the empty set,
     which is a label like others; only a table without the columns has no labels."""
-    how: dict[str, Any] = {name: getattr(reading, name) for name in ("format", "quotes", "strict")}
-    named = _named(reading.text_columns)
-    with _opened(task, path, reading, how) as table:
-        texts, rows = _texts(task, table, named)
-        item = task.one_column_each and not reading.label_column
-        column = None if item else _label_column(task, table, texts, reading.label_column)
+    with _opened(task, path, config) as table:
+        texts, rows = _texts(task, table, as_columns(config.text_columns))
+        item = task.one_column_each and not config.label_column
+        column = None if item else _label_column(task, table, texts, config.label_column)
         if not (set(task.labels) <= set(table.columns) if item else column):
             items = [Example(row_texts(table, row, texts), None, row.line) for row in rows]
             return Examples(table.name, texts, None, items, table.stats.notes(table.name))
-    return read_label_sets(
-        path,
+    config = DataConfig.of(
+        config,
         text_columns=texts,
         label_column=column,
         label_columns=task.labels if item else None,
-        separator=task.separator,
-        known=task.labels,
-        one_hot=task.one_hot or None,
-        **how,
-    )[0]
+        label_separator=task.separator,
+    )
+    return read_label_sets(path, config, known=task.labels, one_hot=task.one_hot or None)[0]

@@ -18,7 +18,7 @@ from bertine.core.files import write_json
 from bertine.corpora.store import is_store
 from bertine.data.examples import Examples
 from bertine.data.in_memory import TableLike, as_data
-from bertine.datasets.readers import DataConfig, Sets, read_evaluation
+from bertine.datasets.readers import Sets, read_evaluation
 from bertine.hub.model_directory import load_model
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.evaluate_vectors import (
@@ -31,12 +31,12 @@ from bertine.inference.minimal_pairs.evaluate_pairs import evaluate_pairs, holds
 from bertine.inference.predictor import Pipeline, Predictor
 from bertine.inference.ranking import ranked
 from bertine.inference.train_overlap import overlap_note
+from bertine.options.data import DEFAULTS, DataConfig
 from bertine.options.inference import EvaluateOptions
 from bertine.options.verbs import takes_options
 from bertine.tasks import TASKS
 from bertine.tasks.answer import WorstExample, WorstExamples
 from bertine.tasks.base import Features, Task
-from bertine.tasks.labels import TableOptions
 from bertine.tasks.report import MAJORITY, ClassificationReport, EvaluationReport, baseline_lines
 from bertine.tasks.unknown_text import UnknownText
 
@@ -149,16 +149,7 @@ def evaluate(
             know; `worst` is below 0; `worst` or `baselines` is given for a token store or for
             minimal pairs.
     """
-    reading = DataConfig.of(
-        options,
-        glue_task=None,
-        document_context=False,
-        split_seed=None,
-        options=TableOptions(probability_columns=options.probability_columns),
-        whole=False,
-        known=frozenset(),
-        limits=None,
-    )
+    config = DataConfig.of(options, DEFAULTS)
     if not isinstance(model, Predictor) and gives_vectors(model):
         return evaluate_vectors(model, as_data(data), options, show_progress=show_progress)
     device, precision, changed = options.device, options.precision, options.changed()
@@ -184,7 +175,7 @@ def evaluate(
             return evaluate_vectors(model, data, options, show_progress=show_progress)
     options.refuse_others("labelled examples", changed, "this model answers")
     predictor = Predictor.for_scores(model, device, precision, loaded=loaded).deciding(options)
-    sets = read_evaluation(predictor.task, data, reading)
+    sets = read_evaluation(predictor.task, data, config)
     predictor = predictor.over(next(iter(sets.values())).text_columns)
     report = evaluate_sets(predictor, sets, show_progress=show_progress, worst=options.worst)
     seen = overlap_note(predictor.training, next(iter(sets.values())))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from bertine.core.errors import BertineError, require_packages
 from bertine.core.names import ExportFormat, option
 from bertine.data.in_memory import TableLike
+from bertine.options.data import DEFAULTS, DataConfig
 from bertine.options.inference import ExportOptions
 from bertine.options.vectors import AnyVectors
 from bertine.options.verbs import takes_options
@@ -86,9 +87,7 @@ def export(
             ONNX_PACKAGES,
             f"export a program of PyTorch ({option('format', 'torch')})",
         )
-    from bertine.datasets.readers import DataConfig
     from bertine.inference.export_graph import export_graph
-    from bertine.tasks.labels import TableOptions
 
     return export_graph(
         model,
@@ -98,16 +97,6 @@ def export(
         vectors=AnyVectors.of(options),
         normalize=options.normalize,
         data=data,
-        reading=DataConfig.of(
-            options,
-            format=options.data_format,
-            glue_task=None,
-            document_context=False,
-            split_seed=None,
-            options=TableOptions(),
-            whole=False,
-            known=frozenset(),
-            limits=None,
-        ),
+        config=DataConfig.of(options, DEFAULTS, format=options.data_format),
         show_progress=show_progress,
     )

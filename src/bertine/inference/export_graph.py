@@ -20,7 +20,7 @@ from bertine.core.scores import is_share, jackknife_interval, score_text
 from bertine.core.task_info import TaskInfo
 from bertine.corpora.store import is_store
 from bertine.data.in_memory import TableLike, as_data
-from bertine.datasets.readers import DataConfig, read_evaluation
+from bertine.datasets.readers import read_evaluation
 from bertine.hub.export import (
     ABOUT,
     INPUTS,
@@ -46,6 +46,7 @@ from bertine.models.config_file import read_sentence_modules
 from bertine.models.family import config_to_huggingface
 from bertine.models.heads import Model
 from bertine.models.pooling import Pooling
+from bertine.options.data import DataConfig
 from bertine.options.vectors import AnyVectors
 from bertine.tasks import TASKS, task_class
 from bertine.tasks.base import Features, Task, require_positions
@@ -162,7 +163,7 @@ class GraphScorer:
         tokenizer: the tokenizer of the model.
         task: the task of the model.
         data: a file, folder or table, as for ``evaluate``.
-        reading: how `data` is read.
+        config: how `data` is read.
         training: the facts of the training in ``bertine.json``.
 
     Raises:
@@ -176,7 +177,7 @@ class GraphScorer:
         tokenizer: Tokenizer,
         task: Task[Any],
         data: Path | str | TableLike,
-        reading: DataConfig,
+        config: DataConfig,
         training: Mapping[str, Any],
     ) -> None:
         data = as_data(data)
@@ -185,7 +186,7 @@ class GraphScorer:
                 f"{data}: is a token store, which has no labels; give labelled examples to score "
                 "the graph on"
             )
-        self._sets = read_evaluation(task, data, reading)
+        self._sets = read_evaluation(task, data, config)
         self._training = training
         task = task.over(next(iter(self._sets.values())).text_columns)
         self._model, self._task, self._pad_id = model, task, tokenizer.pad_token_id
@@ -369,7 +370,7 @@ def export_graph(
     vectors: AnyVectors,
     normalize: bool | None,
     data: Path | str | TableLike | None,
-    reading: DataConfig,
+    config: DataConfig,
     show_progress: bool,
 ) -> ExportReport:
     """Export a model as :func:`bertine.export` describes, once its packages are known to be
@@ -382,7 +383,7 @@ def export_graph(
         output, "folder of an exported model", lambda folder: (folder / ABOUT).is_file()
     )
     source = _open(model, vectors, normalize)
-    scorer = None if data is None else _scorer(source, data, reading)
+    scorer = None if data is None else _scorer(source, data, config)
     about = _about(source)
     report = ExportReport(output, _what(source), vectors=source.pooling is not None)
     if source.prompt:
@@ -517,7 +518,7 @@ def _open(path: Path | str, vectors: AnyVectors, normalize: bool | None) -> _Sou
     )
 
 
-def _scorer(source: _Source, data: Path | str | TableLike, reading: DataConfig) -> GraphScorer:
+def _scorer(source: _Source, data: Path | str | TableLike, config: DataConfig) -> GraphScorer:
     """Read the labelled examples, before anything is computed.
 
     Raises:
@@ -530,7 +531,7 @@ def _scorer(source: _Source, data: Path | str | TableLike, reading: DataConfig) 
         )
     info = replace(source.task, max_length=source.max_length)
     task = task_class(info.name).from_info(info, source.model.config)
-    return GraphScorer(source.model, source.tokenizer, task, data, reading, info.training)
+    return GraphScorer(source.model, source.tokenizer, task, data, config, info.training)
 
 
 def _long_text(source: _Source) -> str:

@@ -68,6 +68,7 @@ from bertine.inference.rows import (
     text_progress,
     unused,
 )
+from bertine.options.data import DEFAULTS, DataConfig
 from bertine.options.inference import PredictOptions
 from bertine.tasks.answer import json_value, short
 from bertine.tasks.base import Task
@@ -357,7 +358,7 @@ def tag_file(predictor: Predictor, input: Source, asked: Asked) -> TagReport:
     options, output, report = asked.options, asked.output, TagReport()
     format, strict = options.format, options.strict
     trained = WordColumns.trained_with(predictor.task.text_columns, None)
-    columns = named_columns(options.text_columns, None, options.word_column, None).merged(trained)
+    columns = named_columns(DataConfig.of(options, DEFAULTS)).merged(trained)
     typed = is_parquet(input) or isinstance(input, InMemoryTable)
     with contextlib.ExitStack() as stack:
         reading = format if typed else "text"

@@ -25,6 +25,7 @@ from bertine.data.tables import Table, TableRow
 from bertine.datasets.multiple_choice import open_texts_of, texts_of
 from bertine.inference.compute import unmeasured_threads
 from bertine.models.precision import resolve_device
+from bertine.options.data import DEFAULTS, DataConfig
 from bertine.options.inference import ExplainOptions, PlainTexts, PredictOptions
 from bertine.tasks.base import Task
 from bertine.tokenization.documents import USUAL_TEXT_COLUMNS, choose_text_column
@@ -379,11 +380,9 @@ def open_task_table(
     """
     named = as_columns(options.text_columns)
     columns = named or task.text_columns
-    reading: dict[str, Any] = {
-        name: getattr(options, name) for name in ("format", "quotes", "strict")
-    }
+    config = DataConfig.of(options, DEFAULTS)
     with columns_of_training(() if named else columns):
-        opening = open_texts_of(task, path, named, columns, **reading)
+        opening = open_texts_of(task, path, config, columns)
     with opening as table:
         if table.layout.kind == "text":
             if len(columns) != 1:

@@ -7,7 +7,6 @@ texts.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,10 @@ from typing import Any
 from bertine.core.errors import BertineError
 from bertine.core.model_folders import locate
 from bertine.core.task_info import TaskInfo
-from bertine.data.examples import Examples, count_known, row_numbers, rows_in_facts
-from bertine.datasets.own_data import HOLD_OUT
-from bertine.datasets.readers import DataConfig, read_labelled
+from bertine.data.examples import HOLD_OUT, Examples, count_known, row_numbers, rows_in_facts
+from bertine.datasets.readers import read_labelled
 from bertine.models.family import TASK
+from bertine.options.data import DataConfig
 
 # Training examples: read again, if their file still exists unchanged.
 
@@ -40,13 +39,14 @@ def reload_training_examples(task: str, facts: Mapping[str, Any]) -> Examples[An
     if not Path(path).exists():
         raise BertineError(f"{path}: the training data are no longer there")
     kind, _, part = str(facts.get("task", task)).partition("/")
-    reading = DataConfig.from_facts(facts.get("reading") or {})
-    if kind == "glue":
-        reading = DataConfig.from_facts({**(facts.get("reading") or {}), "glue_task": part})
-    seed = facts.get("seed")
-    seed = seed if isinstance(seed, int) else 0
-    reading = dataclasses.replace(reading, known=rows_in_facts(facts)[1])
-    train = read_labelled(kind, path, seed=seed, reading=reading).train
+    seed, named = facts.get("seed"), {"glue_task": part} if kind == "glue" else {}
+    config = DataConfig.from_facts(
+        facts.get("reading") or {},
+        **named,
+        seed=seed if isinstance(seed, int) else 0,
+        known_rows=rows_in_facts(facts)[1],
+    )
+    train = read_labelled(kind, path, config).train
     if train.fingerprint() != fingerprint:
         raise BertineError(f"{path}: the training data have changed since")
     return train

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, Self
 
+from bertine.core.errors import BertineError
 from bertine.core.names import (
     ClassWeights,
     LabelledFormat,
@@ -13,9 +15,10 @@ from bertine.core.names import (
     SegmenterName,
     SpecialStyle,
     TagScheme,
+    TextFormat,
     TokenizerKind,
 )
-from bertine.options.declare import MOST_SEED, OptionGroup, declare, like
+from bertine.options.declare import MOST_SEED, OptionGroup, declare, declared, like
 
 
 class GlueChoice(OptionGroup):
@@ -282,6 +285,87 @@ class SplitSeed(OptionGroup):
         free="run",
         recorded=True,
     )
+
+
+class DataConfig(
+    OwnTable,
+    SpanReading,
+    GlueChoice,
+    TableColumns,
+    Cleaning,
+    TaggedColumns,
+    DocumentContext,
+    SplitSeed,
+):
+    """How labelled data are read and learned from: made once from the options of a verb, and passed
+    whole down to the reader.
+
+    Attributes:
+        seed: of the part that is held out, unless `split_seed` is given.
+        whole: hold nothing out if there is no validation file.
+        known_rows: the numbers of the rows (:mod:`bertine.data.examples`) that are not held out,
+            because a model was trained on them.
+
+    Raises:
+        BertineError: an option is out of range or not known, or two do not go together.
+    """
+
+    format: TextFormat | None = like(FileFormat, "format")
+    seed: int = 0
+    whole: bool = False
+    known_rows: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.label_separator is not None and not self.label_separator:
+            raise BertineError("label_separator is empty; give the character between labels")
+        for name in ("class_weights", "focal_gamma"):
+            if self.probability_columns and getattr(self, name):
+                raise BertineError(
+                    f"{name} is for labels, not for probabilities (probability_columns); leave one "
+                    "of them out"
+                )
+
+    @property
+    def hold_out_seed(self) -> int:
+        """The seed of the part that is held out."""
+        return self.seed if self.split_seed is None else self.split_seed
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """The given columns, format and quotes by name, which are fixed for official files."""
+        values = {name: getattr(self, name) for name in _LAYOUT}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def given(self) -> dict[str, Any]:
+        """Return the options that the user has given, by name."""
+        return {name: value for name, value in self.changed().items() if name not in _NOT_GIVEN}
+
+    def over(self, text_columns: Sequence[str], label_column: str | None) -> Self:
+        """Return the same with these columns in place of those that are not named."""
+        return type(self).of(
+            self,
+            text_columns=self.text_columns or text_columns,
+            label_column=self.label_column or label_column,
+        )
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return what affects how a file is read as JSON, which :meth:`from_facts` accepts."""
+        return {name: value for name, value in self.changed().items() if name not in _NOT_IN_FACTS}
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any], **others: Any) -> Self:
+        """Return the options in the result of :meth:`to_facts`, and `others`; unknown names are
+        left out."""
+        known = cls().values().keys() - _NOT_IN_FACTS
+        return cls(**{name: facts[name] for name in facts.keys() & known} | others)
+
+
+#: Data that are read without options.
+DEFAULTS = DataConfig()
+_LAYOUT = ("text_columns", "label_column", "format", "quotes")
+_NOT_GIVEN = ("seed", "whole", "known_rows")
+_NOT_IN_FACTS = {"seed", "known_rows", *(option.name for option in declared(SpanReading))}
 
 
 # Corpora: read them, train a vocabulary on them, and prepare a token store.

@@ -365,6 +365,7 @@ class Task(LossDefaults, ABC, Generic[Prediction]):
         focal_gamma: of the focal loss (:func:`~bertine.models.losses.focal`); 0: cross-entropy.
         abstain_below, costs, least_probability: the `rules` in force; see the classes.
         num_classes: how many classes share the training examples; 0: there are none.
+        fits_vectors: whether a head for it can read vectors of texts (:meth:`vector_settings`).
         unsaved: whether it holds numbers that :meth:`finished` moves into the head.
     """
 
@@ -375,6 +376,7 @@ class Task(LossDefaults, ABC, Generic[Prediction]):
     rules: ClassVar[tuple[str, ...]] = ()
     numeric: ClassVar[bool] = False
     fp32_head: ClassVar[bool] = False
+    fits_vectors: ClassVar[bool] = False
     label_noun: ClassVar[str] = ""
     example: ClassVar[str] = ""
 
@@ -413,9 +415,27 @@ class Task(LossDefaults, ABC, Generic[Prediction]):
     @classmethod
     @abstractmethod
     def from_examples(
-        cls, examples: Examples, *, max_length: int = 128, labels: Sequence[str] | None = None
+        cls,
+        examples: Examples,
+        *,
+        max_length: int = 128,
+        labels: Sequence[str] | None = None,
+        **settings: Any,
     ) -> Self:
-        """Create the task for training examples."""
+        """Create the task for training examples; `settings` are further fields of it."""
+
+    @classmethod
+    def vector_settings(
+        cls,
+        train: Examples,
+        labels: Sequence[str] | None,
+        pooling: str,
+        is_linear: Callable[[int], bool],
+    ) -> dict[str, Any]:
+        """Return the arguments of :meth:`from_examples` for a head that can be fitted alone, on
+        vectors that `pooling` makes of the texts; `is_linear`: whether the published head can be,
+        by its number of outputs. Empty if none are needed."""
+        return {}
 
     @classmethod
     def from_info(cls, info: TaskInfo, config: Config, **known: Any) -> Self:
@@ -471,12 +491,6 @@ class Task(LossDefaults, ABC, Generic[Prediction]):
 
     def over(self, columns: Sequence[str] | int) -> Self:
         """Return the task for a table with these text columns, or for examples of so many texts."""
-        return self
-
-    def on_vectors(self, pooling: str, *, single: bool) -> Self:
-        """Return the task with a head that reads vectors made by `pooling`, so that it can be
-        fitted alone: for pairs of texts, and with `single` for single ones. Other tasks are
-        unchanged."""
         return self
 
     def as_student(

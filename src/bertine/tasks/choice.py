@@ -125,7 +125,12 @@ class ChoiceColumns(Task[Prediction]):
 
     @classmethod
     def from_examples(
-        cls, examples: Examples, *, max_length: int = 128, labels: Sequence[str] | None = None
+        cls,
+        examples: Examples,
+        *,
+        max_length: int = 128,
+        labels: Sequence[str] | None = None,
+        **settings: Any,
     ) -> Self:
         """Create the task from training examples; `labels` are the columns of the choices, which
         are the last ones of the examples. None: all but the first.
@@ -137,7 +142,7 @@ class ChoiceColumns(Task[Prediction]):
         columns = examples.text_columns
         choices = columns[1:] if labels is None else tuple(labels)
         prompts = columns[: len(columns) - len(choices)]
-        task = cls(prompts, choices, examples.label_column, max_length)
+        task = cls(prompts, choices, examples.label_column, max_length, **settings)
         task = replace(task, first_number=task._first_number(examples))
         for example in examples.items:
             task.right_of(example, examples.source)

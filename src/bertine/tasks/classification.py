@@ -18,6 +18,7 @@ from torch import Tensor
 
 from bertine.core.console import visible_list
 from bertine.core.errors import BertineError
+from bertine.core.names import ClassWeights
 from bertine.core.text import visible
 from bertine.corpora.batch import Batch
 from bertine.data.examples import Example, Examples, SoftExample
@@ -138,12 +139,19 @@ class TextClassification(WholeTextTask[Prediction]):
 
     @classmethod
     def from_examples(
-        cls, examples: Examples, *, max_length: int = 128, labels: Sequence[str] | None = None
+        cls,
+        examples: Examples,
+        *,
+        max_length: int = 128,
+        labels: Sequence[str] | None = None,
+        class_weights: ClassWeights | Sequence[float] | None = None,
+        **settings: Any,
     ) -> TextClassification:
         """Create the task from labelled training examples.
 
         The labels are those that occur, in the order of the file's class names, or else sorted (as
-        numbers if all are integers), unless given.
+        numbers if all are integers), unless given. The class weights are given, or those of
+        :meth:`balanced`.
 
         Raises:
             BertineError: fewer than two labels occur, every row has a different label, or one is
@@ -155,16 +163,21 @@ class TextClassification(WholeTextTask[Prediction]):
                 f"{examples.source}: the column {examples.label_column!r} holds only the label "
                 f"{next(iter(occurring), '')!r}; classification needs at least two"
             )
-        if len(occurring) == len(examples) >= _SUSPICIOUS:
+        if labels is None and len(occurring) == len(examples) >= _SUSPICIOUS:
             raise BertineError(
                 f"{examples.source}: every row has its own value in the column "
                 f"{examples.label_column!r}; is that the label column?"
             )
+        names = tuple(_ordered(occurring, examples.class_names) if labels is None else labels)
+        if isinstance(class_weights, str):
+            class_weights = _balanced(names, examples)
         task = cls(
-            tuple(_ordered(occurring, examples.class_names) if labels is None else labels),
+            names,
             examples.text_columns,
             examples.label_column,
             max_length,
+            class_weights=None if class_weights is None else tuple(class_weights),
+            **settings,
         )
         for example in examples.items:
             task.target(example.label, examples.source, example.line)
@@ -193,15 +206,7 @@ class TextClassification(WholeTextTask[Prediction]):
     def balanced(self, examples: Examples) -> tuple[float, ...]:
         """Return weights with which every class counts equally: N / (K n) for a class with n of the
         N `examples` (scikit-learn's "balanced"); their mean over the examples is 1."""
-        counts = dict.fromkeys(self.labels, 0.0)
-        for item in examples.items:
-            counts[item.label] += item.weight
-        share = sum(counts.values()) / len(self.labels)
-        return tuple(share / (counts[label] or 1.0) for label in self.labels)
-
-    def weighed_by(self, examples: Examples) -> TextClassification:
-        """Return the task with :meth:`balanced` weights for other examples, if it has weights."""
-        return replace(self, class_weights=self.class_weights and self.balanced(examples))
+        return _balanced(self.labels, examples)
 
     def weighted_for(self, features: Sequence[Any]) -> TextClassification:
         """Divide `class_weights` by the ratio of a class's share of windows to its share of texts,
@@ -392,6 +397,16 @@ class TextClassification(WholeTextTask[Prediction]):
         if self.coverage is not None:
             columns["label_set"] = lambda answer: SEPARATOR.join(answer.label_set)
         return columns | (probability_columns(self.labels) if details else {})
+
+
+def _balanced(labels: Sequence[str], examples: Examples) -> tuple[float, ...]:
+    """Return the weights of :meth:`TextClassification.balanced`."""
+    counts = dict.fromkeys(labels, 0.0)
+    for item in examples.items:
+        if item.label in counts:
+            counts[item.label] += item.weight
+    share = sum(counts.values()) / len(labels)
+    return tuple(share / (counts[label] or 1.0) for label in labels)
 
 
 def _ordered(labels: set[str], names: Sequence[str]) -> list[str]:

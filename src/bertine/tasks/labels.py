@@ -1,4 +1,4 @@
-"""Number the labels of a task, explain unknown or confusable ones, and declare table options."""
+"""Number the labels of a task, and explain unknown or confusable ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from bertine.core.console import visible_list
 from bertine.core.errors import BertineError
-from bertine.options.data import OwnTable
 
 #: The most labels that a message lists.
 _SHOWN = 20
@@ -140,25 +139,3 @@ def _number(label: str) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) else None
-
-
-# Table options: how a user's own tables are read and learned from, besides text and label.
-
-
-class TableOptions(OwnTable):
-    """The options of some tasks; see :func:`bertine.finetune`.
-
-    Raises:
-        BertineError: a value is unknown or out of range.
-    """
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.label_separator is not None and not self.label_separator:
-            raise BertineError("label_separator is empty; give the character between labels")
-        for name in ("class_weights", "focal_gamma"):
-            if self.probability_columns and getattr(self, name):
-                raise BertineError(
-                    f"{name} is for labels, not for probabilities (probability_columns); leave one "
-                    "of them out"
-                )

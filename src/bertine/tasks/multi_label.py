@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
-from bertine.core.names import option
+from bertine.core.names import ClassWeights, option
 from bertine.core.text import visible
 from bertine.corpora.batch import Batch
 from bertine.data.examples import Examples
@@ -231,10 +231,16 @@ class MultiLabel(WholeTextTask[LabelSet]):
 
     @classmethod
     def from_examples(
-        cls, examples: Examples, *, max_length: int = 128, labels: Sequence[str] | None = None
+        cls,
+        examples: Examples,
+        *,
+        max_length: int = 128,
+        labels: Sequence[str] | None = None,
+        class_weights: ClassWeights | None = None,
+        **settings: Any,
     ) -> MultiLabel:
         """Create the task from labelled training examples. The labels are those that occur, sorted,
-        unless given.
+        unless given; `class_weights`: with the weights of :meth:`balanced`.
 
         Raises:
             BertineError: fewer than two labels occur, or one is not among the given.
@@ -246,15 +252,21 @@ class MultiLabel(WholeTextTask[LabelSet]):
                 f"different labels; multi-label needs at least two (another "
                 f"{option('label_separator')}?)"
             )
-        task = cls(
-            tuple(sorted(occurring) if labels is None else labels),
+        names = tuple(sorted(occurring) if labels is None else labels)
+        ids = {name: number for number, name in enumerate(names)}
+        targets = [
+            _target(item.label or "", ids, f"{examples.source}:{item.line}")
+            for item in examples.items
+        ]
+        weights = tuple(_lacking_for_one(np.stack(targets)).tolist()) if class_weights else None
+        return cls(
+            names,
             examples.text_columns,
             examples.label_column,
             max_length,
+            positive_weights=weights,
+            **settings,
         )
-        for item in examples.items:
-            task.target(item.label, examples.source, item.line)
-        return task
 
     def target(self, label: str | None, source: str, line: int) -> np.ndarray | None:
         """Return fp32 [K], 1 for each of an example's labels; None for None.
@@ -262,12 +274,7 @@ class MultiLabel(WholeTextTask[LabelSet]):
         Raises:
             BertineError: one of them is unknown; names file, line, label and the nearest.
         """
-        if label is None:
-            return None
-        target = np.zeros(len(self.labels), dtype=np.float32)
-        for name in labels_in(label):
-            target[label_id(name, self.ids, f"{source}:{line}")] = 1.0
-        return target
+        return None if label is None else _target(label, self.ids, f"{source}:{line}")
 
     def balanced(self, examples: Examples) -> tuple[float, ...]:
         """Count for each label how many of the `examples` lack it for each one that has it: with
@@ -275,10 +282,6 @@ class MultiLabel(WholeTextTask[LabelSet]):
         have: without any weight it would not be learned."""
         table = self._table([item.label or "" for item in examples.items], examples.source)
         return tuple(_lacking_for_one(table).tolist())
-
-    def weighed_by(self, examples: Examples) -> MultiLabel:
-        """Return the task with :meth:`balanced` weights for other examples, if it has weights."""
-        return replace(self, positive_weights=self.positive_weights and self.balanced(examples))
 
     def weighted_for(self, features: Sequence[Any]) -> MultiLabel:
         """Convert `positive_weights` for texts to those for windows."""
@@ -419,6 +422,14 @@ class MultiLabel(WholeTextTask[LabelSet]):
         of each."""
         labels = {"labels": lambda answer: joined(answer.labels, self.separator)}
         return labels | (probability_columns(self.labels) if details else {})
+
+
+def _target(label: str, ids: Mapping[str, int], where: str) -> np.ndarray:
+    """Return fp32 [K], 1 for each label in an example's `label`; an error begins with `where`."""
+    target = np.zeros(len(ids), dtype=np.float32)
+    for name in labels_in(label):
+        target[label_id(name, ids, where)] = 1.0
+    return target
 
 
 def _lacking_for_one(table: np.ndarray) -> np.ndarray:

@@ -258,12 +258,17 @@ class TextToText(Task[WrittenText]):
 
     @classmethod
     def from_examples(
-        cls, examples: Examples, *, max_length: int = 128, labels: Sequence[str] | None = None
+        cls,
+        examples: Examples,
+        *,
+        max_length: int = 128,
+        labels: Sequence[str] | None = None,
+        **settings: Any,
     ) -> TextToText:
         """Create the task from training examples; `labels` must be None."""
         if labels is not None:
             raise BertineError(f"{cls.name} has no labels")
-        return cls(examples.text_columns, examples.label_column, max_length)
+        return cls(examples.text_columns, examples.label_column, max_length, **settings)
 
     def reuses(self, info: TaskInfo | None) -> bool:
         """Return True: the head is that of pre-training, which is trained further whichever task

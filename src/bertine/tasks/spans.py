@@ -66,12 +66,6 @@ class SpanLimits:
     max_question_length: int = 64
     max_answer_length: int = 30
 
-    @classmethod
-    def given(cls, **values: int | None) -> SpanLimits | None:
-        """Return limits from the values, by name, that are not None; None if all are."""
-        known = {name: value for name, value in values.items() if value is not None}
-        return cls(**known) if known else None
-
 
 @dataclass(frozen=True)
 class SpanExtraction(Task[SpanPrediction]):
@@ -141,7 +135,7 @@ class SpanExtraction(Task[SpanPrediction]):
         *,
         max_length: int = MAX_LENGTH,
         labels: Sequence[str] | None = None,
-        limits: SpanLimits | None = None,
+        **settings: Any,
     ) -> SpanExtraction:
         """Create the task from training examples; `labels` must be None. They show whether a
         question may have no answer.
@@ -155,9 +149,9 @@ class SpanExtraction(Task[SpanPrediction]):
             examples.text_columns,
             examples.label_column,
             max_length,
-            limits or SpanLimits(),
             unanswerable=any(item.label and item.label.v2 for item in examples.items),
             dataset=examples.dataset if isinstance(examples, SpanExamples) else None,
+            **settings,
         )
 
     @classmethod

@@ -184,6 +184,7 @@ class Tagging(Task[Tags]):
         max_length: int = 128,
         labels: Sequence[str] | None = None,
         document_context: bool = False,
+        **settings: Any,
     ) -> Tagging:
         """Create the task from tagged training sentences.
 
@@ -210,6 +211,7 @@ class Tagging(Task[Tags]):
             examples.label_column,
             max_length,
             document_context,
+            **settings,
         )
 
     def label_id(self, tag: str, where: str, word: str) -> int:

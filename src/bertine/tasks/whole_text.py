@@ -11,7 +11,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self, TypeVar, cast
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
@@ -79,6 +79,7 @@ class WholeTextTask(Task[Prediction]):
     """
 
     kind: ClassVar[str]
+    fits_vectors: ClassVar[bool] = True
 
     pair_pooling: str
     shared_pieces: bool
@@ -98,6 +99,21 @@ class WholeTextTask(Task[Prediction]):
         if self.shared_pieces and not self.pair_pooling:
             raise BertineError("bertine.json: shared_pieces is for texts with a pair_pooling")
 
+    @classmethod
+    def vector_settings(
+        cls,
+        train: Examples,
+        labels: Sequence[str] | None,
+        pooling: str,
+        is_linear: Callable[[int], bool],
+    ) -> dict[str, Any]:
+        """Return the arguments; the two texts of a pair are encoded separately, so that their
+        vectors and their words are compared."""
+        if len(train.text_columns) == 2:
+            return {"pair_pooling": pooling, "shared_pieces": True}
+        names = labels or {name for item in train.items for name in cls.names_in(item.label)}
+        return {} if is_linear(1 if cls.numeric else len(names)) else {"text_pooling": pooling}
+
     @property
     def num_classes(self) -> int:
         return len(self.labels)
@@ -107,14 +123,6 @@ class WholeTextTask(Task[Prediction]):
         if self.text_pooling:
             return VECTOR_CLASSIFIER
         return PAIR_CLASSIFIER if self.pair_pooling else "classifier"
-
-    def on_vectors(self, pooling: str, *, single: bool) -> Self:
-        """Return the task with a head that reads vectors. The two texts of a pair are then encoded
-        separately, so that their vectors and their words are compared."""
-        changes: dict[str, Any] = {"text_pooling": pooling} if single else {}
-        if len(self.text_columns) == 2:
-            changes = {"pair_pooling": pooling, "shared_pieces": True}
-        return replace(cast(Any, self), **changes)
 
     def as_student(
         self, train: Examples[Any], max_length: int, outputs: Sequence[Any] = ()
@@ -386,7 +394,12 @@ class TextRegression(WholeTextTask[Score]):
 
     @classmethod
     def from_examples(
-        cls, examples: Examples, *, max_length: int = 128, labels: Sequence[str] | None = None
+        cls,
+        examples: Examples,
+        *,
+        max_length: int = 128,
+        labels: Sequence[str] | None = None,
+        **settings: Any,
     ) -> TextRegression:
         """Create the task from training examples with scores; `labels` must be None.
 
@@ -412,6 +425,7 @@ class TextRegression(WholeTextTask[Score]):
             max_length,
             mean=float(mean),
             scale=float(np.sqrt(np.average((scores - mean) ** 2, weights=weights))),
+            **settings,
         )
 
     def reuses(self, info: TaskInfo | None) -> bool:

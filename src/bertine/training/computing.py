@@ -20,7 +20,6 @@ from bertine.core.console import logger, plural
 from bertine.core.loss_names import TERMS
 from bertine.core.names import Precision, option
 from bertine.core.spin_count import CpuContention
-from bertine.datasets.readers import DataConfig
 from bertine.models.matmul_timing import TOKENS, Product, products_of, seconds_of
 from bertine.models.precision import (
     cpu_has_bf16,
@@ -30,11 +29,7 @@ from bertine.models.precision import (
     seconds_by_threads,
     threads_are_given,
 )
-from bertine.options.data import SpanReading
-from bertine.options.finetuning import FinetuneOptions
 from bertine.options.verbs import check_types, resolved_signature
-from bertine.tasks.labels import TableOptions
-from bertine.tasks.spans import SpanLimits
 from bertine.training.distributed import DistContext
 from bertine.training.run_folder import Run
 
@@ -73,18 +68,6 @@ def with_options_of(other: Callable[..., Any], but: frozenset[str]) -> Callable[
         return check_types(call)  # type: ignore[return-value]
 
     return wrap
-
-
-def reading_of(options: FinetuneOptions) -> DataConfig:
-    """Return the settings for reading data, from the options of a verb.
-
-    Raises:
-        BertineError: an option of tables is not known or out of range.
-    """
-    limits = SpanLimits.given(**SpanReading.of(options).values())
-    return DataConfig.of(
-        options, options=TableOptions.of(options), limits=limits, whole=False, known=frozenset()
-    )
 
 
 def names_one_task(task: str, glue_task: str | None) -> bool:

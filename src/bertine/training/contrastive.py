@@ -296,11 +296,11 @@ def plan_contrast(prepared: Prepared, options: FewShotOptions) -> Contrast:
     contrast = Contrast.of(
         options,
         prepared.loaded.model,
-        len(prepared.train.features),
-        pooling_of(prepared.start.model),
+        len(prepared.features),
+        pooling_of(prepared.model),
         len(task.text_columns) == 2,
     )
-    logger.info(count_pairs(labels_of(prepared.train.features, len(task.labels))).line())
+    logger.info(count_pairs(labels_of(prepared.features, len(task.labels))).line())
     logger.info(
         f"contrastive training of {_WORDS[contrast.trained_weights]}: "
         f"{plural(contrast.steps, 'step')} with up to {plural(contrast.batch_size, 'text')} each, "
@@ -320,7 +320,7 @@ def train_encoder(prepared: Prepared, config: FitConfig, run: Run) -> None:
     contrast, task, loaded = prepared.contrast, prepared.task, prepared.loaded
     assert contrast is not None
     pad_id = loaded.tokenizer.pad_token_id
-    features = prepared.train.features
+    features = prepared.features
     batches = LabelBatches(
         features,
         labels_of(features, len(cast(Any, task).labels)),

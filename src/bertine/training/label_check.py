@@ -37,6 +37,7 @@ from bertine.hub.model_directory import load_model
 from bertine.inference.predictor import Predictor
 from bertine.inference.rows import unused
 from bertine.inference.train_overlap import rows_known_by
+from bertine.options.data import DEFAULTS, DataConfig
 from bertine.options.experiments import LabelCheckOptions
 from bertine.options.verbs import takes_options
 from bertine.reports import html
@@ -423,8 +424,7 @@ def check_labels(
     if launched():
         raise BertineError("check-labels starts its own processes; start it without torchrun")
     source = _training_part(data)
-    names = ("text_columns", "label_column", "format", "quotes", "strict")
-    examples = read_examples(source, **{name: getattr(options, name) for name in names})
+    examples = read_examples(source, DataConfig.of(options, DEFAULTS))
     for note in examples.notes:
         logger.info(note)
     loaded = load_model(model, heads={})

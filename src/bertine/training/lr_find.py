@@ -34,10 +34,11 @@ from bertine.core.names import TaskName, option
 from bertine.core.scores import exact_rate, rate_text
 from bertine.core.strict_json import Jsonable
 from bertine.corpora.batch import check_batch
-from bertine.data.in_memory import TableLike, as_data
-from bertine.datasets.readers import DatasetSplits
+from bertine.data.in_memory import TableLike
+from bertine.datasets.own_data import DatasetSplits
 from bertine.inference.train_overlap import overlap_in_training_line
 from bertine.models.precision import resolve_device, resolve_precision, using_threads
+from bertine.options.data import DEFAULTS, DataConfig
 from bertine.options.declare import names_of
 from bertine.options.experiments import RisingRates
 from bertine.options.finetuning import FinetuneOptions
@@ -55,12 +56,12 @@ from bertine.reports.html import (
 )
 from bertine.reports.run_sections import sentence, setting_facts
 from bertine.reports.svg import ACCENT, INK, REFERENCE, Axis, Plot, Stroke, log_ticks, number_axis
-from bertine.training.computing import measured_computing, names_one_task, reading_of
+from bertine.training.computing import measured_computing, names_one_task
 from bertine.training.defaults import fit_config
 from bertine.training.display import Display
 from bertine.training.distributed import DistContext
 from bertine.training.finetuning.finetune import as_json
-from bertine.training.finetuning.setup import ModelInit, Prepared, prepare
+from bertine.training.finetuning.setup import Prepared, prepare
 from bertine.training.fit import FitConfig
 from bertine.training.optimizers import optimizer_for
 from bertine.training.step import Meter, TrainStep, frozen
@@ -488,8 +489,6 @@ def lr_find(
         BertineError: the rates do not rise, or there are too few steps; for GLUE, no single task is
             named; this is one of several processes; what `finetune` raises for model and data.
     """
-    if not isinstance(data, DatasetSplits):
-        data = as_data(data)
     tuning = FinetuneOptions(**options)
     min_rate, max_rate = test.min_rate, test.max_rate
     steps, warmup_steps = test.steps, test.warmup_steps
@@ -508,12 +507,11 @@ def lr_find(
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise BertineError(f"{folder}: is a file; choose a folder for the curve")
-    start = ModelInit.of(tuning, model=model)
     prepared = prepare(
         task,
         data,
-        start=start,
-        reading=reading_of(tuning),
+        model=model,
+        config=DataConfig.of(tuning, DEFAULTS),
         options=tuning,
         where=where,
         judged=False,
@@ -524,7 +522,7 @@ def lr_find(
     growth = (max_rate / min_rate) ** (1 / (steps - 1))
     rates = [min_rate] * warmup_steps + [min_rate * growth**step for step in range(steps)]
     with (
-        frozen(trained, layers=start.freeze_layers, embeddings=start.freeze_embeddings),
+        frozen(trained, layers=tuning.freeze_layers, embeddings=tuning.freeze_embeddings),
         using_threads(computing.threads),
     ):
         curve, seconds = _climb(prepared, config, where, rates, RateCurve(warmup_steps))
@@ -542,12 +540,12 @@ def lr_find(
         reason,
         next_command(task, model, data, tuning, advice),
         folder,
-        num_examples=len(prepared.train.examples),
+        num_examples=len(prepared.data.train),
         passes=len(curve.losses) / prepared.batches.steps_per_epoch,
         seconds=seconds,
         seen=prepared.seen_in_training,
     )
-    settings = {"task": task, "model": model, "data": prepared.data_path, "out": out}
+    settings = {"task": task, "model": model, "data": prepared.data.path, "out": out}
     write_files(report, {**settings, **test.values(), **options})
     return report
 

@@ -15,6 +15,7 @@ from bertine.data.examples import Examples
 from bertine.data.label_sets import labels_in, read_label_sets
 from bertine.datasets.check import check_data
 from bertine.datasets.own_data import read_for
+from bertine.options.data import DataConfig
 from bertine.tasks.multi_label import MultiLabel
 from mistakes.odd.containers import CONTAINERS
 from mistakes.odd_files import Answer, Case
@@ -132,8 +133,8 @@ def draw_several(draw: Random, folder: Path) -> Case:
 
     def read() -> Answer:
         source = CONTAINERS[container](folder, columns())
-        named: dict[str, Any] = {"label_columns": ALL} if own_columns else {}
-        examples, separator = read_label_sets(source, **named)
+        config = DataConfig(label_columns=ALL if own_columns else None)
+        examples, separator = read_label_sets(source, config)
         notes = [
             *check_data(MultiLabel, examples, Examples("", (), None)).findings,
             *examples.notes,

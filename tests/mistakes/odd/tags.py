@@ -376,7 +376,7 @@ def draw(draw: Random, folder: Path) -> Case:
 
     def read() -> Answer:
         source = LAYOUTS[layout](folder, odd)
-        found = read_sentences(source, named)
+        found = read_sentences(source, columns=named)
         return Answer([(item.words, item.tags) for item in found.items], found.notes)
 
     return Case(choices, read, clean)

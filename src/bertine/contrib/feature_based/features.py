@@ -29,7 +29,7 @@ from bertine.corpora.batch import check_batch
 from bertine.data.entities import OUTSIDE, Sentences, split_words
 from bertine.data.examples import Examples, find_splits
 from bertine.data.tagged_sentences import WordColumns, find_tagged, read_sentences
-from bertine.datasets.readers import DataConfig, DatasetSplits, read_evaluation, read_labelled
+from bertine.datasets.readers import read_evaluation, read_labelled
 from bertine.hub.model_directory import LoadedModel
 from bertine.inference.compute import (
     batch_tokens,
@@ -38,8 +38,8 @@ from bertine.inference.compute import (
     in_batches,
 )
 from bertine.models.heads import Model, weights_fingerprint
+from bertine.options.data import DataConfig
 from bertine.tasks.base import Features, Task
-from bertine.tasks.labels import TableOptions
 from bertine.tasks.tagged_words import WordFeatures
 from bertine.tasks.tagging import Tagging
 from bertine.tokenization.tokenizer import Tokenizer
@@ -543,23 +543,19 @@ def read_sets(
     Raises:
         BertineError: what reading the data raises.
     """
-    reading = DataConfig.of(
-        options,
-        quotes=None,
-        split_seed=None,
-        options=TableOptions(),
-        whole=False,
-        known=known,
-        limits=None,
-    )
-    labelled = read_labelled(options.task, data, seed=options.seed, reading=reading)
-    task = labelled.build(max_length)
+    config = DataConfig.of(options, DataConfig(known_rows=known))
+    labelled = read_labelled(options.task, data, config)
+    task = labelled.make_task(max_length)
     sets = {"train": labelled.train, "validation": labelled.validation}
     if options.task == "tagging":
         test_file = find_tagged(data).test
         if test_file is not None:
-            sets["test"] = _tagged_test(
-                cast(Path, test_file), labelled, cast(Tagging, task), options
+            scheme = config.tag_scheme if task.has_entities else "plain"
+            columns = labelled.train.text_columns, labelled.train.label_column
+            sets["test"] = read_sentences(
+                test_file,
+                DataConfig.of(config, tag_scheme=scheme),
+                WordColumns.trained_with(*columns),
             )
         return task, sets, cast("Path | None", test_file)
     if options.task == "glue":
@@ -568,21 +564,8 @@ def read_sets(
     if test_file is None:
         return task, sets, None
     try:
-        sets["test"] = read_evaluation(task, test_file, reading)[""]
+        sets["test"] = read_evaluation(task, test_file, config)[""]
     except BertineError as error:  # test files often have no labels
         logger.warning(f"the test file is left out: {error}")
         return task, sets, None
     return task, sets, cast(Path, test_file)
-
-
-def _tagged_test(
-    path: Path, labelled: DatasetSplits, task: Tagging, options: FeatureBasedOptions
-) -> Sentences:
-    train = labelled.train
-    return read_sentences(
-        path,
-        WordColumns.trained_with(train.text_columns, train.label_column),
-        scheme=options.tag_scheme if task.has_entities else "plain",
-        format=options.format,
-        strict=options.strict,
-    )

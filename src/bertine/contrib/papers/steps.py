@@ -26,7 +26,7 @@ from bertine.corpora.batch import split
 from bertine.corpora.prepare import prepare
 from bertine.corpora.pretraining_data import PretrainingData
 from bertine.corpora.store import TokenStore
-from bertine.datasets.glue import find_glue_labelled, glue_built, glue_task, read_glue_file
+from bertine.datasets.glue import find_glue_labelled, glue_task, read_glue_file
 from bertine.hub.model_directory import load_config, load_model, model_folder, save_model
 from bertine.inference.compute import Engine, batch_tokens, evaluating
 from bertine.inference.heldout import EVALUATION_TOKENS
@@ -152,7 +152,7 @@ def answering_seconds(model: Path | str, data: Path | str, turns: int) -> list[f
         raise BertineError(f"{data}: there is no STS-B here")
     task_of_glue, files = result
     examples = read_glue_file(files[""], task_of_glue)
-    task = glue_built(task_of_glue, examples, max_length=128)
+    task = task_of_glue.kind.from_examples(examples, max_length=128, **task_of_glue.settings)
     loaded = load_model(model, heads=task.heads(load_config(model_folder(model))))
     # In the same precision for all models: a faster one is chosen by a check that some do not pass.
     engine = Engine(loaded.model, precision="fp32")

@@ -29,6 +29,7 @@ from bertine.inference.embedding.index import NearestRows, search_all
 from bertine.inference.embedding.vectors import unit
 from bertine.inference.rows import text_progress
 from bertine.models.config_file import MODULES
+from bertine.options.data import DEFAULTS, DataConfig
 from bertine.options.inference import EvaluateOptions
 from bertine.tasks.base import Features, text_number
 from bertine.tasks.metrics import regression_scores
@@ -244,13 +245,7 @@ def rows_to_score(data: Data, options: EvaluateOptions) -> PairRows:
     Raises:
         BertineError: no such file.
     """
-    return PairRows(
-        evaluated_part(data),
-        format=options.format,
-        quotes=options.quotes,
-        strict=options.strict,
-        asked={"text_columns": options.text_columns, "label_column": options.label_column},
-    )
+    return PairRows(evaluated_part(data), DataConfig.of(options, DEFAULTS))
 
 
 def holds_text_pairs(data: Data, options: EvaluateOptions) -> bool:

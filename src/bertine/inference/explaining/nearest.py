@@ -34,7 +34,7 @@ from bertine.core.text import cut
 from bertine.corpora.batch import Batch
 from bertine.data.entities import Sentence
 from bertine.data.examples import Examples
-from bertine.datasets.readers import DataConfig, read_evaluation
+from bertine.datasets.readers import read_evaluation
 from bertine.inference.compute import run_batch, run_features
 from bertine.inference.embedding.index import NearestRows
 from bertine.inference.explaining.explainer import NearExample
@@ -173,7 +173,7 @@ class NearestExamples:
                 hint = option("examples", "FILE")
                 raise BertineError(f"{error}; name a labelled file: {hint}") from error
         else:
-            result = next(iter(read_evaluation(task, examples, DataConfig()).values()))
+            result = next(iter(read_evaluation(task, examples).values()))
         if not len(result):
             raise BertineError(f"{result.source}: there are no labelled examples")
         return cls(predictor, result, _vectors(predictor, result, show_progress), count)

@@ -22,17 +22,15 @@ from bertine.core.names import option
 from bertine.corpora.batch import FeatureBatches
 from bertine.data.examples import KNOWN, count_known
 from bertine.data.in_memory import Data
-from bertine.datasets.check import check_data
-from bertine.datasets.readers import DatasetSplits
 from bertine.datasets.transfer_set import TransferSet, read_transfer_set
 from bertine.inference.train_overlap import rows_known_by
 from bertine.objectives.distillation import MapLosses, check_stages, teacher_of
+from bertine.options.data import DEFAULTS, DataConfig
 from bertine.options.distillation import DistillOptions
 from bertine.options.finetuning import FinetuneOptions
 from bertine.reports.run_files import START
 from bertine.tasks.distilled import DistilledFeature, DistilledTask, collate_distilled
-from bertine.tasks.unknown_text import UnknownText
-from bertine.training.computing import Computing, computing_of_run, reading_of
+from bertine.training.computing import Computing, computing_of_run
 from bertine.training.defaults import TrainingPlan, usual_plan
 from bertine.training.distillation.student import StudentPlan
 from bertine.training.distillation.teacher_on_task import (
@@ -60,15 +58,8 @@ from bertine.training.distillation.teachers import (
 )
 from bertine.training.distributed import DistContext
 from bertine.training.finetuning.finetune import as_json
-from bertine.training.finetuning.learner import Provenance
-from bertine.training.finetuning.run import SCORES, Outcome, read_outcome, train
-from bertine.training.finetuning.setup import (
-    FeaturedExamples,
-    ModelInit,
-    Prepared,
-    fitting,
-    log_data_summary,
-)
+from bertine.training.finetuning.run import SCORES, read_learner, train
+from bertine.training.finetuning.setup import Prepared, fitting, look_at
 from bertine.training.run_folder import Run
 
 # Answers: the teacher's outputs are computed once and kept in the run's folder, so that a resumed
@@ -149,11 +140,12 @@ def distill_on_task(
     settings = distillation.settings()
     with Run.open(out, settings, options.resume, world=world) as run:
         if run.finished:
-            outcome = read_outcome(run, world, save_best=bool(options.save_best))
+            save_best = bool(options.save_best)
+            learner = read_learner(prepared, config, run, world, save_best=save_best)
         else:
             world.alone(lambda: write_json(run.folder / START, distillation.start()))
             prepared = distillation.with_answers(run.folder)
-            outcome = train(
+            learner = train(
                 prepared,
                 config,
                 run,
@@ -167,7 +159,7 @@ def distill_on_task(
             )
         # A run may have been killed just before this.
         comparison = TeacherComparison.read(world.alone(lambda: distillation.comparison(run)))
-    return distillation.result(run, outcome, comparison)
+    return Distilled(**vars(learner), teacher=comparison)
 
 
 @dataclass
@@ -217,8 +209,8 @@ class _TaskDistillation:
                 f"{option('progressive_steps')} is for one process, but there are {world.size}"
             )
         tuning = part_of(FinetuneOptions, options, baselines=False, frozen=False)
-        reading = reading_of(tuning)
-        teacher = open_teacher(data, options, reading)
+        config = DataConfig.of(tuning, DEFAULTS)
+        teacher = open_teacher(data, options, config)
         logger.info(teacher.line())
         plan = plan_for(teacher, options)
         seed = options.seed
@@ -229,9 +221,9 @@ class _TaskDistillation:
         if plan.folder is not None:
             known |= rows_known_by(plan.folder)
         begun = Run.begun(out) if options.resume else None
-        if begun is None or KNOWN in begun:
-            reading = dataclasses.replace(reading, known=known)
-        read = read_transfer_set(teacher.task, data, reading, seed=seed)
+        rows = known if begun is None or KNOWN in begun else frozenset()
+        config = DataConfig.of(config, known_rows=rows, seed=seed)
+        read = read_transfer_set(teacher.task, data, config)
         if isinstance(teacher, FileTeacher):
             teacher = teacher.fit(read)
         label_weight = options.label_weight
@@ -262,7 +254,7 @@ class _TaskDistillation:
         features = task.featurize(read.train, loaded.tokenizer)
         held = task.featurize(read.validation, loaded.tokenizer)
         others = {
-            word: FeaturedExamples(examples, task.featurize(examples, loaded.tokenizer))
+            word: task.featurize(examples, loaded.tokenizer)
             for word, examples in read.others.items()
         }
         maps = task_maps(options, plan, teacher, task, loaded)
@@ -275,13 +267,8 @@ class _TaskDistillation:
             reasons["temperature"] = f"{option('label_weight', 1)} learns from labels alone"
         warn_ignored_options(options, plan, config_of(teacher), reasons)
         labelled, own = with_labels(read.train, features)
-        unknown = [
-            UnknownText.of(part, made, loaded.tokenizer)
-            for part, made in ((read.train, features), (read.validation, held))
-        ]
-        look = check_data(type(task), labelled, read.validation, own, held, unknown=unknown)
+        look = look_at(task, read, features, held, loaded, (labelled, own))
         tuned = TrainingPlan.of(tuning, loaded.config, len(read.train), task)
-        log_data_summary(loaded, read.train, read.validation, task.notes(features), look)
         seen = 0 if judged_by_teacher else count_known(read.validation.items, known)
         if seen:
             logger.warning(seen_by_teacher(seen, len(read.validation)))
@@ -293,20 +280,20 @@ class _TaskDistillation:
         prepared = Prepared(
             task,
             loaded,
-            ModelInit.of(tuning, model=str(student or options.teacher)),
-            FeaturedExamples(labelled, own),
-            FeaturedExamples(read.validation, held),
+            str(student or options.teacher),
+            tuning,
+            dataclasses.replace(read, train=labelled),
+            own,
+            held,
             others,
-            plan=tuned,
-            batches=FeatureBatches(
+            tuned,
+            FeatureBatches(
                 features,
                 lambda chosen: task.collate(chosen, loaded.tokenizer.pad_token_id),
                 batch_size=tuned.batch_size,
                 seed=options.seed,
             ),
-            data_path=str(data),
-            look=look,
-            reading=reading,
+            look,
             unlabelled=[item for item in read.train.items if item.label is None],
         )
         return cls(
@@ -355,7 +342,7 @@ class _TaskDistillation:
             "teacher_path": self.teacher.name,
             "teacher_fingerprint": self.teacher.fingerprint,
             "num_examples": len(self.data.train),
-            "num_labelled": len(prepared.train.examples),
+            "num_labelled": len(prepared.data.train),
             "examples_fingerprint": self.data.train.fingerprint(),
             "weights_fingerprint": self.weights_fingerprint,
             "device": self.world.device.type,
@@ -368,8 +355,8 @@ class _TaskDistillation:
             **self.config.settings(),
             **self.computing.facts,
         }
-        if prepared.reading.known:
-            settings[KNOWN] = len(prepared.reading.known)
+        if prepared.known_rows:
+            settings[KNOWN] = len(prepared.known_rows)
         if self.data.held_out and self.split_seed != options.seed:
             settings["split_seed"] = self.split_seed
         return settings | self.tuning.recorded()
@@ -450,34 +437,10 @@ class _TaskDistillation:
                 self.data,
                 judged_by_teacher=self.judged_by_teacher,
                 seen=self.seen,
-                labelled=len(self.prepared.train.examples),
+                labelled=len(self.prepared.data.train),
                 device=self.options.device,
                 precision=self.options.precision,
             ).to_dict()
             write_json(file, known)
         values: dict[str, Any] = known[TEACHER]
         return values
-
-    def result(self, run: Run, outcome: Outcome, comparison: TeacherComparison) -> Distilled:
-        """Return the result of the run."""
-        prepared, read = self.prepared, self.data
-        kept = DatasetSplits(
-            lambda _: prepared.task, prepared.train.examples, read.validation, read.others
-        )
-        return Distilled(
-            run.model,
-            outcome.scores,
-            outcome.report,
-            outcome.elapsed,
-            prepared.metric_names,
-            final=outcome.final,
-            saved=outcome.saved,
-            origin=Provenance(
-                read=lambda: kept,
-                fingerprint=read.validation.fingerprint(),
-                train_fingerprint=prepared.train.examples.fingerprint(),
-                device=str(self.world.device),
-                precision=self.config.precision,
-            ),
-            teacher=comparison,
-        )

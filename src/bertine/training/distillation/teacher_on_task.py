@@ -19,12 +19,16 @@ from bertine.core.names import AnswerPrecision, Precision, TeacherTask, option
 from bertine.core.scores import score_name, score_text
 from bertine.core.strict_json import Readable
 from bertine.corpora.batch import Batch, FeatureBatches
-from bertine.data.examples import Examples, as_columns, find_splits, resolve_text_columns
+from bertine.data.examples import (
+    Examples,
+    as_columns,
+    find_splits,
+    open_table,
+    resolve_text_columns,
+)
 from bertine.data.in_memory import Data
 from bertine.data.label_sets import SEPARATORS
 from bertine.data.soft_labels import Probabilities, read_probabilities, read_scores
-from bertine.data.tables import Table
-from bertine.datasets.readers import DataConfig
 from bertine.datasets.transfer_set import TransferSet
 from bertine.hub.model_directory import LoadedModel, load_config, load_model
 from bertine.hub.weights import LoadReport
@@ -34,8 +38,10 @@ from bertine.models.config import Config
 from bertine.models.family import family_of
 from bertine.models.heads import PAIR_CLASSIFIER
 from bertine.objectives.distillation import HIDDEN, MapLosses, StagedBatches, check_maps
+from bertine.options.data import DataConfig
 from bertine.options.declare import declared
 from bertine.options.distillation import DistillOptions, TeacherFile
+from bertine.options.finetuning import FinetuneOptions
 from bertine.tasks import task_class
 from bertine.tasks.base import Task
 from bertine.tasks.multi_label import MultiLabel
@@ -53,10 +59,10 @@ from bertine.training.distillation.teachers import (
     map_losses,
 )
 from bertine.training.finetuning.learner import Learner
-from bertine.training.finetuning.setup import ModelInit, load_with_heads
+from bertine.training.finetuning.setup import load_with_heads
 
 
-def open_teacher(data: Data, options: DistillOptions, reading: DataConfig) -> Teacher:
+def open_teacher(data: Data, options: DistillOptions, config: DataConfig) -> Teacher:
     """Read the teacher, a model or a file.
 
     Raises:
@@ -84,21 +90,21 @@ def open_teacher(data: Data, options: DistillOptions, reading: DataConfig) -> Te
             f"{option('label_separator')} is for {option('teacher_task', MultiLabel.name)}, but "
             f"the task is {name!r}"
         )
-    texts = as_columns(reading.text_columns)
+    texts = as_columns(config.text_columns)
     columns: tuple[str, ...] = ()
     if not texts or name == MultiLabel.name:
-        texts, columns = _columns(data, reading)
+        texts, columns = _columns(data, config)
     table = _READERS[name](
         Path(options.probabilities),
         labels=options.labels,
         column=options.probability_column,
         text_columns=texts,
     )
-    one_column_each = reading.label_column is None and set(table.labels) <= set(columns)
+    one_column_each = config.label_column is None and set(table.labels) <= set(columns)
     known = {
         "labels": table.labels,
         "text_columns": texts,
-        "label_column": reading.label_column,
+        "label_column": config.label_column,
         "separator": options.label_separator or SEPARATORS[0],
         "one_column_each": one_column_each,
     }
@@ -116,13 +122,13 @@ _READERS: dict[TeacherTask, Callable[..., Probabilities]] = {
 }
 
 
-def _columns(data: Data, reading: DataConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _columns(data: Data, config: DataConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the columns of the texts of a table, named or default, and all its columns."""
     splits = find_splits(data)
     if splits.train is None:
         raise BertineError(f"{data}: has no training file (train.csv, .tsv, .jsonl or .txt)")
-    named = as_columns(reading.text_columns)
-    with Table(splits.train, wanted=named, format=reading.format, quotes=reading.quotes) as table:
+    named = as_columns(config.text_columns)
+    with open_table(splits.train, config, named) as table:
         if table.layout.kind == "text":
             return named or ("text",), ()
         return resolve_text_columns(table, named), tuple(table.columns)
@@ -157,9 +163,10 @@ def load_student(
 ) -> LoadedModel:
     """Return the student with the heads of its task."""
     if plan.folder is not None:
-        start = ModelInit(model=plan.folder, dropout=options.dropout, frozen=False)
-        config = load_config(plan.folder, dropout=options.dropout)
-        return load_with_heads(start, task, config, options.seed)
+        dropout = options.dropout
+        config = load_config(plan.folder, dropout=dropout)
+        loading = FinetuneOptions(dropout=dropout, seed=options.seed)
+        return load_with_heads(plan.folder, task, config, loading)
     config = plan.config.with_dropout(options.dropout)
     if isinstance(teacher, ModelTeacher):
         origin, tokenizer = teacher.model, teacher.tokenizer

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +16,23 @@ from bertine.core.files import write_json
 from bertine.core.names import TaskName
 from bertine.core.text import briefly
 from bertine.data.examples import KNOWN, Examples
-from bertine.data.in_memory import TableLike, as_data
+from bertine.data.in_memory import TableLike
 from bertine.datasets.glue import AVERAGED, glue_tasks_in
-from bertine.datasets.readers import DataConfig, DatasetSplits
+from bertine.datasets.own_data import DatasetSplits
+from bertine.options.data import DEFAULTS, DataConfig
 from bertine.options.declare import shared_values
 from bertine.options.finetuning import FewShotOptions, FinetuneOptions
 from bertine.options.verbs import takes_options
 from bertine.reports.run_files import START
 from bertine.tasks.report import EvaluationReport
-from bertine.training.computing import computing_of_run, reading_of
+from bertine.training.computing import computing_of_run
 from bertine.training.contrastive import plan_contrast
 from bertine.training.defaults import Contrast, usual_plan
 from bertine.training.distributed import all_ranks, join
-from bertine.training.finetuning.learner import Learner, Provenance, final_of
+from bertine.training.finetuning.learner import Learner, final_of
 from bertine.training.finetuning.linear_probe import check_frozen
-from bertine.training.finetuning.run import kept_baselines, read_outcome, train
-from bertine.training.finetuning.setup import ModelInit, Prepared, load_splits, prepare
+from bertine.training.finetuning.run import read_learner, train
+from bertine.training.finetuning.setup import Prepared, prepare
 from bertine.training.optimizers import check_whole
 from bertine.training.run_folder import Run
 
@@ -176,21 +176,17 @@ def finetune(
             (:class:`~bertine.training.fit.FitConfig`).
     """
     check_whole(options, options.shard)
-    if not isinstance(data, DatasetSplits):
-        data = as_data(data)
     arguments = {"task": task, "model": model, "data": data, "out": out, **options.values()}
-    start, reading = ModelInit.of(options, model=model), reading_of(options)
     if task == "glue" and (options.glue_task or "").lower() == "all":
         return finetune_all(finetune, arguments)
-    return run_finetuning(finetune, arguments, options, start, reading)
+    return run_finetuning(finetune, arguments, options, DataConfig.of(options, DEFAULTS))
 
 
 def run_finetuning(
     verb: Callable[..., Any],
     arguments: Mapping[str, Any],
     options: FinetuneOptions,
-    start: ModelInit,
-    reading: DataConfig,
+    config: DataConfig,
     *,
     contrast: Callable[[Prepared], Contrast] | None = None,
 ) -> Learner:
@@ -200,94 +196,73 @@ def run_finetuning(
         verb: the verb that was called.
         arguments: its arguments, by name: among them ``task``, ``data``, ``model`` and ``out``.
         options: how to train.
-        start: the initial model.
-        reading: how the data are read.
+        config: how the data are read.
         contrast: how the encoder is trained before its head is fitted alone; None: it is not.
 
     Raises:
         BertineError: see :func:`finetune`.
     """
-    task, data, out = arguments["task"], arguments["data"], arguments["out"]
-    model, seed = arguments["model"], options.seed
-    save_best, frozen = options.save_best, options.frozen
+    task, model, out = arguments["task"], arguments["model"], arguments["out"]
     world = join(options.device)
     where = world.device
     world.alone(lambda: Run.check(out, options.resume))
     prepared = prepare(
         task,
-        data,
-        start=start,
-        reading=reading,
+        arguments["data"],
+        model=model,
+        config=config,
         options=options,
         where=where,
         begun=Run.begun(out) if options.resume else None,
     )
     if contrast is not None:
-        prepared = dataclasses.replace(prepared, contrast=contrast(prepared))
-    plan = prepared.plan
-    if frozen:
+        prepared = replace(prepared, contrast=contrast(prepared))
+    plan, read = prepared.plan, prepared.data
+    if options.frozen:
         check_frozen(prepared.task, options, prepared.loaded.model)
-    if plan.save_best and not prepared.validation.features:
+    if plan.save_best and not prepared.held:
         raise BertineError("without validation examples there is no best epoch to save")
     trained, tokens = prepared.loaded.model, prepared.batch_tokens
     computing = computing_of_run(out, options.precision, options.resume, trained, world, tokens)
     epoch, of_encoder = prepared.batches.steps_per_epoch, prepared.contrast
-    config = plan.config(options, epoch, where, computing.precision, of_encoder)
+    fitted = plan.config(options, epoch, where, computing.precision, of_encoder)
     info = prepared.task.task_info()
     settings = {
         "task": info.dataset or task,
-        "data_path": prepared.data_path,
+        "data_path": read.path,
         "model_path": str(model),
-        "num_examples": len(prepared.train.examples),
-        "examples_fingerprint": prepared.train.examples.fingerprint(),
+        "num_examples": len(read.train),
+        "examples_fingerprint": read.train.fingerprint(),
         "weights_fingerprint": prepared.loaded.model.fingerprint(),
         "device": where.type,
-        "labels_and_columns": dataclasses.asdict(info),
+        "labels_and_columns": asdict(info),
         "epochs": plan.epochs,
         "batch_size": plan.batch_size,
         "dropout": options.dropout,
         "save_best": plan.save_best,
-        **config.settings(),
+        **fitted.settings(),
         **computing.facts,
     }
     settings |= options.recorded()
-    if prepared.reading.known:
-        settings[KNOWN] = len(prepared.reading.known)
+    if prepared.known_rows:
+        settings[KNOWN] = len(prepared.known_rows)
     if prepared.contrast is not None:
         settings["contrast"] = prepared.contrast.settings()
     with Run.open(out, settings, options.resume, world=world, shard=options.shard) as run:
         if run.finished:
-            outcome = read_outcome(run, world, save_best=bool(save_best))
-        else:
-            world.alone(lambda: _write_start(run.folder, verb, arguments, prepared))
-            outcome = train(
-                prepared,
-                config,
-                run,
-                settings,
-                save_best=plan.save_best,
-                baselines=options.baselines,
-                calibrated=options.calibrate,
-                world=world,
-                shard=options.shard,
-            )
-    return Learner(
-        run.model,
-        outcome.scores,
-        outcome.report,
-        outcome.elapsed,
-        prepared.metric_names,
-        final=outcome.final,
-        baselines=kept_baselines(run.folder),
-        saved=outcome.saved,
-        origin=Provenance(
-            read=lambda: load_splits(task, data, seed=seed, reading=prepared.reading),
-            fingerprint=prepared.validation.examples.fingerprint(),
-            train_fingerprint=prepared.train.examples.fingerprint(),
-            device=str(where),
-            precision=config.precision,  # as in the evaluation: inference might choose 8 bits
-        ),
-    )
+            return read_learner(prepared, fitted, run, world, save_best=bool(options.save_best))
+        world.alone(lambda: _write_start(run.folder, verb, arguments, prepared))
+        return train(
+            prepared,
+            fitted,
+            run,
+            settings,
+            save_best=plan.save_best,
+            baselines=options.baselines,
+            calibrated=options.calibrate,
+            world=world,
+            shard=options.shard,
+        )
 
 
 def _write_start(
@@ -311,20 +286,18 @@ def _write_start(
     arguments = {
         name: as_json(value)
         for name, value in values.items()
-        if name not in _LEFT_OUT and value != defaults.get(name)
+        if name not in _LEFT_OUT
+        # Neither examples in memory nor tables, whose comparison may give one of their kind.
+        if (isinstance(value, str | Path) if name == "data" else value != defaults.get(name))
     }
-    if not isinstance(values["data"], str | Path):
-        arguments.pop("data", None)  # examples in memory
-    config, count = prepared.loaded.config, len(prepared.train.examples)
+    config, count = prepared.loaded.config, len(prepared.data.train)
     start: dict[str, Any] = {
         "arguments": arguments,
-        "constant_loss": prepared.task.constant(prepared.train.examples, prepared.train.features)[
-            1
-        ],
+        "constant_loss": prepared.task.constant(prepared.data.train, prepared.features)[1],
         **usual_plan(config, count, prepared.task, values.get("optimizer", "adamw")),
     }
     if prepared.contrast is not None:
-        start |= prepared.contrast.usual(config, len(prepared.train.features))
+        start |= prepared.contrast.usual(config, len(prepared.features))
     write_json(folder / START, start)
 
 
@@ -374,23 +347,14 @@ def few_shot(
     if launched():
         raise BertineError("few-shot trains in one process; start it without torchrun")
     of_finetune = FinetuneOptions(**shared_values(FinetuneOptions, options, but=_OWN), frozen=True)
-    reading = reading_of(of_finetune)
-    if not isinstance(data, DatasetSplits):
-        data, reading = as_data(data), replace(reading, whole=True)
+    config = DataConfig.of(of_finetune, DataConfig(whole=True))
     arguments = {"model": model, "data": data, "out": out, **options.values()}
 
     def contrast(prepared: Prepared) -> Contrast:
-        _check_counts(prepared.train.examples, prepared.task)
+        _check_counts(prepared.data.train, prepared.task)
         return plan_contrast(prepared, options)
 
-    return run_finetuning(
-        few_shot,
-        arguments,
-        of_finetune,
-        ModelInit.of(of_finetune, model=model),
-        reading,
-        contrast=contrast,
-    )
+    return run_finetuning(few_shot, arguments, of_finetune, config, contrast=contrast)
 
 
 def _check_counts(examples: Examples[Any], task: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,12 +16,14 @@ from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object
 from bertine.core.names import Precision
 from bertine.core.task_info import TaskInfo
-from bertine.data.in_memory import TableLike
-from bertine.datasets.readers import DatasetSplits
+from bertine.data.in_memory import Data, TableLike
+from bertine.datasets.own_data import DatasetSplits
+from bertine.datasets.readers import splits_of
 from bertine.hub.model_directory import TASK
 from bertine.inference.evaluate import evaluate, evaluate_sets, worst_examples
 from bertine.inference.predictor import Predictor
 from bertine.inference.rows import Text
+from bertine.options.data import DataConfig
 from bertine.reports.diagnosis import diagnose
 from bertine.reports.findings import Finding
 from bertine.reports.run_files import RunFolder
@@ -129,14 +131,16 @@ class Provenance:
     """The origin of a run: how to read its examples again, and where its model computes.
 
     Attributes:
-        read: reads the examples as the run did.
+        task, data, config: how the run read its examples.
         fingerprint: of the validation examples.
         train_fingerprint: of the training examples.
         device: a PyTorch device name.
         precision: ``"auto"``, ``"fp32"`` or ``"bf16"``.
     """
 
-    read: Callable[[], DatasetSplits]
+    task: str
+    data: Data | DatasetSplits
+    config: DataConfig
     fingerprint: str
     train_fingerprint: str
     device: str
@@ -320,7 +324,7 @@ class Learner(Shown):
     @cached_property
     def _labelled(self) -> DatasetSplits:
         origin = self._one()
-        labelled = origin.read()
+        labelled = splits_of(origin.task, origin.data, origin.config)
         if labelled.validation.fingerprint() != origin.fingerprint:
             raise BertineError(
                 f"{labelled.validation.source}: the validation examples have changed since the "

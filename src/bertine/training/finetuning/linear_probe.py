@@ -100,8 +100,7 @@ def fits_alone(task: Task[Any], model: Model) -> bool:
     are linear, and fit any model that has them."""
     if takes_mean_layer(model.backbone):
         return True
-    on_vectors = task.on_vectors(Pooling().name, single=True)
-    return VECTOR_CLASSIFIER in model.family.heads and on_vectors is not task
+    return task.fits_vectors and VECTOR_CLASSIFIER in model.family.heads
 
 
 def _finds_nothing(task: Task[Any]) -> bool:
@@ -182,9 +181,9 @@ def fit_linear_probe(
     """
     begun = time.perf_counter()
     task, model = prepared.task, prepared.loaded.model
-    features = prepared.train.features
+    features = prepared.features
     by_token = _reads_tokens(model, task)
-    pooling = pooling_of(prepared.start.model)
+    pooling = pooling_of(prepared.model)
     pairs = PAIR_CLASSIFIER in model.heads
     read = Pooling(pooling.modes)
     if takes_mean_layer(model.backbone) and not by_token and not pairs:
@@ -233,10 +232,10 @@ def _cross_validated(prepared: Prepared, fitted: LinearModel) -> tuple[dict[str,
     if fitted.left_out is None:
         return {}, 0
     _, rows, scores = fitted.left_out
-    features = [prepared.train.features[row] for row in rows.tolist()]
+    features = [prepared.features[row] for row in rows.tolist()]
     outputs = scores[:, 0] if scores.shape[1] == 1 else scores
     answers = task.decode(list(outputs), features)
-    items = prepared.train.examples.items
+    items = prepared.data.train.items
     labels = [items[row].label for row in dict.fromkeys(feature.row for feature in features)]
     return task.report(answers, labels).metrics, len(labels)
 
@@ -450,7 +449,6 @@ def probe_fallback(
     judge: Callable[[Prepared], EvaluationReport],
     *,
     dtype: torch.dtype,
-    seed: int,
 ) -> ProbeFallback | None:
     """Fit the head alone if it may be better than the trained model.
 
@@ -460,15 +458,14 @@ def probe_fallback(
         baselines: of the run, as in ``scores.json``.
         judge: evaluates a run's model on the validation examples.
         dtype: to compute in.
-        seed: of the run.
 
     Returns:
         The head alone; None if the user has chosen one of the two models or how pairs are read, or
         if the head cannot be fitted, or is not expected to be better.
     """
-    start, names = prepared.start, prepared.metric_names
-    chosen = start.frozen is not None or start.fresh_weights or prepared.plan.paper is not None
-    chosen |= start.pairs == "apart"
+    options, names = prepared.options, prepared.metric_names
+    chosen = options.frozen is not None or options.fresh_weights or prepared.plan.paper is not None
+    chosen |= options.pairs == "apart"
     chosen |= prepared.task.focal_gamma > 0  # not in a head fitted alone
     chosen |= not fits_alone(prepared.task, prepared.loaded.model)
     if chosen or _finds_nothing(prepared.task) or not set(names) <= set(trained.metrics):
@@ -477,8 +474,8 @@ def probe_fallback(
     extra: Mapping[str, float] = scores[0] if scores else {}
     if not set(names) <= set(extra):
         return None
-    own, count = official_score(trained.metrics, names), len(prepared.validation.examples)
-    examples = len(prepared.train.examples)
+    own, count = official_score(trained.metrics, names), len(prepared.data.validation)
+    examples = len(prepared.data.train)
     pairs = len(prepared.task.text_columns) == 2
     expected = pairs or few_of_many(prepared.task.num_classes, examples)
     if not (expected and examples <= _FEW_PAIRS):
@@ -486,7 +483,7 @@ def probe_fallback(
         if not alone_is_better(names[0], promised, own, count, expected=expected):
             return None
     try:
-        other = probe_variant(prepared, seed)
+        other = probe_variant(prepared)
     except BertineError as error:
         logger.warning(f"the head alone was not tried, as the model cannot be read again: {error}")
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,6 +24,7 @@ from bertine.inference.explaining.explainer import Explainer
 from bertine.inference.predictor import Pipeline
 from bertine.models.heads import PAIR_CLASSIFIER
 from bertine.models.precision import resolve_precision
+from bertine.options.data import DEFAULTS
 from bertine.reports.run_files import DATA, read_log
 from bertine.tasks.base import Task
 from bertine.tasks.calibration import (
@@ -45,7 +45,14 @@ from bertine.training.checkpoint import Best, Choice, checkpoints, load_best, re
 from bertine.training.contrastive import strengths_after, train_encoder
 from bertine.training.display import Display
 from bertine.training.distributed import DistContext
-from bertine.training.finetuning.learner import SAVED, SEEN, final_of, saved_of
+from bertine.training.finetuning.learner import (
+    SAVED,
+    SEEN,
+    Learner,
+    Provenance,
+    final_of,
+    saved_of,
+)
 from bertine.training.finetuning.linear_probe import LinearProbe, fit_linear_probe, probe_fallback
 from bertine.training.finetuning.setup import Prepared
 from bertine.training.fit import FitConfig, fit
@@ -184,17 +191,16 @@ def baselines_of_run(prepared: Prepared, folder: Path, dtype: torch.dtype) -> li
     file = folder / SCORES
     if file.is_file():
         return [score.to_dict() for score in kept_baselines(folder)]
-    if not prepared.validation.features:
+    if not prepared.held:
         return []
-    start, loaded = prepared.start, prepared.loaded
+    loaded = prepared.loaded
     encoder = None
-    if not start.fresh_weights:  # the vectors of random weights carry no information
-        encoder = FrozenEncoder(
-            loaded.model, loaded.tokenizer, prepared.task.max_length, pooling_of(start.model), dtype
-        )
-    sets = {"": prepared.validation.examples}
-    sets |= {word: part.examples for word, part in prepared.others.items()}
-    measured = measure_baselines(prepared.task, prepared.train.examples, sets, encoder)
+    if not prepared.options.fresh_weights:  # the vectors of random weights carry no information
+        pooling, longest = pooling_of(prepared.model), prepared.task.max_length
+        encoder = FrozenEncoder(loaded.model, loaded.tokenizer, longest, pooling, dtype)
+    sets = {"": prepared.data.validation}
+    sets |= {word: prepared.data.others[word] for word in prepared.others}
+    measured = measure_baselines(prepared.task, prepared.data.train, sets, encoder)
     if measured:
         logger.info(_measured_line(measured, prepared.metric_names))
     values = [score.to_dict() for score in measured]
@@ -231,18 +237,9 @@ def kept_baselines(folder: Path) -> tuple[BaselineScore, ...]:
         raise BertineError(f"{file}: damaged ({error!r}); remove it or train again") from error
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The outcome of a run; see :class:`~bertine.training.finetuning.learner.Learner`."""
-
-    scores: list[dict[str, Any]]
-    report: EvaluationReport | None
-    elapsed: float
-    final: dict[str, float]
-    saved: str
-
-
-def read_outcome(run: Run, world: DistContext, *, save_best: bool) -> Outcome:
+def read_learner(
+    prepared: Prepared, config: FitConfig, run: Run, world: DistContext, *, save_best: bool
+) -> Learner:
     """Read the results of a run that had finished before, and remove its checkpoints.
 
     `save_best`: as given in this call; a warning is printed if the run saved other weights.
@@ -255,7 +252,35 @@ def read_outcome(run: Run, world: DistContext, *, save_best: bool) -> Outcome:
         final, saved = final_of(run.folder).get("metrics", {}), saved_of(run.folder)
         return {"scores": _scores(run), "elapsed": _elapsed(run), "final": final, "saved": saved}
 
-    return Outcome(report=None, **world.alone(read))
+    return _learner(prepared, config, run, world, None, world.alone(read))
+
+
+def _learner(
+    prepared: Prepared,
+    config: FitConfig,
+    run: Run,
+    world: DistContext,
+    report: EvaluationReport | None,
+    ended: Mapping[str, Any],
+) -> Learner:
+    """Return the result of a run; `ended` are some of its fields."""
+    data = prepared.data
+    return Learner(
+        run.model,
+        report=report,
+        metric_names=prepared.metric_names,
+        baselines=kept_baselines(run.folder),
+        origin=Provenance(
+            task=data.task or data.kind.name,
+            data=data if data.source is None else data.source,
+            config=DEFAULTS if data.source is None else data.config,
+            fingerprint=data.validation.fingerprint(),
+            train_fingerprint=data.train.fingerprint(),
+            device=str(world.device),
+            precision=config.precision,  # as in the evaluation: inference might choose 8 bits
+        ),
+        **ended,
+    )
 
 
 def train(
@@ -269,7 +294,7 @@ def train(
     world: DistContext,
     shard: bool,
     calibrated: bool = False,
-) -> Outcome:
+) -> Learner:
     """Train, evaluate on the validation examples after each epoch (if there are any), and write a
     model directory.
 
@@ -292,18 +317,19 @@ def train(
     if baselines:
         extra = world.alone(lambda: baselines_of_run(prepared, run.folder, dtype))
     finetuning = _Finetuning(prepared, config, run, world, dtype, extra)
-    if prepared.start.frozen:
+    if prepared.options.frozen:
         world.alone(finetuning.fit_head_alone)
     else:
         finetuning.fit(shard)
     ended = world.alone(lambda: finetuning.save(settings, save_best, calibrated))
-    return Outcome(report=finetuning.report, **ended)
+    return _learner(prepared, config, run, world, finetuning.report, ended)
 
 
 def _write_data_files(prepared: Prepared, folder: Path) -> None:
     """Write the statistics of the examples into the `folder` of a run."""
-    parts = (prepared.train, prepared.validation)
-    extra = prepared.task.extra_files([(part.examples, part.features) for part in parts])
+    data = prepared.data
+    sets = [(data.train, prepared.features), (data.validation, prepared.held)]
+    extra = prepared.task.extra_files(sets)
     write_json(folder / DATA, prepared.look.to_dict())
     for name, content in extra.items():
         if content:
@@ -330,11 +356,11 @@ class _Finetuning:
     ) -> None:
         self.prepared, self.config, self.run, self.world = prepared, config, run, world
         self.dtype, self.baselines = dtype, baselines
-        self.epoch, self.held = prepared.batches.steps_per_epoch, prepared.validation.features
-        train = prepared.train.examples
+        self.epoch, self.held = prepared.batches.steps_per_epoch, prepared.held
+        train = prepared.data.train
         # With a teacher's answers in place of labels, there is no most frequent label.
         some = any(item.label is not None for item in train.items)
-        constant = prepared.task.constant(train, prepared.train.features) if some else (None,)
+        constant = prepared.task.constant(train, prepared.features) if some else (None,)
         self.majority = constant[0]
         self.report: EvaluationReport | None = None
         self.head: LinearProbe | None = None
@@ -345,11 +371,11 @@ class _Finetuning:
     def fit(self, shard: bool) -> None:
         """Train all weights except those that are frozen. A head that compares texts is initialized
         by fitting it alone."""
-        prepared, start = self.prepared, self.prepared.start
+        prepared, options = self.prepared, self.prepared.options
         model = prepared.loaded.model
         if PAIR_CLASSIFIER in model.heads and not checkpoints(self.run.checkpoints):
             fit_linear_probe(prepared, self.dtype)
-        with frozen(model, layers=start.freeze_layers, embeddings=start.freeze_embeddings):
+        with frozen(model, layers=options.freeze_layers, embeddings=options.freeze_embeddings):
             fit(
                 model,
                 prepared.loss or prepared.task,
@@ -395,14 +421,14 @@ class _Finetuning:
         see :func:`train`.
 
         Returns:
-            The fields of :class:`Outcome`, except for the report.
+            Fields of the result.
         """
         prepared, run = self.prepared, self.run
         step, saved_as = self._take_weights(save_best)
         trained, kept = self.report, self._better_of_both()
         if kept.contrast is not None:
             saved_as = "saved: a head fitted on the encoder after contrastive training"
-        elif kept.start.frozen:
+        elif kept.options.frozen:
             saved_as = "saved: the head alone, on the encoder as it was before training"
         task = kept.task.finished(kept.loaded.model, self.report)
         outputs = self._validation_outputs(kept, task)
@@ -410,14 +436,14 @@ class _Finetuning:
         calibration = self._calibrate(kept, outputs, decisions) if calibrated else None
         report, scores, elapsed = self.report, _scores(run), _elapsed(run)
         facts = {**settings, "elapsed": elapsed, "scores": scores}
-        facts["reading"] = prepared.reading.to_facts()
-        rows = row_numbers([*prepared.train.examples.items, *prepared.unlabelled])
-        facts[ROWS] = rows_as_facts(rows, prepared.reading.known)
+        facts["reading"] = prepared.data.config.to_facts()
+        rows = row_numbers([*prepared.data.train.items, *prepared.unlabelled])
+        facts[ROWS] = rows_as_facts(rows, prepared.known_rows)
         facts["environment"] = run.environment
         look = prepared.look
         facts["data"] = {"train": counts_of(look.train), "validation": counts_of(look.validation)}
         if report is not None:
-            count = len(prepared.validation.examples)
+            count = len(prepared.data.validation)
             facts["evaluation"] = {"num_examples": count, "metrics": dict(report.metrics)}
             if prepared.seen:
                 facts["evaluation"]["seen"] = prepared.seen
@@ -445,7 +471,7 @@ class _Finetuning:
             conformal = Conformal.of(decisions)
             facts |= {} if conformal is None else {"conformal": conformal.to_dict()}
         write_json(run.folder / SCORES, values)
-        examples = prepared.validation.examples
+        examples = prepared.data.validation
         worst = write_worst(run.folder, task, examples, self.held, outputs)
         explainer = Explainer(
             kept.loaded.model,
@@ -456,7 +482,7 @@ class _Finetuning:
             all_windows=False,
         )
         answering = Pipeline(kept.loaded.model, task, kept.loaded.tokenizer, self.dtype)
-        trained_on = prepared.train.examples, prepared.train.features
+        trained_on = prepared.data.train, prepared.features
         write_explained(run.folder, explainer, answering, worst, self.held, trained_on)
         save_model(run.model, kept.loaded.model, kept.loaded.tokenizer, task=task.task_info(facts))
         if reason := only_here(kept.loaded.model):
@@ -485,11 +511,11 @@ class _Finetuning:
         report, *others = (
             evaluate_examples(
                 pipeline,
-                part.examples,
-                features=part.features,
-                outputs=outputs if part is judged.validation else None,
+                judged.data.others[word] if word else judged.data.validation,
+                features=features,
+                outputs=None if word else outputs,
             )
-            for part in (judged.validation, *judged.others.values())
+            for word, features in {"": judged.held, **judged.others}.items()
         )
         if isinstance(report, ClassificationReport):
             report.training_majority = self.majority
@@ -526,7 +552,7 @@ class _Finetuning:
         chance."""
         if best is None or last is None:
             return False
-        count = len(self.prepared.validation.examples)
+        count = len(self.prepared.data.validation)
         return clearly_better(best.metric, best.value, last.get(best.metric, 0.0), count)
 
     def _better_of_both(self) -> Prepared:
@@ -542,7 +568,6 @@ class _Finetuning:
             self.baselines,
             self._judge,
             dtype=self.dtype,
-            seed=self.config.seed,
         )
         if instead is None:
             return self.prepared

@@ -5,9 +5,8 @@ The search for a learning rate (:mod:`bertine.training.lr_find`) has the same pr
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -21,9 +20,10 @@ from bertine.core.names import option
 from bertine.core.task_info import TaskInfo
 from bertine.corpora.batch import FeatureBatches
 from bertine.data.examples import KNOWN, Examples, SoftExample, count_known
-from bertine.data.in_memory import Data
+from bertine.data.in_memory import TableLike
 from bertine.datasets.check import DataReport, check_data
-from bertine.datasets.readers import DataConfig, DatasetSplits, read_labelled
+from bertine.datasets.own_data import DatasetSplits
+from bertine.datasets.readers import given_data, splits_of
 from bertine.families.fitted_heads import can_be_linear, takes_mean_layer
 from bertine.hub.model_directory import LoadedModel, load_config, load_model
 from bertine.inference.baselines.texts import pooling_of
@@ -34,14 +34,8 @@ from bertine.models.heads import PAIR_CLASSIFIER, VECTOR_CLASSIFIER, Model
 from bertine.models.matmul_timing import TOKENS
 from bertine.models.precision import seeded
 from bertine.objectives.losses import AuxiliaryLM, Loss
-from bertine.options.finetuning import (
-    AuxiliaryLMOptions,
-    FinetuneOptions,
-    FreshWeights,
-    Layers,
-    PairComparison,
-)
-from bertine.options.training import DropoutRate
+from bertine.options.data import DataConfig
+from bertine.options.finetuning import FinetuneOptions
 from bertine.tasks.base import Features, Task
 from bertine.tasks.unknown_text import UnknownText
 from bertine.training.defaults import Contrast, TrainingPlan
@@ -51,38 +45,23 @@ from bertine.training.step import check_freezing
 _LOOKED_AT = 1000
 
 
-class ModelInit(FreshWeights, DropoutRate, Layers, PairComparison, AuxiliaryLMOptions):
-    """The initial weights of training, and which of them are frozen; see
-    :func:`bertine.finetune`."""
-
-    model: Path | str
-
-
-@dataclass(frozen=True)
-class FeaturedExamples:
-    """Examples, and their features."""
-
-    examples: Examples[Any]
-    features: Sequence[Features]
-
-
 @dataclass(frozen=True)
 class Prepared:
     """The preparation of a run before its first step.
 
     Attributes:
-        task: derived from the training examples.
+        task: made from the training examples.
         loaded: the model with the task's heads, on its device, and its tokenizer.
-        start: the source of the initial weights.
-        train: the training examples.
-        validation: the validation examples.
-        others: further examples to evaluate on, by the prefix of the names of their metrics.
+        model: the name of the initial model.
+        options: how it is trained.
+        data: the examples; the `known_rows` of its config are those that the initial model, or a
+            teacher, was trained on.
+        features: of the training examples.
+        held: those of the validation examples.
+        others: those of further validation sets, by the prefix of the names of their metrics.
         plan: epochs, batch size and rate, by the user or by the rule.
         batches: of the training examples.
-        data_path: where they were read.
         look: statistics of the training and validation examples.
-        reading: how they were read; its `known` rows are those that `start`, or a teacher, was
-            trained on.
         unlabelled: training examples without a label, which a teacher answers.
         loss: the loss to minimize; None: that of `task`.
         title: of the run, for its bar.
@@ -91,44 +70,48 @@ class Prepared:
 
     task: Task[Any]
     loaded: LoadedModel
-    start: ModelInit
-    train: FeaturedExamples
-    validation: FeaturedExamples
-    others: dict[str, FeaturedExamples] = field(default_factory=dict)
-    plan: TrainingPlan = field(kw_only=True)
-    batches: FeatureBatches[Any] = field(kw_only=True)
-    data_path: str = field(kw_only=True)
-    look: DataReport = field(kw_only=True)
-    reading: DataConfig = field(kw_only=True)
-    unlabelled: Sequence[Any] = field(default=(), kw_only=True)
-    loss: Loss | None = field(default=None, kw_only=True)
-    title: str = field(default="finetune", kw_only=True)
-    contrast: Contrast | None = field(default=None, kw_only=True)
+    model: Path | str
+    options: FinetuneOptions
+    data: DatasetSplits
+    features: Sequence[Features]
+    held: Sequence[Features]
+    others: Mapping[str, Sequence[Features]]
+    plan: TrainingPlan
+    batches: FeatureBatches[Any]
+    look: DataReport
+    unlabelled: Sequence[Any] = ()
+    loss: Loss | None = None
+    title: str = "finetune"
+    contrast: Contrast | None = None
+
+    @property
+    def known_rows(self) -> frozenset[int]:
+        """The numbers of the rows that the initial model, or a teacher, was trained on."""
+        return self.data.config.known_rows
 
     @cached_property
     def seen(self) -> int:
-        """The number of validation examples that `start`, or a teacher, was trained on; 0 if they
-        are few. Scores on them are little evidence for new texts, so they are not used to choose,
-        compare or calibrate."""
-        return count_known(self.validation.examples.items, self.reading.known)
+        """The number of validation examples among the `known_rows`; 0 if they are few. Scores on
+        them are little evidence for new texts, so they are not used to choose, compare or
+        calibrate."""
+        return count_known(self.data.validation.items, self.known_rows)
 
     @cached_property
     def seen_in_training(self) -> int:
-        """The number of training examples that `start`, or a teacher, was trained on before; 0 if
-        they are few."""
-        return count_known(self.train.examples.items, self.reading.known)
+        """The number of training examples among the `known_rows`; 0 if they are few."""
+        return count_known(self.data.train.items, self.known_rows)
 
     def seen_note(self) -> str | None:
-        """Describe how many of the validation examples `start`, or a teacher, was trained on; None
-        if they are few."""
-        count = len(self.validation.examples)
+        """Describe how many of the validation examples are among the `known_rows`; None if they are
+        few."""
+        count = len(self.data.validation)
         return overlap_line(self.seen, count, START, "validation examples")
 
     def say_seen(self) -> None:
-        """Print which examples `start`, or a teacher, was trained on before."""
+        """Print how many examples are among the `known_rows`."""
         if note := self.seen_note():
             logger.warning(note.removeprefix("note: "))
-        elif self.seen_in_training and self.validation.examples.items:
+        elif self.seen_in_training and self.data.validation.items:
             logger.info(
                 f"{START} was trained on {self.seen_in_training:,} of these training examples; "
                 "the validation examples are others"
@@ -142,38 +125,16 @@ class Prepared:
     @property
     def batch_tokens(self) -> int:
         """The approximate number of tokens in a batch, to measure with."""
-        lengths = [len(item.input_ids) for item in self.train.features[:_LOOKED_AT]]
+        lengths = [len(item.input_ids) for item in self.features[:_LOOKED_AT]]
         return self.plan.batch_size * sum(lengths) // max(1, len(lengths)) or TOKENS
-
-
-def load_splits(
-    task: str, data: Data | DatasetSplits, *, seed: int, reading: DataConfig
-) -> DatasetSplits:
-    """Read the examples of `data`, or return `data` if they are examples.
-
-    Raises:
-        BertineError: options for reading are given for examples that were read before, or these are
-            not all labelled; what reading raises.
-    """
-    if not isinstance(data, DatasetSplits):
-        return read_labelled(task, data, seed=seed, reading=reading)
-    reading.refuse_all()
-    for examples in (data.train, data.validation, *data.others.values()):
-        without = [number for number, item in enumerate(examples.items) if item.label is None]
-        if without:
-            raise BertineError(
-                f"{examples.source}: {len(without)} of {len(examples)} examples have no label "
-                f"(the first is items[{without[0]}]); label them or leave them out"
-            )
-    return data
 
 
 def prepare(
     task: str,
-    data: Data | DatasetSplits,
+    data: Path | str | DatasetSplits | TableLike,
     *,
-    start: ModelInit,
-    reading: DataConfig,
+    model: Path | str,
+    config: DataConfig,
     options: FinetuneOptions,
     where: torch.device,
     judged: bool = True,
@@ -189,90 +150,103 @@ def prepare(
         BertineError: what reading the model and the data raises; a label of the validation examples
             that the training examples lack; examples for another task.
     """
-    config = load_config(start.model, dropout=start.dropout)
-    max_length, seed = options.max_length, options.seed
-    if not start.fresh_weights and (begun is None or KNOWN in begun):
-        reading = dataclasses.replace(reading, known=rows_known_by(start.model))
-    labelled = load_splits(task, data, seed=seed, reading=reading)
-    train, validation = labelled.train, labelled.validation
-    max_length = fitting(
-        labelled.max_length if max_length is None else max_length, start.model, config
-    )
-    built = labelled.build(max_length)
-    if isinstance(data, DatasetSplits) and task != built.name:
-        raise BertineError(f"the examples are for the task {built.name!r}, not for {task!r}")
-    if start.frozen or start.pairs == "apart":
-        built = on_vectors(built, start, config)
-    if start.pairs == "apart" and built.head != PAIR_CLASSIFIER:
+    data = given_data(data)
+    sizes = load_config(model, dropout=options.dropout)
+    if not options.fresh_weights and (begun is None or KNOWN in begun):
+        config = DataConfig.of(config, known_rows=rows_known_by(model))
+    read = splits_of(task, data, config)
+    wanted = read.max_length if options.max_length is None else options.max_length
+    max_length, apart = fitting(wanted, model, sizes), options.pairs == "apart"
+    on_vectors = apart or options.frozen
+    settings = vector_settings(read, model, sizes) if on_vectors else {}
+    if apart and "pair_pooling" not in settings:
         raise BertineError(
-            f"{option('pairs', 'apart')} is for pairs of texts, and the task {built.name!r} is "
+            f"{option('pairs', 'apart')} is for pairs of texts, and the task {read.kind.name!r} is "
             "over others here; leave it out"
         )
-    if start.pairs == "apart" and not start.frozen and launched():
+    if apart and not options.frozen and launched():
         raise BertineError(
             f"{option('pairs', 'apart')} fits the head in one process before it is trained; start "
             "it without torchrun"
         )
-    loaded = load_with_heads(start, built, config, seed)
-    check_freezing(loaded.model, start.freeze_layers)
+    built: Task[Any] = read.make_task(max_length, **settings)
+    loaded = load_with_heads(model, built, sizes, options)
+    check_freezing(loaded.model, options.freeze_layers)
     loaded.model.to(where)
-    features = built.featurize(train, loaded.tokenizer)
+    features = built.featurize(read.train, loaded.tokenizer)
     built, unweighted = built.weighted_for(features), built
-    held = built.featurize(validation, loaded.tokenizer) if judged else []
+    held = built.featurize(read.validation, loaded.tokenizer) if judged else []
     others = {
-        word: FeaturedExamples(examples, built.featurize(examples, loaded.tokenizer))
-        for word, examples in (labelled.others if judged else {}).items()
+        word: built.featurize(examples, loaded.tokenizer)
+        for word, examples in (read.others if judged else {}).items()
     }
-    look = check_data(
-        type(built),
-        train,
-        validation,
-        features,
-        held,
-        unknown=[
-            UnknownText.of(part, made, loaded.tokenizer)
-            for part, made in ((train, features), (validation, held))
-        ],
-        weighed=built is not unweighted,
-    )
-    log_data_summary(loaded, train, validation, built.notes(features), look)
-    plan = TrainingPlan.of(options, config, len(train), built)
-    if judged and not start.frozen:
-        plan.say(len(train))
+    look = look_at(built, read, features, held, loaded, weighed=built is not unweighted)
+    plan = TrainingPlan.of(options, sizes, len(read.train), built)
+    if judged and not options.frozen:
+        plan.say(len(read.train))
     batches = FeatureBatches(
         features,
         lambda chosen: built.collate(chosen, loaded.tokenizer.pad_token_id),
         batch_size=plan.batch_size,
-        seed=seed,
+        seed=options.seed,
     )
     prepared = Prepared(
         built,
         loaded,
-        start,
-        FeaturedExamples(train, features),
-        FeaturedExamples(validation, held),
+        model,
+        options,
+        read,
+        features,
+        held,
         others,
-        plan=plan,
-        batches=batches,
-        data_path=train.source if isinstance(data, DatasetSplits) else str(data),
-        look=look,
-        reading=reading,
-        loss=None if start.frozen else with_auxiliary_lm(built, config, start),
+        plan,
+        batches,
+        look,
+        loss=None if options.frozen else with_auxiliary_lm(built, sizes, options),
     )
     if judged:
         prepared.say_seen()
     return prepared
 
 
-def with_auxiliary_lm(built: Task[Any], config: Config, start: ModelInit) -> Loss | None:
+def vector_settings(data: DatasetSplits, model: Path | str, sizes: Config) -> dict[str, Any]:
+    """Return the settings of a task whose head can be fitted alone on the vectors of a `model` with
+    the `sizes`: for pairs of texts, and for single ones if the published head on its layers cannot
+    be made linear; else empty."""
+    pooling = pooling_of(model)
+
+    def is_linear(outputs: int) -> bool:
+        family = family_of(sizes.model_type)
+        if VECTOR_CLASSIFIER not in family.heads or can_be_linear(sizes, pooling, outputs):
+            return True
+        with torch.device("meta"):
+            return takes_mean_layer(family.new_backbone(sizes, False))
+
+    labels = data.settings.get("labels")
+    return data.kind.vector_settings(data.train, labels, pooling.name, is_linear)
+
+
+def probe_variant(prepared: Prepared) -> Prepared:
+    """Return the same run with an encoder that is not trained: its initial weights and a fresh
+    head; the examples and their features are shared."""
+    options, task = FinetuneOptions.of(prepared.options, frozen=True), prepared.task
+    sizes = load_config(prepared.model, dropout=options.dropout)
+    if settings := vector_settings(prepared.data, prepared.model, sizes):
+        task = prepared.data.make_task(task.max_length, **settings).weighted_for(prepared.features)
+    loaded = load_with_heads(prepared.model, task, sizes, options)
+    loaded.model.to(next(prepared.loaded.model.parameters()).device)
+    return replace(prepared, task=task, loaded=loaded, options=options)
+
+
+def with_auxiliary_lm(built: Task[Any], config: Config, options: FinetuneOptions) -> Loss | None:
     """Return the loss of a task plus that of a language model; None: the task's loss alone.
 
     Raises:
         BertineError: it is asked for, and models of this type do not predict the next token, or the
             texts of a pair are encoded separately.
     """
-    weight = config.task_lm_weight if start.lm_weight is None else start.lm_weight
-    positions = start.lm_softmax != "tokens"
+    weight = config.task_lm_weight if options.lm_weight is None else options.lm_weight
+    positions = options.lm_softmax != "tokens"
     if weight and not config.task_lm_weight:
         raise BertineError(
             f"lm_weight is {weight:g}, but a model of type {config.model_type} does not guess the "
@@ -280,8 +254,8 @@ def with_auxiliary_lm(built: Task[Any], config: Config, start: ModelInit) -> Los
         )
     if positions and not weight:
         raise BertineError(
-            f"lm_softmax is {start.lm_softmax!r}, but no tokens are guessed beside the task; leave "
-            "it out"
+            f"lm_softmax is {options.lm_softmax!r}, but no tokens are guessed beside the task; "
+            "leave it out"
         )
     if not weight or built.head == PAIR_CLASSIFIER:
         return None
@@ -290,35 +264,6 @@ def with_auxiliary_lm(built: Task[Any], config: Config, start: ModelInit) -> Los
         f"({option('lm_weight', 0)}: the task alone)"
     )
     return AuxiliaryLM(built, weight, positions)
-
-
-def on_vectors(task: Task[Any], start: ModelInit, config: Config) -> Task[Any]:
-    """Return the task with a head that can be fitted alone: pairs of texts, and single ones if the
-    published head on such layers cannot be made linear, are represented by their vectors."""
-    pooling = pooling_of(start.model)
-    single = (
-        VECTOR_CLASSIFIER in family_of(config.model_type).heads
-        and not _takes_mean_layer(config)
-        and not can_be_linear(config, pooling, len(task.labels) or 1)
-    )
-    return task.on_vectors(pooling.name, single=single)
-
-
-def _takes_mean_layer(config: Config) -> bool:
-    """Return whether models of `config` can compute the mean of all states by an added layer."""
-    with torch.device("meta"):
-        return takes_mean_layer(family_of(config.model_type).new_backbone(config, False))
-
-
-def probe_variant(prepared: Prepared, seed: int) -> Prepared:
-    """Return the same run with an encoder that is not trained: its initial weights and a fresh
-    head; the examples and their features are shared."""
-    start = dataclasses.replace(prepared.start, frozen=True)
-    config = load_config(start.model, dropout=start.dropout)
-    task = on_vectors(prepared.task, start, config)
-    loaded = load_with_heads(start, task, config, seed)
-    loaded.model.to(next(prepared.loaded.model.parameters()).device)
-    return dataclasses.replace(prepared, task=task, loaded=loaded, start=start)
 
 
 def fitting(max_length: int, model: Path | str, config: Config) -> int:
@@ -330,9 +275,11 @@ def fitting(max_length: int, model: Path | str, config: Config) -> int:
     return max_length
 
 
-def load_with_heads(start: ModelInit, built: Task[Any], config: Config, seed: int) -> LoadedModel:
+def load_with_heads(
+    model: Path | str, built: Task[Any], config: Config, options: FinetuneOptions
+) -> LoadedModel:
     """Return the model with the heads of `built`; existing heads are kept if they have the same
-    outputs.
+    outputs. The `options` are those on seed, dropout and fresh weights.
 
     Raises:
         BertineError: its vocabulary has no special tokens to put around texts and between them.
@@ -344,10 +291,11 @@ def load_with_heads(start: ModelInit, built: Task[Any], config: Config, seed: in
         right shape."""
         return [] if built.reuses(task) else list(heads)
 
-    loaded = load_model(start.model, heads=heads, fresh=fresh, seed=seed, dropout=start.dropout)
+    seed = options.seed
+    loaded = load_model(model, heads=heads, fresh=fresh, seed=seed, dropout=options.dropout)
     if not loaded.tokenizer.template.added(2):
-        loaded = _with_task_tokens(loaded, start.model, seed)
-    return _with_fresh_weights(loaded, built, seed) if start.fresh_weights else loaded
+        loaded = _with_task_tokens(loaded, model, seed)
+    return _with_fresh_weights(loaded, built, seed) if options.fresh_weights else loaded
 
 
 def _with_task_tokens(loaded: LoadedModel, name: Path | str, seed: int) -> LoadedModel:
@@ -378,7 +326,7 @@ def _with_task_tokens(loaded: LoadedModel, name: Path | str, seed: int) -> Loade
     model.config = model.backbone.config = config
     added = " ".join(tokenizer.tokens[old:])
     logger.info(f"{name}: added the special tokens {added} to its vocabulary, with new embeddings")
-    return dataclasses.replace(loaded, config=config, tokenizer=tokenizer)
+    return replace(loaded, config=config, tokenizer=tokenizer)
 
 
 def _with_fresh_weights(loaded: LoadedModel, built: Task[Any], seed: int) -> LoadedModel:
@@ -388,22 +336,45 @@ def _with_fresh_weights(loaded: LoadedModel, built: Task[Any], seed: int) -> Loa
         pooler = loaded.model.backbone.pooler is not None
         model = Model(loaded.config, built.heads(loaded.config), add_pooler=pooler)
     logger.info("fresh weights: of the model only the architecture and the vocabulary are taken")
-    report = dataclasses.replace(
+    report = replace(
         loaded.report,
         loaded=[],
         new=[*loaded.report.loaded, *loaded.report.new],
         dropped=[*loaded.report.loaded, *loaded.report.dropped],
     )
-    return dataclasses.replace(loaded, model=model.eval(), report=report)
+    return replace(loaded, model=model.eval(), report=report)
 
 
-def log_data_summary(
+def look_at(
+    task: Task[Any],
+    data: DatasetSplits,
+    features: Sequence[Any],
+    held: Sequence[Any],
     loaded: LoadedModel,
-    train: Examples[Any],
-    validation: Examples[Any],
-    notes: Sequence[str],
-    look: DataReport,
-) -> None:
+    labelled: tuple[Examples[Any], Sequence[Any]] | None = None,
+    weighed: bool = False,
+) -> DataReport:
+    """Check the examples of a run, and print what was read and found.
+
+    Args:
+        features, held: of the training and of the validation examples.
+        labelled: the training examples that have a label, with their features; None: all have.
+        weighed: whether rare labels count more.
+    """
+    train, validation = data.train, data.validation
+    checked, own = labelled or (train, features)
+    look = check_data(
+        type(task),
+        checked,
+        validation,
+        own,
+        held,
+        unknown=[
+            UnknownText.of(part, made, loaded.tokenizer)
+            for part, made in ((train, features), (validation, held))
+        ],
+        weighed=weighed,
+    )
     for line in loaded.report.lines():
         logger.info(line)
     columns = " + ".join(train.text_columns)
@@ -416,5 +387,7 @@ def log_data_summary(
     )
     if line := look.label_line():
         logger.info(line)
+    notes = task.notes(features)
     for note in [*look.findings, *(f"{train.source}: {note}" for note in notes)]:
         logger.warning(note)
+    return look

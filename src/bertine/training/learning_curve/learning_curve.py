@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from threadpoolctl import threadpool_limits
 
@@ -24,8 +24,9 @@ from bertine.core.names import CurveWay, option
 from bertine.core.rng import generator
 from bertine.core.text import briefly
 from bertine.data.examples import Examples
-from bertine.data.in_memory import TableLike, as_data
-from bertine.datasets.readers import DataConfig, DatasetSplits, has_validation, read_labelled
+from bertine.data.in_memory import Data, TableLike, as_data
+from bertine.datasets.own_data import DatasetSplits
+from bertine.datasets.readers import has_validation, read_labelled
 from bertine.hub.model_directory import load_config, load_model
 from bertine.inference.baselines.texts import (
     Answers,
@@ -36,10 +37,9 @@ from bertine.inference.baselines.texts import (
 )
 from bertine.inference.train_overlap import overlap_notes, rows_known_by
 from bertine.models.precision import resolve_device
-from bertine.options.data import OwnTable
+from bertine.options.data import DataConfig
 from bertine.options.experiments import LearningCurveOptions
 from bertine.options.verbs import takes_options
-from bertine.tasks.labels import TableOptions
 from bertine.tasks.metrics import official_score
 from bertine.training.finetuning.finetune import few_shot, finetune
 from bertine.training.finetuning.setup import fitting
@@ -135,7 +135,7 @@ class Trainer:
         self._given = {name: getattr(options, name) for name in names}
         wanted = labelled.max_length if options.max_length is None else options.max_length
         self.max_length = fitting(wanted, model, load_config(model))
-        self.task: Any = labelled.build(self.max_length)
+        self.task = labelled.make_task(self.max_length)
 
     @cached_property
     def _encoder(self) -> FrozenEncoder:
@@ -154,20 +154,19 @@ class Trainer:
         Returns:
             A function that answers examples; the seconds of training.
         """
-        task = self.task.weighed_by(train)
+        data = replace(
+            self._labelled,
+            train=train,
+            validation=replace(train, items=[]),
+            others={},
+            settings={**self._labelled.settings, "labels": self.task.labels},
+        )
+        task = data.make_task(self.max_length)
         if way == "tf-idf":
             return _timed(lambda: ngrams(task, train, weighted=True))
         if way == "frozen":
             encoder = self._encoder
             return _timed(lambda: frozen_vectors(task, train, encoder, weighted=True))
-        build = self._labelled.build
-        data = replace(
-            self._labelled,
-            build=lambda max_length: cast(Any, build(max_length)).weighed_by(train),
-            train=train,
-            validation=replace(train, items=[]),
-            others={},
-        )
         arguments: dict[str, Any] = {
             "model": self._model,
             "data": data,
@@ -226,9 +225,8 @@ def learning_curve(
     if launched():
         raise BertineError("learning-curve trains in one process; start it without torchrun")
     data = as_data(data)
-    reading = _reading(options)
     known = rows_known_by(model)
-    labelled = _split(data, reading, options, known)
+    labelled = _split(data, options, known)
     curve = _Curve(Trainer(model, labelled, options), labelled, Path(out).absolute(), options)
     curve.result.notes = overlap_notes(labelled.train.items, labelled.validation.items, known)
     settings = {
@@ -243,21 +241,13 @@ def learning_curve(
         return curve.result
 
 
-def _reading(options: LearningCurveOptions) -> DataConfig:
-    table = TableOptions.of(options, OwnTable())
-    return DataConfig.of(
-        options, DataConfig(), options=table, limits=None, whole=True, known=frozenset()
-    )
-
-
-def _split(
-    data: Any, reading: DataConfig, options: LearningCurveOptions, known: frozenset[int]
-) -> DatasetSplits:
+def _split(data: Data, options: LearningCurveOptions, known: frozenset[int]) -> DatasetSplits:
     """Read training and test examples; if there is no file of test examples, some that are not
     `known` are held out."""
-    labelled = read_labelled(options.task, data, seed=options.seed, reading=reading)
+    config = DataConfig.of(options, DataConfig(whole=True))
+    labelled = read_labelled(options.task, data, config)
     train, test = labelled.train, labelled.validation
-    if not has_validation(options.task, data, reading):
+    if not has_validation(options.task, data, config):
         stratify = len({item.label for item in train.items}) < len(train)
         train, test = train.hold_out(
             options.test_share, options.seed, stratify=stratify, known=known

@@ -23,14 +23,16 @@ from bertine.core.names import TaskName, option
 from bertine.core.task_info import TaskInfo
 from bertine.data.in_memory import TableLike, as_data
 from bertine.data.writer import write_given
-from bertine.datasets.readers import DataConfig, DatasetSplits, has_validation, read_labelled
+from bertine.datasets.own_data import DatasetSplits
+from bertine.datasets.readers import has_validation, read_labelled
 from bertine.hub.model_directory import load_config
+from bertine.options.data import DEFAULTS, DataConfig
 from bertine.options.declare import free_in, names_of
 from bertine.options.experiments import SearchOptions
 from bertine.options.finetuning import FinetuneOptions
 from bertine.options.verbs import takes_options
 from bertine.reports.run_files import read_begun
-from bertine.training.computing import names_one_task, reading_of
+from bertine.training.computing import names_one_task
 from bertine.training.defaults import TrainingPlan
 from bertine.training.experiment import Experiment, Job
 from bertine.training.finetuning.finetune import finetune
@@ -133,8 +135,8 @@ def search(
         otherwise = PAPER_GRID
     else:
         tuning = FinetuneOptions(**options)
-        labelled = read_labelled(task, source, seed=_SPLIT_SEED, reading=reading_of(tuning))
-        built = labelled.build(labelled.max_length)
+        labelled = read_labelled(task, source, DataConfig.of(tuning, DEFAULTS, seed=_SPLIT_SEED))
+        built = labelled.make_task()
         count = len(labelled.train)
         otherwise = grid_around(TrainingPlan.of(tuning, load_config(model), count, built))
     wanted = SearchGrid.of(grid, otherwise)
@@ -165,9 +167,9 @@ def do_run(arguments: dict[str, Any], split_seed: int) -> dict[str, Any]:
             arguments give no seed.
     """
     folder = Path(arguments["out"])
-    reading = DataConfig(glue_task=arguments.get("glue_task"))
+    config = DataConfig(glue_task=arguments.get("glue_task"))
     if "split_seed" not in arguments and not has_validation(
-        arguments["task"], arguments["data"], reading
+        arguments["task"], arguments["data"], config
     ):
         arguments = {**arguments, "split_seed": split_seed}
     # The table compares the runs; baselines would be the same for all.

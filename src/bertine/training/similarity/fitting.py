@@ -11,6 +11,7 @@ from bertine.core.console import Report, human_time, logger, plural, quietly
 from bertine.core.errors import BertineError
 from bertine.core.names import PairKind
 from bertine.corpora.batch import Batch
+from bertine.data.examples import as_columns
 from bertine.data.in_memory import Source, TableLike, as_data
 from bertine.data.text_pairs import KINDS, PairRows
 from bertine.inference.embedding.embedder import Embedder
@@ -22,6 +23,7 @@ from bertine.inference.embedding.evaluate_vectors import (
     score_rows,
     score_search,
 )
+from bertine.options.data import DEFAULTS, DataConfig
 from bertine.options.vectors import SimilarityOptions
 from bertine.tasks.base import Features
 from bertine.training.checkpoint import Choice
@@ -147,18 +149,8 @@ def _chunks(
 
 def training_rows(source: Source, options: SimilarityOptions) -> PairRows:
     """Read the rows of a file according to the options."""
-    return PairRows(
-        source,
-        format=options.format,
-        quotes=options.quotes,
-        strict=options.strict,
-        asked={
-            "kind": options.kind,
-            "text_columns": options.text_columns,
-            "label_column": options.label_column,
-            "negative_columns": options.negative_columns,
-        },
-    )
+    config = DataConfig.of(options, DEFAULTS)
+    return PairRows(source, config, options.kind, options.negative_columns)
 
 
 def validation_rows(
@@ -181,15 +173,15 @@ def validation_rows(
             logger.warning(f"{own}: has no pairs, on which vectors are judged; it is left out")
             return None
         return rows
-    rows = training_rows(evaluated_part(as_data(given)), options)
-    names = rows.names()
-    if options.kind not in JUDGED:
-        rows.asked["kind"] = None
-    for key in ("text_columns", "label_column", "negative_columns"):
-        value = rows.asked[key]
-        listed = [value] if isinstance(value, str) else [*(value or ())]
-        if not {*listed} <= {*names}:
-            rows.asked[key] = None
+    source = evaluated_part(as_data(given))
+    names = {*training_rows(source, options).names()}
+    columns = {
+        name: value if {*as_columns(value)} <= names else None
+        for name in ("text_columns", "label_column", "negative_columns")
+        for value in [getattr(options, name)]
+    }
+    kind = options.kind if options.kind in JUDGED else None
+    rows = training_rows(source, SimilarityOptions.of(options, **columns, kind=kind))
     kind = rows.open_columns().kind
     if kind not in JUDGED:
         raise BertineError(
