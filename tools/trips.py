@@ -21,13 +21,13 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 from unittest import mock
 
 import bertine
 from bertine.cli import main as command
 from bertine.datasets.readers import read_labelled
+from bertine.training.finetuning import finetune as verbs
 from bertine.training.finetuning import run as running
 
 PACKAGE = str(Path(bertine.__file__).parent)
@@ -44,7 +44,7 @@ class FirstStep(Exception):
     """Ends a run where its first step would begin."""
 
 
-def record(frame: FrameType, event: str, _: object) -> None:
+def record(frame: Any, event: str, _: object) -> None:
     """Count a call, for the profiler of each thread."""
     code = frame.f_code
     if event == "call" and counting.is_set() and code.co_filename.startswith(PACKAGE):
@@ -92,12 +92,13 @@ def main() -> None:
         data = folder / "a.csv"
         counted("csv → labelled examples", lambda: read_labelled("text", data, **given))
         begin = {**QUICK, "model": "bertine-en", "data": data, "frozen": False}
-        numbers = iter(range(9))
-        with mock.patch.object(running, "fit", side_effect=FirstStep):
-            counted(
-                "`finetune` up to its first step",
-                lambda: bertine.finetune("text", out=folder / f"run{next(numbers)}", **begin),
-            )
+        ends = {"has model and batches": (verbs, "computing_of_run"), "begins": (running, "fit")}
+        for end, place in ends.items():
+            with mock.patch.object(*place, side_effect=FirstStep):
+                counted(
+                    f"`finetune` until it {end}",
+                    lambda: bertine.finetune("text", out=tempfile.mkdtemp(dir=folder), **begin),
+                )
         model = bertine.finetune("text", out=folder / "run", **{**begin, "frozen": True}).model
         predictor = bertine.Predictor.load(model, "cpu", "fp32")
         counted('`Predictor.predict("one text")`', lambda: predictor.predict(TEXT))
