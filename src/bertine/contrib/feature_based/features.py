@@ -486,7 +486,7 @@ class ElmoSource:
 
     def words(self, text: str) -> list[str]:
         """Split a text as in the model's training."""
-        return self._encoder.words(text)
+        return self._encoder.model.config.words_of(text)
 
     def states(self, sentences: Sentences, folder: Path) -> KnownStates:
         """Return the word embedding and the layers of the LSTMs."""

@@ -236,9 +236,8 @@ class ModelEncoder(TextEncoder):
             self.pooling = self.pooling.of_last_token()
         layers, layer = len(model.config.passes), self.pooling.layer
         last = layers if layer is None else layer
-        self.pooled_layer = last if last >= 0 else layers + 1 + last
-        if "mean-last-4" in self.pooling.modes:
-            self.pooled_layer = None
+        several = "mean-last-4" in self.pooling.modes
+        self.pooled_layer = None if several else last if last >= 0 else layers + 1 + last
         self.max_length = model.config.longest_input if max_length is None else max_length
         require_positions(self.max_length, model.config)
         self._read = ""

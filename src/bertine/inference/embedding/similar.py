@@ -389,7 +389,7 @@ def _similar_uses(
     if not word.strip():
         raise BertineError(f"{option('word')} is empty; give a word of the query")
     settings = VectorOptions.of(options, normalize=None).values()
-    kind = job_of_model(model, "vectors")
+    kind: Any = job_of_model(model, "vectors")
     if kind is None or "tokens" in kind.takes["pooling"]:
         settings["pooling"] = "tokens"
     embedder = Embedder.opened(
