@@ -134,13 +134,6 @@ def test_answers_go_into_a_pipe_that_stays_one(tmp_path: Path) -> None:
     assert len(read[0].splitlines()) == 9
 
 
-def test_a_name_that_the_system_refuses_is_one_line(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    assert main(["fill-mask", "x" * 300, "[MASK]"]) == 2
-    assert "File name too long" in capsys.readouterr().err.splitlines()[-1]
-
-
 def test_files_are_as_readable_as_the_umask_says(tmp_path: Path) -> None:
     """safetensors writes its files for the owner alone."""
 
