@@ -276,22 +276,6 @@ def test_whole_words_are_chosen_at_the_same_rate(wordy, input_format: str, maski
 # What is said of it
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"input_format": "sentences"}, "input_format is 'sentences', but must be one of segment"),
-        ({"masking": "none"}, "masking is 'none', but must be one of dynamic, static"),
-        ({"masking": "static", "dupe_factor": 0}, "dupe_factor is 0"),
-        ({"input_format": "segment-pair", "max_seq_length": 7}, "max_seq_length is 7"),
-        ({"input_format": "full-sentences", "max_seq_length": 7}, "max_seq_length is 7"),
-        ({"input_format": "sentence-pair", "max_seq_length": 7}, "max_seq_length is 7"),
-    ],
-)
-def test_impossible_choices_are_refused(data, options, message: str):
-    with pytest.raises(BertineError, match=message):
-        data(**options)
-
-
 @pytest.mark.parametrize("input_format", INPUT_FORMATS)
 def test_an_id_outside_the_vocabulary_is_laid_to_its_document(data, input_format: str):
     made = data([[9, 9]] * 4, input_format=input_format, max_seq_length=32, whole_word_mask=True)
