@@ -186,18 +186,6 @@ def test_chinese_that_is_not_utf8_is_refused_by_name(tmp_path, kind, encoding):
         assert texts(file) == [CHINESE]
 
 
-@pytest.mark.parametrize(
-    ("encoding", "name"), [("latin-1", "cp1252"), ("cp850", "cp850"), ("utf-16-le", "UTF-16")]
-)
-@pytest.mark.parametrize("kind", [".txt", ".json", ".csv"])
-def test_a_corpus_in_another_encoding_is_refused(tmp_path, encoding, name, kind):
-    file = tmp_path / f"c{kind}"
-    text = "Ça a été très décevant, le café était froid"
-    written = {".json": f'[\n {{"text": "{text}"}}\n]', ".csv": f'text\n"{text}"\n'}
-    file.write_bytes(written.get(kind, text).encode(encoding))
-    assert f"is not UTF-8 but looks like {name}" in error_of(file)
-
-
 def test_a_list_of_json_is_a_corpus(tmp_path):
     file = tmp_path / "c.json"
     file.write_text('[{"text": "one"}, {"text": null},\n\n {"text": "two"}]')

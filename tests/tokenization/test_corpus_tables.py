@@ -59,33 +59,6 @@ def test_a_column_that_is_not_there_lists_those_that_are(tmp_path: Path) -> None
     )
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"id,text\n1,a\n2,b,c\n", ":3: 3 cells where the header has 2"),
-        (b'id,text\n1,"never closed\n2,b\n', ":2: not valid csv"),
-        (b"text,text\na,b\n", ":1: two columns are called 'text'"),
-        (b"", "the file is empty"),
-        (b"\xff\xfet\0e\0x\0t\0", "UTF-16"),
-        (b"id,text\n1," + b"x" * (16 * 2**20 + 1), ":2: the line is longer than 16 MiB"),
-    ],
-)
-def test_damaged_tables_end_in_one_line(tmp_path: Path, content: bytes, message: str) -> None:
-    file = tmp_path / "a.csv"
-    file.write_bytes(content)
-    assert message in error_of(file)
-    assert str(file) in error_of(file)
-
-
-def test_what_is_mended_is_counted_or_refused(tmp_path: Path) -> None:
-    file = tmp_path / "a.csv"
-    file.write_bytes(b"text\nbad \xff byte\nnul\0 byte\n")
-    corpus = Corpus(file)
-    assert [document.text for document in corpus] == ["bad \ufffd byte", "nul byte"]
-    assert (corpus.stats.invalid_utf8, corpus.stats.nul) == (1, 1)
-    assert "a.csv:2: invalid UTF-8" in error_of(file, strict=True)
-
-
 def test_options_that_have_nothing_to_say_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("One.\n")
     with pytest.raises(BertineError, match="plain text, which has no columns; leave out text_col"):
