@@ -136,13 +136,6 @@ def test_rows_without_a_label_are_counted_and_left_out(
         read_examples(file, DataConfig(strict=True))
 
 
-def test_a_file_without_any_label_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "a.csv"
-    file.write_text("text,label\na,\nb,\n", encoding="utf-8")
-    with pytest.raises(BertineError, match="no row has a label in the column 'label'"):
-        read_examples(file)
-
-
 def test_a_run_keeps_what_was_seen(tmp_path: Path) -> None:
     import toys
 
