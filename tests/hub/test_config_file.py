@@ -185,11 +185,3 @@ def test_a_value_that_a_file_has_no_key_for_is_not_lost() -> None:
     assert not {"hidden_size", "layer_norm_eps"} & written.keys()
     with pytest.raises(ValueError, match="no key for layer_norm_eps"):
         RENAMED.write(BertConfig(layer_norm_eps=1e-5))
-
-
-@pytest.mark.parametrize("text", ["[]", "{", "null", '{"model_type": "bert"', "\xff\xfe"])
-def test_what_is_not_a_json_object_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "config.json"
-    path.write_text(text, encoding="latin-1")
-    with pytest.raises(BertineError, match=r"config\.json"):
-        read_config(path)
