@@ -104,13 +104,3 @@ def test_evaluate_computes_as_trained(
         said = capsys.readouterr().err
         assert said.count("bf16: 4.0 times as fast as fp32 here") == 1
         assert "computing in bf16: the same label" in said
-
-
-def test_a_named_precision_holds(
-    classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = trained_in("fp32", classifier, tmp_path / "model")
-    data = tmp_path / "data.csv"
-    data.write_text("text,label\nthe cat sat,fear\na good film,joy\n")
-    evaluate(model, data, device="cpu", precision="bf16")
-    assert "computing in bf16" in capsys.readouterr().err

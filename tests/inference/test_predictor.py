@@ -264,41 +264,6 @@ def test_evaluate_a_file_and_a_folder(predictor: Predictor, tmp_path: Path) -> N
     assert evaluate(predictor, path).metrics == report.metrics
 
 
-def test_evaluate_mistakes(predictor: Predictor, tmp_path: Path) -> None:
-    path = tmp_path / "data.csv"
-    path.write_text("text,label\ngood,joy\nbad,hate\n")
-    with pytest.raises(BertineError, match=r"data\.csv:3: unknown label 'hate'"):
-        evaluate(predictor, path)
-    path.write_text("text,mood\ngood,joy\n")
-    with pytest.raises(BertineError, match=r"data\.csv: there is no column 'label'"):
-        evaluate(predictor, path)
-    assert evaluate(predictor, path, label_column="mood").metrics["accuracy"] in (0.0, 1.0)
-    # Nobody has asked for the columns of training: how to name others is said.
-    hint = r"; '{}' is what the model was trained with, so name what this table has with {}"
-    with pytest.raises(BertineError, match=hint.format("label", "label_column")):
-        evaluate(predictor, path)
-    path.write_text("review,label\ngood,joy\n")
-    wanted = hint.format("text", "text_columns$")
-    with pytest.raises(BertineError, match=wanted):
-        evaluate(predictor, path)
-    with pytest.raises(BertineError, match=wanted):
-        predict(predictor, path, tmp_path / "out.csv")
-    with pytest.raises(BertineError, match=r"it has 'review', 'label'$"):
-        evaluate(predictor, path, text_columns="post")
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    (folder / "train.csv").write_text("text,label\ngood,joy\n")
-    with pytest.raises(BertineError, match="holds only training data"):
-        evaluate(predictor, folder)
-
-
-def test_ids_outside_the_vocabulary_name_the_row(predictor: Predictor) -> None:
-    larger = Tokenizer.from_vocab([*predictor.tokenizer.tokens, *(f"new{i}" for i in range(12))])
-    broken = Predictor(predictor.model, larger, predictor.task)
-    with pytest.raises(BertineError, match="row 1: token id 32 is outside the vocabulary of 32"):
-        broken.predict(["good cat", "a new11"])
-
-
 def test_a_model_that_was_saved_again_answers_the_same(
     predictor: Predictor, tmp_path: Path
 ) -> None:

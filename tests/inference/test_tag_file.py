@@ -121,14 +121,6 @@ def test_a_column_file_does_not_become_parquet(predictor: Predictor, tmp_path: P
     assert list(tmp_path.iterdir()) == [source]
 
 
-def test_json_lines_are_not_named_as_another_format(predictor: Predictor, tmp_path: Path) -> None:
-    source = tmp_path / "in.txt"
-    source.write_text("the cat sat\n")
-    with pytest.raises(BertineError, match=r"out\.csv: texts with their tags are not .* \.csv"):
-        predict(predictor, source, tmp_path / "out.csv")
-    assert list(tmp_path.iterdir()) == [source]
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [

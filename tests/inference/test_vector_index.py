@@ -117,14 +117,6 @@ def test_few_vectors_need_none(tmp_path: Path) -> None:
     assert not (tmp_path / "i").exists()
 
 
-def test_a_number_that_is_none(vectors: Path, tmp_path: Path) -> None:
-    table = np.load(vectors)
-    table[11_999, 3] = np.nan
-    np.save(tmp_path / "v.npy", table)
-    with pytest.raises(BertineError, match=r"v.npy: the vector of row 12,000 has a number"):
-        index_vectors(tmp_path / "v.npy", out=tmp_path / "i", show_progress=False)
-
-
 def test_an_index_of_other_vectors_or_a_damaged_one(
     vectors: Path, folder: Path, tmp_path: Path
 ) -> None:
