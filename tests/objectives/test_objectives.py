@@ -85,19 +85,6 @@ def test_a_model_has_the_objective_and_the_format_of_its_paper(
     assert (chosen.name, input_format) == expected
 
 
-def test_what_a_family_does_not_have_is_refused() -> None:
-    with pytest.raises(
-        BertineError, match="type roberta is pre-trained with objective mlm or mlm-neighbours, not"
-    ):
-        choose(preset("roberta-base"), "mlm-nsp")
-    with pytest.raises(BertineError, match="type albert is pre-trained with objective mlm-sop or"):
-        choose(preset("albert-base"), "rtd")
-    with pytest.raises(BertineError, match="works on input_format sentence-order, not on"):
-        choose(preset("albert-base"), "mlm-sop", "segment-pair")
-    with pytest.raises(BertineError, match="use objective mlm with it"):
-        choose(preset("bert-tiny"), "mlm-nsp", "full-sentences")
-
-
 @pytest.mark.parametrize("input_format", INPUT_FORMATS)
 def test_next_sentences_need_pairs(input_format: str) -> None:
     # Running text without special tokens is for models that read forward.
