@@ -12,7 +12,6 @@ import torch
 
 import toys
 from bertine import finetune, pretrain
-from bertine.core.errors import BertineError
 from bertine.models.matmul_timing import Product
 from bertine.models.precision import Rates
 from bertine.training import computing
@@ -151,15 +150,6 @@ def test_a_resumed_run_keeps_its_precision(
 
 def _killed(*_: object) -> None:
     raise KeyboardInterrupt
-
-
-def test_another_precision_by_name_is_refused(
-    pretraining: dict[str, Any], machine: Machine
-) -> None:
-    machine.has(FAST_BF16)
-    pretrain(**pretraining)
-    with pytest.raises(BertineError, match=r"started with precision = 'bf16', not 'fp32'"):
-        pretrain(**pretraining, precision="fp32", resume=True)
 
 
 def test_a_run_records_its_threads_and_keeps_them(

@@ -263,15 +263,6 @@ def test_a_label_with_one_example_is_named(
     assert "label more of them" in last
 
 
-def test_a_folder_with_a_run_is_left_alone(model: Path, tmp_path: Path) -> None:
-    data = toys.write_labelled(tmp_path / "few.csv", rows=12)
-    learn(data, model, tmp_path / "run", steps=2)
-    before = toys.tree(tmp_path / "run")
-    with pytest.raises(BertineError):
-        learn(data, model, tmp_path / "run", steps=2)
-    assert toys.tree(tmp_path / "run") == before
-
-
 @pytest.mark.slow
 def test_scikit_learns_classifier_learns_from_few_labels(model: Path, tmp_path: Path) -> None:
     with open(toys.write_labelled(tmp_path / "few.csv", rows=16)) as file:

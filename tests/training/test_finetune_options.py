@@ -10,7 +10,6 @@ import torch
 
 import bertine
 import toys
-from bertine.core.errors import BertineError
 from bertine.corpora.batch import Batch
 from bertine.objectives.losses import MlmNsp
 from bertine.training.adamw import AdamW
@@ -175,19 +174,3 @@ def test_early_stopping_saves_the_best_epoch(model: Path, labelled: Path, tmp_pa
     assert len(accuracies) < 40
     assert accuracies[-1] <= max(accuracies[:-1])
     assert done.metrics["accuracy"] == max(accuracies)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"schedule": "cyclic"}, "schedule 'cyclic' is not known; choose linear, constant, cosine"),
-        ({"freeze_layers": 7}, "freeze_layers is 7, but the model has 2 layers"),
-        ({"class_weights": "mine"}, "class_weights is 'mine', but must be 'balanced'"),
-    ],
-)
-def test_impossible_values_are_refused(
-    changes: dict[str, Any], message: str, model: Path, labelled: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(BertineError, match=message):
-        run(model, labelled, tmp_path / "run", **changes)
-    assert not (tmp_path / "run").exists()

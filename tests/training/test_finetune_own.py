@@ -224,38 +224,6 @@ def test_windows_are_trained_and_answered(
     assert len(predictor.predict([" ".join(["the cat"] * 40), "soup"])) == 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["swag", "--label-column", "x"], "--label-column is for text,"),
-        (["text", "--choice-columns", "a", "b"], "--choice-columns is for choice, but this"),
-        (["choice", "--class-weights", "balanced"], "is for text and multi-label, but this is"),
-        (
-            ["regression", "--label-columns", "a"],
-            "is for multi-label, but this is 'bertine finetune regression'",
-        ),
-        (["regression", "--focal-gamma", "2"], "is for text and multi-label, but this is"),
-        (["multi-label", "--threshold", "1"], "threshold is 1, but must be between 0 and 1"),
-        (["text", "--freeze-layers", "3", "--text-column", "sent1"], "the model has 2 layers"),
-    ],
-)
-def test_mistakes_end_in_one_line(
-    arguments: list[str],
-    message: str,
-    swag: Path,
-    model: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    out = tmp_path / "out"
-    command = ["finetune", *arguments, "--model", str(model), "--data", str(swag / "train.csv")]
-    assert main([*command, "--out", str(out)]) == 2
-    errors = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
-    assert len(errors) == 1
-    assert message in errors[0]
-    assert not out.exists()
-
-
 def test_the_start_is_read_once_though_its_head_is_for_other_labels(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -291,16 +291,6 @@ def test_mistakes_are_one_line(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_file_of_answers_is_whole_or_not_there(trained: Learner, tmp_path: Path) -> None:
-    source = tmp_path / "in.conll"
-    source.write_text("the\tDT\nold\tJJ\n\ncat\n")
-    target = tmp_path / "out.conll"
-    assert (
-        main(["predict", str(trained.model), "--input", str(source), "--output", str(target)]) == 2
-    )
-    assert not target.exists()
-
-
 def test_a_long_file_is_tagged_in_parts_with_the_same_answers(
     trained: Learner, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -177,23 +177,6 @@ def test_a_loss_that_is_not_finite_ends_the_run(store: Path, tmp_path: Path, val
     assert [entry["step"] for entry in toys.log(tmp_path / "run")] == [1, 2]
 
 
-def test_an_absurd_learning_rate_is_one_clear_error(
-    store: Path, model: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(BertineError, match="lower the learning rate"):
-        pretrain(
-            store,
-            model=model,
-            out=tmp_path / "run",
-            steps=50,
-            max_seq_length=32,
-            batch_size=2,
-            learning_rate=1e9,
-            warmup_steps=0,
-        )
-    assert not (tmp_path / "run" / "model").exists()
-
-
 def test_tokens_are_turned_into_steps(store: Path, model: Path, tmp_path: Path) -> None:
     given: dict[str, Any] = {"model": model, "max_seq_length": 32, "batch_size": 4}
     result = pretrain(store, out=tmp_path / "run", tokens=1000, **given)
