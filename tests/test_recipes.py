@@ -506,28 +506,6 @@ def test_a_story_killed_in_training_goes_on_to_the_same_weights(
     assert (run / "model" / "model.safetensors").read_bytes() == weights
 
 
-def test_mistakes_with_the_story(
-    tmp_path: Path,
-    given: list[str | Path],
-    story_main: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def told(*more: str | Path) -> str:
-        monkeypatch.setattr(sys, "argv", [str(STORY), *map(str, [*given, *more])])
-        return mistake((story_main.main(), *capsys.readouterr()))
-
-    assert "distilbert learns from bert" in told("--systems", "distilbert")
-    assert "has no train.conll" in told("--entities", tmp_path)
-    assert "has no minimal pairs" in told("--blimp", tmp_path / "corpus.txt")
-    assert "no-such-text" in told("--corpus", tmp_path / "no-such-text.txt")
-    assert "--minutes: 0 is not in the range" in told("--minutes", "0")
-    assert "word3vec" in told("--systems", "word3vec")
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "novel.txt").write_text("years of work")
-    assert "holds something else" in told()
-
-
 WORDS = ROOT / "recipes" / "words"
 
 
