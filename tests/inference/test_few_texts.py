@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 import bertine
 import toys
@@ -49,11 +48,6 @@ def test_what_is_said_holds_and_many_texts_are_measured(size: int | None, precis
     assert unmeasured("model", size, "cpu", precision) == {"precision": precision}
 
 
-def test_a_loaded_model_keeps_its_precision(model: Path) -> None:
-    loaded = bertine.Predictor.load(model, precision="fp32")
-    assert unmeasured(loaded, 100, None, "auto") == {"precision": "auto"}
-
-
 def test_a_few_texts_get_the_answers_of_fp32(
     model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -66,10 +60,6 @@ def test_a_few_texts_get_the_answers_of_fp32(
     table.write_text("text\n" + "the red fox runs\n" * 1000)
     bertine.predict(model, table, tmp_path / "many.csv", device="cpu")
     assert "computing in" in capfd.readouterr().err
-
-
-def test_no_more_threads_than_pytorch_would_take(model: Path) -> None:
-    assert 1 <= unmeasured(model, 10, "cpu", "auto")["threads"] <= torch.get_num_threads()
 
 
 def test_a_file_that_is_given_as_a_text_is_pointed_out(
