@@ -55,20 +55,3 @@ def test_tokens_are_drawn_one_after_the_other_by_their_odds(static: bool) -> Non
     hidden = chosen(rng, rows, 2 / 6)
     assert (hidden.sum(1) == 2).all()
     np.testing.assert_allclose(hidden.mean(0), expected, atol=4 * 0.5 / rows**0.5)
-
-
-def test_all_alike_is_a_uniform_draw() -> None:
-    rows = 40_000
-    ids = np.zeros((rows, 8), np.int64)
-    masked = mask_tokens(
-        ids,
-        np.full(rows, 8),
-        np.ones(ids.shape, bool),
-        np.random.default_rng(0),
-        mask_token_id=9,
-        random_ids=np.arange(5),
-        odds=np.full(ids.shape, 0.3),
-        masked_lm_prob=0.25,
-    )
-    shares = np.bincount(masked.positions % 8, minlength=8) / rows
-    np.testing.assert_allclose(shares, 0.25, atol=4 * 0.5 / rows**0.5)
