@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from itertools import pairwise
@@ -14,7 +13,6 @@ import pytest
 import regex
 import transformers
 
-import bertine
 from bertine.tokenization.byte_bpe import ALPHABET, FIRST_TOKENS
 from bertine.tokenization.tokenizer import Tokenizer
 from bertine.tokenization.vocab import train_vocab
@@ -100,39 +98,3 @@ def test_pieces_are_counted_by_words(tmp_path: Path) -> None:
     pieces = [piece for ids in tokenizer.encode_plain(held) for piece in ids]
     marks = sum(tokenizer.names[i].strip('#",;.!␣') == "" for i in pieces)
     assert report.fertility == pytest.approx((len(pieces) - marks) / report.held_out_words)
-
-
-def test_a_model_learns_with_it(corpus: Path, tmp_path: Path) -> None:
-    documents = "\n\n".join("\n".join(SENTENCES) for _ in range(6))
-    corpus.write_text(documents, encoding="utf-8")
-    bertine.train_vocab(corpus, tmp_path / "vocab", kind="byte-bpe", vocab_size=400)
-    bertine.prepare(corpus, tokenizer=tmp_path / "vocab", out=tmp_path / "store")
-    (tmp_path / "config.json").write_text(
-        json.dumps(
-            {
-                "model_type": "bert",
-                "vocab_size": 400,
-                "hidden_size": 16,
-                "num_hidden_layers": 1,
-                "num_attention_heads": 2,
-                "intermediate_size": 16,
-                "max_position_embeddings": 64,
-            }
-        )
-    )
-    bertine.pretrain(
-        tmp_path / "store",
-        model=tmp_path / "config.json",
-        out=tmp_path / "run",
-        objective="mlm",
-        input_format="full-sentences",
-        whole_word_mask=True,
-        steps=3,
-        batch_size=4,
-        max_seq_length=32,
-    )
-    (mask,) = bertine.fill_mask(tmp_path / "run", "the <mask> keeper", top_k=3)
-    assert mask.start == 4
-    config = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
-    assert config["pad_token_id"] == 1
-    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "run" / "model").mask_token_id
