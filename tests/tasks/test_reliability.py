@@ -53,20 +53,6 @@ def test_of_a_tagger_each_entity_that_is_given_counts() -> None:
     assert any("probabilities of entities are " in line for line in report.lines())
 
 
-def test_of_plain_tags_each_word_counts() -> None:
-    found = Tagging(("N", "V")).report([Tags(("N", "V"), (0.8, 0.6))], [("N", "N")]).reliability
-    assert found is not None
-    assert found.bins == [(0.6, 0.0, 1), (0.8, 1.0, 1)]
-    assert (found.about, found.coverage) == ("tags", [])
-
-
-def test_words_of_which_nothing_was_read_are_no_answers() -> None:
-    tags = Tags(("N", "O", "V"), (0.8, 1.0, 0.6), unread=(1,))
-    found = Tagging(("N", "V")).report([tags], [("N", "V", "V")]).reliability
-    assert found is not None
-    assert found.bins == [(0.6, 1.0, 1), (0.8, 1.0, 1)]
-
-
 def test_a_tagger_that_finds_nothing_is_not_called_exact() -> None:
     task = Tagging(("O", "B-PET", "I-PET"))
     report = task.report([Tags(("O", "O"), (0.9, 0.8))], [("B-PET", "O")])

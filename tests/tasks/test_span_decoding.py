@@ -58,35 +58,6 @@ def answer(
 WORDS = ["in", "October", "1973", "the", "oil", "crisis", "began", "there"]
 
 
-def test_the_best_start_and_end_make_the_answer() -> None:
-    (feature,) = features_of(WORDS, 20, 10)
-    found = answer([logits(feature, s1=5, e2=4)], [feature])
-    assert (found.answer, found.start) == ("October 1973", 3)
-    assert found.null_odds is None
-    assert found.n_best[0].score == pytest.approx(9)
-
-
-def test_an_end_before_the_start_is_no_answer() -> None:
-    (feature,) = features_of(WORDS, 20, 10)
-    found = answer([logits(feature, s5=5, e1=5, e6=1)], [feature])
-    assert found.answer == "crisis began"
-
-
-def test_an_answer_is_not_longer_than_it_may_be() -> None:
-    (feature,) = features_of(WORDS, 20, 10)
-    table = logits(feature, s0=5, e4=5, e2=1)
-    assert answer([table], [feature], max_pieces=5).answer == "in October 1973 the oil"
-    assert answer([table], [feature], max_pieces=4).answer == "in October 1973"
-
-
-def test_question_and_padding_are_no_answers() -> None:
-    (feature,) = features_of(WORDS, 20, 10)
-    table = logits(feature, s4=1, e4=1)
-    table[1:QUESTION] = 50.0
-    table[QUESTION + len(WORDS)] = 50.0  # the last [SEP]
-    assert answer([table], [feature]).answer == "oil"
-
-
 def test_a_start_counts_in_the_window_that_shows_most_around_it() -> None:
     features = features_of(WORDS, 4, 2)
     assert len(features) == 3
