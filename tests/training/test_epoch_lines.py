@@ -29,13 +29,6 @@ def test_an_epoch_has_a_line_where_it_is_the_best_so_far_or_the_last() -> None:
     assert lines.latest(30, scores(0.6)) == "accuracy 60.00% (epoch 3)"
 
 
-def test_a_resumed_run_knows_the_best_epoch_before() -> None:
-    earlier = [{"step": 10, **scores(0.7)}]
-    lines = EpochLines(["accuracy"], epoch=10, steps=40, earlier=earlier)
-    assert lines.add(20, scores(0.6)) is None
-    assert "(the best so far)" in (lines.add(30, scores(0.8)) or "")
-
-
 @pytest.mark.parametrize(
     ("taken", "asked", "line"),
     [
@@ -64,13 +57,6 @@ def test_the_end_says_which_epoch_is_saved(taken: int | None, asked: bool, line:
     assert saved_line(None, None, None, epoch=10, steps=35, asked=False) == (
         "saved: the last epoch (4)"
     )
-
-
-def test_an_equal_epoch_before_the_last_is_not_said_to_be_better() -> None:
-    last: dict[str, Any] = {"step": 40, **scores(0.6)}
-    before = Best(20, "accuracy", 0.6)
-    line = saved_line(None, before, last, epoch=10, steps=40, asked=False)
-    assert line == "saved: the last epoch (4)"
 
 
 def test_other_programs_are_named_once_and_when_they_have_gone(

@@ -17,9 +17,8 @@ import bertine
 import processes
 import toys
 from bertine.core.errors import BertineError
-from bertine.corpora.collators import CausalLMCollator, Draws
+from bertine.corpora.collators import CausalLMCollator
 from bertine.corpora.pretraining_data import PretrainingData
-from bertine.corpora.sequences import Instance
 from bertine.corpora.store import TokenStore
 from bertine.families.presets import preset
 from bertine.models.family import config_to_huggingface
@@ -75,18 +74,6 @@ def test_each_token_is_the_target_of_the_one_before(home: Path) -> None:
                 assert next(pairs) == (row * length + place, label)
         assert next(pairs, None) is None
     assert max(lengths) > 16, "sequences hold several sentences"
-
-
-def test_a_sequence_of_one_token_has_no_target(home: Path) -> None:
-    tokenizer = Tokenizer.load(home / "vocab")
-    make = CausalLMCollator(tokenizer, InstanceSettings(input_format="running-text"))
-    instances = [
-        Instance((np.array([5], np.uint16),), (0,)),
-        Instance((np.array([7, 8], np.uint16),), (1,)),
-    ]
-    batch = make(instances, Draws(0, 0, ((0, 2),)))
-    assert batch.targets["clm_positions"].tolist() == [2]
-    assert batch.targets["clm_labels"].tolist() == [8]
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import toys
 from bertine.cli import main
 from bertine.core import workers
 from bertine.core.errors import BertineError
@@ -17,7 +16,7 @@ from bertine.datasets.readers import read_labelled
 from bertine.training.finetuning.finetune import finetune
 from bertine.training.search import search as runs
 from bertine.training.search.table import SearchResult
-from searches import NAMES, copied, searched
+from searches import NAMES, searched
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, seed: int, error: Exception) -> None:
@@ -71,19 +70,6 @@ def test_a_run_that_fails_does_not_stop_the_others(
     shutil.rmtree(out / "batch8-lr3e-3-epochs4-seed0")
     assert main([*words, "--resume"]) == 0
     assert "failed" not in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_other_examples_are_not_compared(
-    serial: tuple[Path, SearchResult], model: Path, tmp_path: Path
-) -> None:
-    out = copied(serial, tmp_path / "out")
-    other = tmp_path / "other"
-    other.mkdir()
-    toys.write_labelled(other / "train.csv", rows=120)
-    toys.write_labelled(other / "dev.csv", rows=40, seed=2)
-    with pytest.raises(BertineError, match=r"the examples of .* are not the same"):
-        searched(model, other, out, resume=True, seeds=[0, 1, 2])
 
 
 @pytest.mark.slow

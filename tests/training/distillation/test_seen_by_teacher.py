@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -61,31 +60,3 @@ def test_rows_of_the_teachers_training_are_counted(
     assert line in "\n".join(beside.lines())
     page = bertine.report(tmp_path / "beside").path.read_text()
     assert f"was trained on {beside.teacher.seen} of the 40 validation examples" in page
-
-
-@pytest.mark.slow
-def test_a_training_file_alone_holds_no_new_texts(base: Path, tmp_path: Path) -> None:
-    """The teacher was trained on all of it, and judged on a file beside it."""
-    data = tmp_path / "data"
-    data.mkdir()
-    rows = rows_of(table(tmp_path / "all.csv"))
-    train = write_rows(data / "train.csv", rows[:80])
-    write_rows(data / "dev.csv", rows[80:])
-    teacher = trained(base, data, tmp_path / "teacher")
-    alone = bertine.distill(train, teacher=teacher, out=tmp_path / "s", **FAST)
-    assert (alone.teacher.seen, alone.teacher.judged) == (8, 8)
-    assert "was trained on these 8 validation examples" in "\n".join(alone.lines())
-    beside = bertine.distill(data, teacher=teacher, out=tmp_path / "t", **FAST)
-    assert (beside.teacher.seen, beside.teacher.judged) == (0, 20)
-
-
-@pytest.mark.slow
-def test_labelled_rows_of_a_partly_labelled_file(base: Path, tmp_path: Path) -> None:
-    """The teacher was trained on these alone, and held out the same of them."""
-    data = table(tmp_path / "some.csv", labels=60)
-    teacher = trained(base, data, tmp_path / "teacher")
-    data = Path(shutil.move(data, tmp_path / "moved.csv"))
-    same = bertine.distill(data, teacher=teacher, out=tmp_path / "same", **FAST)
-    assert (same.teacher.judged, same.teacher.seen) == (6, 0)
-    other = bertine.distill(data, teacher=teacher, out=tmp_path / "other", split_seed=7, **FAST)
-    assert (other.teacher.judged, other.teacher.seen) == (6, 0)
