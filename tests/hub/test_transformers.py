@@ -11,7 +11,6 @@ import pytest
 import torch
 import transformers
 
-from bertine.core.errors import BertineError
 from bertine.hub.model_directory import (
     TaskInfo,
     load_model,
@@ -128,22 +127,6 @@ def test_their_classifier_brings_its_labels(tmp_path: Path) -> None:
     loaded = load_model(save_theirs(tmp_path, other))
     close(loaded.model.heads["classifier"](backbone(loaded.model)[1]), other(**THEIRS).logits)
     assert loaded.task == TaskInfo("text", labels=("no", "yes", "maybe"))
-
-
-def test_a_classifier_of_many_labels_is_told(tmp_path: Path) -> None:
-    names = {0: "no", 1: "yes", 2: "maybe"}
-    kind = "multi_label_classification"
-    other = their_model("BertForSequenceClassification", id2label=names, problem_type=kind)
-    loaded = load_model(save_theirs(tmp_path, other))
-    assert loaded.task == TaskInfo("multi-label", labels=("no", "yes", "maybe"))
-
-
-def test_a_classifier_of_another_kind_is_refused(tmp_path: Path) -> None:
-    names = {0: "no", 1: "yes", 2: "maybe"}
-    kind = "regression"
-    other = their_model("BertForSequenceClassification", id2label=names, problem_type=kind)
-    with pytest.raises(BertineError, match=f"config.json: problem_type is '{kind}'"):
-        load_model(save_theirs(tmp_path, other))
 
 
 def test_a_masked_lm_model_has_no_pooler(tmp_path: Path) -> None:
