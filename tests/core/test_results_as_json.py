@@ -41,10 +41,6 @@ class Whole(ReportOf[Part]):
         return len(self)
 
 
-class Flat(Whole):
-    json_keys = ("count", "**metrics", "first=best.name")
-
-
 @dataclass
 class Read(Readable):
     name: str
@@ -56,17 +52,6 @@ class Read(Readable):
 
 
 WHOLE = Whole([Part("a", 0.12345, ("x",)), Part("b", 1.0)], {"f1": 0.5}, best=Part("c", 0.0))
-
-
-def test_without_a_declaration_every_field_is_written() -> None:
-    parts = [{"name": "a", "part": 0.12, "texts": ["x"]}, {"name": "b", "part": 1.0}]
-    values = {"parts": parts, "metrics": {"f1": 0.5}, "out": "run"}
-    assert WHOLE.to_dict() == {**values, "best": {"name": "c", "part": 0.0}}
-
-
-def test_a_declaration_names_orders_and_flattens() -> None:
-    flat = Flat(WHOLE.parts, WHOLE.metrics, best=WHOLE.best)
-    assert list(flat.to_dict().items()) == [("count", 2), ("f1", 0.5), ("first", "c")]
 
 
 def test_a_report_is_a_sequence_and_prints_itself() -> None:
