@@ -17,16 +17,12 @@ from typing import Any
 import pytest
 import torch
 
-import bertine
-import glue_files
 import processes
 import toys
 from bertine.families.bert import BertConfig
-from bertine.families.presets import PRESETS, preset
 from bertine.hub.model_directory import save_model
 from bertine.models.heads import Model
 from bertine.models.layers import init_weights
-from bertine.models.precision import cpu_has_bf16
 from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -86,40 +82,6 @@ def test_pretrain_prints_ratios_and_equal_first_losses(run: Run, tmp_path: Path)
         assert pair["ratio"]["median"] == pytest.approx(medians[0] / medians[1])
         # A turn is three steps, and two were asked for: one turn each.
         assert len(pair["bertine"]["seconds"]) == len(pair["transformers"]["seconds"]) == 3
-
-
-@pytest.mark.slow
-def test_the_gpus_benchmark_on_a_cpu() -> None:
-    """What it measures and how it counts; the figures of a CPU mean nothing here."""
-    gpu, shapes = importlib.import_module("gpu"), importlib.import_module("shapes")
-    shape = shapes.Shape(PRESETS["bert-tiny"], 3, 20, 0.4)
-    result = gpu.measure(shape, torch.device("cpu"), steps=1, warm_up=1)
-    assert 41 <= result["tokens"] < 60
-    share = result["operations"] / result["seconds"]["median"] / result["matrix_rate"]
-    assert result["share_of_ceiling"] == pytest.approx(share)
-    assert share > 0
-
-
-@pytest.mark.slow
-def test_small_architectures_are_compared_at_equal_steps_and_equal_time(
-    run: Run, tmp_path: Path
-) -> None:
-    store = toys.write_store(tmp_path / "store")
-    shape = ("--width", 64, "--layers", 2, "--batch", 2, "--length", 24, "--turns", 2)
-    shape += ("--scored", 40)
-    saved = tmp_path / "result.json"
-    printed = run("modern", store, store, *shape, "--steps", 1, "--json", saved)
-    rows = json.loads(saved.read_text(encoding="utf-8"))
-    assert len(rows) >= 25
-    assert len(printed.splitlines()) == 1 + len(rows)
-    # Nothing is learnt in a step: all guess evenly, or by what they began with.
-    assert all(2 < row["loss"] < 12 for row in rows)
-    by_name = {row["name"]: row for row in rows}
-    ours, plain = by_name["modern"]["weights"], by_name["plain feed-forward"]["weights"]
-    assert plain == pytest.approx(ours, rel=0.02)
-    assert by_name["learned positions"]["weights"] - ours == 512 * 64
-    timed = run("modern", store, store, *shape, "--seconds", 0.5, "--only", "modern", "post-norm")
-    assert len(timed.splitlines()) == 3
 
 
 def toy_model(folder: Path) -> Path:
@@ -220,20 +182,6 @@ def test_the_loops_spans_are_read_back_from_their_targets(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_prepare_prints_its_share_of_the_tokenizers_speed(run: Run, tmp_path: Path) -> None:
-    corpus = toys.write_corpus(tmp_path / "corpus.txt")
-    tokenizer = toys.tokenizer_folder(tmp_path / "tokenizer")
-    saved = tmp_path / "result.json"
-    given = ["--tokenizer", tokenizer, "--megabytes", 1, "--json", saved]
-    printed = run("prepare", corpus, *given, *ONE)
-    result = json.loads(saved.read_text(encoding="utf-8"))["sizes"]["1"]
-    seconds = [result[name]["seconds"] for name in ("tokenizers", "bertine")]
-    assert result["share"] == pytest.approx(seconds[0] / seconds[1])
-    assert f"{result['share']:.0%}" in printed
-    assert 1 <= result["bertine"]["bytes_per_token"] < 2.6
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("kills", [1, pytest.param(100, marks=pytest.mark.deep)])
 def test_kills_ends_with_the_same_bits(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int
@@ -288,21 +236,6 @@ def test_inference_compares_equal_outputs(run: Run, tmp_path: Path) -> None:
     assert f"{rates[0] / rates[1]:.2f}x" in printed
 
 
-@pytest.mark.slow
-def test_serve_prints_its_share_of_the_offline_figure(run: Run, tmp_path: Path) -> None:
-    pytest.importorskip("fastapi")
-    saved = tmp_path / "result.json"
-    load = ["--size", "tiny", "--seconds", 0.4, "--texts", 64, "--clients", 1, 12]
-    printed = run("serve", *ONE, *load, "--json", saved, "--server", "--max-texts", 1)
-    rows = [line for line in printed.splitlines() if re.match(r"(1|12) +\d", line)]
-    assert len(rows) == 2
-    assert all(re.search(r"\d+% +\d+% +[\d.]+ +[\d.]+ +200:\d+", row) for row in rows)
-    loads = json.loads(saved.read_text(encoding="utf-8"))["loads"]
-    for load_of in loads:
-        assert set(load_of["codes"]) == {"200"}
-        assert 0 < load_of["p50"] <= load_of["p99"]
-
-
 def test_lstm_computes_the_same_as_pytorch(run: Run, tmp_path: Path) -> None:
     saved = tmp_path / "result.json"
     shape = ["--batch-size", 4, "--inputs", 8, "--units", 16, "--steps", 2]
@@ -320,44 +253,3 @@ def test_elmo_computes_the_same_as_pytorch(run: Run, tmp_path: Path) -> None:
     assert re.search(r"PyTorch, fp32 .*\d\.\d\dx", printed)
     losses = json.loads(saved.read_text(encoding="utf-8"))["losses"]
     assert losses["bertine, fp32"] == pytest.approx(losses["PyTorch, fp32"], rel=1e-5)
-
-
-def test_the_interval_of_a_median_is_between_ranks() -> None:
-    """The ranks are those of a table of the sign test (two-sided, 5%)."""
-    from versions import median_interval
-
-    for count, rank in ((5, 1), (6, 1), (9, 2), (10, 2), (15, 4), (20, 6)):
-        values = list(range(count, 0, -1))
-        assert median_interval(values) == (rank, count + 1 - rank)
-
-
-@pytest.mark.slow
-def test_a_language_model_beside_tasks_is_compared_with_none(run: Run, tmp_path: Path) -> None:
-    glue = glue_files.write_glue(tmp_path / "glue", "CoLA", "MRPC")
-    corpus = toys.write_corpus(tmp_path / "corpus.txt")
-    bertine.train_vocab(corpus, out=tmp_path / "vocab", kind="word-bpe", vocab_size=300)
-    tokenizer = Tokenizer.load(tmp_path / "vocab")
-    config = preset("gpt-tiny").replace(
-        vocab_size=len(tokenizer.names), hidden_size=32, num_hidden_layers=1, intermediate_size=128
-    )
-    save_model(tmp_path / "gpt", Model(config, {}), tokenizer)
-    out = tmp_path / "out"
-    options = ["--glue", glue, "--out", out, "--tasks", "CoLA", "MRPC", "--seeds", 2, *ONE]
-    printed = run("lm_weight", tmp_path / "gpt", *options)
-    assert len([line for line in printed.splitlines() if line.startswith("CoLA-")]) == 4
-    table = printed.split("\n\n")[1].splitlines()
-    assert [row.split()[0] for row in table if "±" in row][-2:] == ["CoLA", "MRPC"]
-    # What is done is not done again.
-    assert run("lm_weight", tmp_path / "gpt", *options).split("\n\n")[1].splitlines() == table
-
-
-@pytest.mark.slow
-def test_precisions_are_rated_and_trained_with(run: Run) -> None:
-    printed = run(
-        "precision", *ONE, "--works", "bert-mini", "--sequences", 1, "--turns", 1, "--seconds", 0.1
-    )
-    row = printed.splitlines()[-1].split()
-    assert row[0] == "bert-mini"
-    assert all(float(rate) > 0 for rate in row[1:3])
-    assert row[3] in (("fp32", "bf16") if cpu_has_bf16() else ("fp32",))
-    assert all(float(steps) > 0 for steps in row[5:])
