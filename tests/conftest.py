@@ -23,9 +23,9 @@ import pytest
 
 # Several processes of pytest share the cores (make test): one thread each, in what they start as
 # well. With more, the threads of one would wait for cores that another's hold, and a step takes ten
-# times as long. Said before PyTorch is imported, which reads it then.
-if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ["OMP_NUM_THREADS"] = "1"
+# times as long; two threads for matrices as small as the tests' only wait for each other, too. Said
+# before PyTorch is imported, which reads it then.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 # A job in the background of a script begins with Ctrl-C ignored, and so would all that it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

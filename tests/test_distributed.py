@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +43,6 @@ SETTINGS: dict[str, Any] = {
     "device": "cpu",
     "precision": "fp32",
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    with toys.one_thread():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ reason why they have no meaning for texts.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -101,12 +100,6 @@ class Classifier(NumbersAsWords, BertClassifier):
 
 class Regressor(NumbersAsWords, BertRegressor):
     pass
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    with toys.one_thread():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import inspect
 import json
 import pickle
 import re
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -34,12 +33,6 @@ QUICK: dict[str, Any] = {
     "max_length": 32,
     "precision": "fp32",
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    with toys.one_thread():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,6 @@ import toys
 from bertine.cli import main
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_dir, atomic_file, read_json, write_json, write_text
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    with toys.one_thread():
-        yield
 
 
 def test_a_link_stays_and_what_it_names_is_replaced(tmp_path: Path) -> None:

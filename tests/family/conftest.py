@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,12 +21,6 @@ LENGTH = 64
 Run = Callable[..., str]
 #: Makes a folder once for all workers.
 Once = Callable[[str, Callable[[Path], object]], Path]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    with toys.one_thread():
-        yield
 
 
 def bertine(*arguments: object) -> None:

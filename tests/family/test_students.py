@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 import torch
 
-import toys
 from bertine.core.errors import BertineError
 from bertine.corpora.batch import Batch
 from bertine.models.heads import Model, new_head
@@ -20,12 +18,6 @@ from bertine.training.distillation.student import every_other, make_student, pla
 from .variants import VARIANTS, Variant, scramble
 
 TASK = TextClassification(("a", "b", "c"), ("text",), "label", 16)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with toys.one_thread():
-        yield
 
 
 @pytest.fixture(params=VARIANTS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -29,13 +28,6 @@ from bertine.tasks.spans import SpanExtraction, SpanLimits
 from bertine.tasks.tagging import Tagging
 from bertine.tasks.whole_text import TextRegression
 from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    with toys.one_thread():
-        yield
-
 
 FILLERS = ("the", "a", "in", "cat", "soup", "sofa", "pot", "dog", "bread")
 DECIDING = {"old": "animal", "warm": "dish", "brown": "other"}

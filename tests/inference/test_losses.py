@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,12 +47,6 @@ def worst_examples(
     model: Any, task: Any, examples: Any, tokenizer: Any, n: int
 ) -> list[WorstExample]:
     return evaluate.worst_examples(Pipeline(model, task, tokenizer), examples, n)[0]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with toys.one_thread():
-        yield
 
 
 def texts_with(labels: list[str | None]) -> Examples[Any]:

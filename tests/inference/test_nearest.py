@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,12 +30,6 @@ from bertine.tasks.whole_text import TextRegression
 
 TASK = TextClassification(("animal", "dish"), ("text",), "label", 24)
 ROWS = ["the old cat sleeps,animal", "a warm soup boils,dish", "the cow grazes,animal"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    with toys.one_thread():
-        yield
 
 
 def random_model(folder: Path, task: object) -> Path:

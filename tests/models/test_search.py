@@ -3,7 +3,7 @@ several, with what is kept or without."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import product
 from typing import Any
@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor
 
-import toys
 from bertine.core.errors import BertineError
 from bertine.core.rng import generator
 from bertine.models.encoder import TextInputs
@@ -24,12 +23,6 @@ from family.variants import VARIANTS, scramble
 GPT = VARIANTS["openai-gpt"]
 #: As if it ended texts: random models say it often enough.
 END = 7
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    with toys.one_thread():
-        yield
 
 
 @cache

@@ -37,12 +37,6 @@ from bertine.training.step import accumulate
 ALL_MAPS = {HIDDEN: 1.0, MEAN: 2.0, VARIANCE: 0.5, ATTENTION: 3.0}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> object:
-    with toys.one_thread():
-        yield
-
-
 def model_of(seed: int, **changes: object) -> Model:
     torch.manual_seed(seed)
     config = toys.config(

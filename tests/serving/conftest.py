@@ -17,7 +17,6 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-import toys
 from bertine.options.inference import ServeOptions
 from bertine.serving.address import Limits, bound_socket
 from bertine.serving.handles import ModelHandle
@@ -163,12 +162,6 @@ def running(
         thread.join(20)
         service.close()
         assert not thread.is_alive()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _one_thread() -> Iterator[None]:
-    with toys.one_thread():
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -13,12 +13,6 @@ from bertine.training.search.table import SearchResult
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    with toys.one_thread():
-        yield
-
-
-@pytest.fixture(scope="module", autouse=True)
 def _no_baselines(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fine-tuning measures no baselines, which take half a second each time, but in modules that
     look at them and say so: ``WITH_BASELINES = True``."""

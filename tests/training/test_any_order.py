@@ -53,11 +53,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-
-
 @pytest.mark.slow
 def test_a_killed_run_goes_on_bit_for_bit(home: Path, tmp_path: Path) -> None:
     """Killed while a checkpoint is written, with memory and both directions."""

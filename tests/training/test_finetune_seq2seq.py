@@ -29,12 +29,6 @@ from bertine.tokenization.tokenizer import Tokenizer
 NAMES = ("anna", "ben", "clara", "david", "emma", "felix")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Any:
-    with toys.one_thread():
-        yield
-
-
 def rows_of(count: int, seed: int = 0) -> list[dict[str, str]]:
     """Names after a few other words, to be written alone."""
     draw = generator(seed, "names")

@@ -24,8 +24,13 @@ from bertine.models.config import Config
 from bertine.options.finetuning import FinetuneOptions
 from bertine.options.pretraining import PretrainOptions
 from bertine.options.vectors import SimilarityOptions
+from bertine.tasks.classification import TextClassification
+from bertine.tasks.multi_label import MultiLabel
+from bertine.tasks.tagging import Tagging
+from bertine.tasks.whole_text import TextRegression
 from bertine.training.defaults import (
     TrainingPlan,
+    classes_of,
     epochs_for,
     pretraining_config,
     rate_for,
@@ -54,6 +59,15 @@ def test_fewer_examples_are_passed_over_more_often() -> None:
     # And yet never in fewer updates.
     steps = [number * epochs_for(number) for number in numbers]
     assert steps == sorted(steps)
+
+
+def test_classes_are_those_of_texts() -> None:
+    labels = ("a", "b", "c")
+    assert classes_of(TextClassification(labels, ("text",), "label", 16)) == 3
+    assert classes_of(MultiLabel(labels, ("text",), "label", 16)) == 3
+    assert classes_of(TextRegression(("text",), "label", 16)) == 0
+    assert classes_of(Tagging(("O", "B-x", "I-x"))) == 0
+    assert classes_of(None) == 0
 
 
 def test_wider_models_are_trained_at_lower_rates() -> None:
