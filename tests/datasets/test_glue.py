@@ -11,6 +11,7 @@ from bertine.core.errors import BertineError
 from bertine.datasets.glue import (
     AVERAGED,
     GLUE,
+    find_glue_labelled,
     find_glue_test,
     glue_tasks_in,
     read_glue,
@@ -137,6 +138,16 @@ def test_folders_that_are_not_glue_are_said(tmp_path: Path) -> None:
     write_glue(tmp_path, "MNLI", but=("dev_mismatched.tsv",))
     with pytest.raises(BertineError, match=r"has dev_matched.tsv, but no dev_mismatched.tsv"):
         read_glue(tmp_path, GLUE["MNLI"])
+
+
+def test_ax_is_a_test_of_a_model_for_mnli(data: Path) -> None:
+    with pytest.raises(BertineError, match="has nothing to train on; fine-tune MNLI"):
+        read_glue(data, GLUE["AX"])
+    path = data / "diagnostic" / "diagnostic-full.tsv"
+    found = find_glue_labelled(path, GLUE["MNLI"])
+    assert found == (GLUE["AX"], {"": path})
+    assert len(read_glue_file(path, GLUE["AX"])) == 24
+    assert find_glue_labelled(path, GLUE["RTE"]) is None
 
 
 @pytest.mark.parametrize("folder", ["", "AX", "diagnostic"])
