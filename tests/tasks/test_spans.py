@@ -19,6 +19,7 @@ from bertine.families.bert import FAMILY
 from bertine.models.heads import Model
 from bertine.tasks.base import values_of
 from bertine.tasks.span_scores import SpanAnswer, SpanPrediction
+from bertine.tasks.span_windows import unaligned_answers
 from bertine.tasks.spans import N_BEST, SpanExtraction, SpanLimits
 from squad_scorers import scorer
 from tolerance import assert_close, network_terms
@@ -182,7 +183,7 @@ def test_the_notes_count_gold_answers_that_cannot_be_given() -> None:
     def notes(max_length: int, limits: SpanLimits) -> list[str]:
         task = SpanExtraction.from_examples(examples, max_length=max_length, limits=limits)
         features = task.featurize(examples, toys.tokenizer())
-        for entry in task.extra_files([(examples, features)])["not_aligned.json"]:
+        for entry in unaligned_answers(examples, features):
             listed.append((entry["answer"], entry["found"]))
         return task.notes(features)
 

@@ -69,8 +69,9 @@ class AttentionReader:
         if item.pair is not None and self.model.config.num_segments < 2:
             raise BertineError("this model takes one text")
         encoding = self._encode(item)
+        apart = self.task is not None and self.task.head == PAIR_CLASSIFIER
         texts = [encoding]
-        if PAIR_CLASSIFIER in self.model.heads and item.pair is not None:
+        if apart and item.pair is not None:
             texts = _apart(encoding, self.tokenizer.template)
         attention = [self._attention(text, item.layer, item.head) for text in texts]
         return {

@@ -140,6 +140,40 @@ def text_number(text: Features) -> int:
     return int.from_bytes(blake2b(ids.tobytes(), digest_size=8).digest(), "little") >> 1
 
 
+#: Texts that the tokenizer gets at once: enough to keep its threads busy.
+_TOKENIZE = 4096
+
+
+def tokenized(
+    examples: Examples, columns: Sequence[str], tokenizer: Tokenizer, max_length: int | None
+) -> Iterator[tuple[int, Example, np.ndarray, np.ndarray, int]]:
+    """Tokenize examples of one text or two, cut at `max_length` pieces, a pair at its longer text
+    first.
+
+    Yields:
+        The row, the example, the ids, the token types, and the number of pieces that were cut.
+
+    Raises:
+        BertineError: an example has another number of texts than there are `columns`.
+    """
+    width = len(columns)
+    for start in range(0, len(examples), _TOKENIZE):
+        part = examples.items[start : start + _TOKENIZE]
+        for example in part:
+            if len(example.texts) != width:
+                raise BertineError(
+                    f"{examples.source}:{example.line}: {plural(len(example.texts), 'text')}, but "
+                    f"the model takes {width} ({', '.join(columns)})"
+                )
+        encodings = tokenizer.encode_arrays(
+            [example.texts[0] for example in part],
+            [example.texts[1] for example in part] if width == 2 else None,
+            max_length=max_length,
+        )
+        for row, (example, encoding) in enumerate(zip(part, encodings, strict=True), start):
+            yield row, example, *encoding
+
+
 # Lengths: checks that inputs of a length fit a model and leave room for text.
 
 #: The shortest inputs that a task over one text or two allows; whether the special tokens of a
@@ -210,6 +244,11 @@ def entropy(counts: Counter[Any]) -> float | None:
     """Compute the entropy of frequencies, in nats; None if there is only one."""
     total = counts.total()
     return -sum(n / total * math.log(n / total) for n in counts.values()) or None
+
+
+def counted(counts: Counter[str]) -> dict[str, Any]:
+    """Return the numbers of examples by name, the most frequent first, as facts."""
+    return {"labels": dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))}
 
 
 def of_examples(losses: Sequence[float], features: Sequence[Features]) -> list[float]:
@@ -532,14 +571,6 @@ class Task(LossDefaults, ABC, Generic[Prediction]):
         note = truncation_note(features, self.max_length)
         return [note] if note else []
 
-    def extra_files(
-        self, sets: Sequence[tuple[Examples[Any], Sequence[Any]]]
-    ) -> dict[str, list[dict[str, Any]]]:
-        """Return further files for a run's folder on `sets`, the training and the validation
-        examples with their features: JSON values by the name of the file; empty ones are left
-        out."""
-        return {}
-
     def weighted_for(self, features: Sequence[Any]) -> Self:
         """Return the task for training on `features`: class weights, if it has any, are those of
         examples, and long ones may be read in several windows."""
@@ -730,8 +761,3 @@ class Task(LossDefaults, ABC, Generic[Prediction]):
         """Return the columns of a file of answers, more of them with `details`: name → function
         from an answer to its JSON value. By default those of :attr:`Answer.written`."""
         return {name: _value_under(name) for name in self.answer.names(details)}
-
-
-def counted(counts: Counter[str]) -> dict[str, Any]:
-    """Return the numbers of examples by name, the most frequent first, as facts."""
-    return {"labels": dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))}

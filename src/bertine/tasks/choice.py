@@ -41,7 +41,7 @@ from bertine.tasks.base import (
     cross_entropy,
     setting,
 )
-from bertine.tasks.calibration import SEPARATOR, Decisions, Reliability, coverage_line, label_sets
+from bertine.tasks.calibration import SEPARATOR, Decisions, Reliability, label_sets
 from bertine.tasks.metrics import mean_log_loss
 from bertine.tasks.report import ClassificationReport, require_some
 from bertine.tokenization.tokenizer import Tokenizer
@@ -578,10 +578,7 @@ class MultipleChoice(ChoiceColumns[ChoicePrediction]):
             names, metrics, counts, reliability=Reliability.of(chances, right)
         )
         if self.coverage is not None:
-            sets = [prediction.label_set for prediction in predictions]
-            metrics, line = coverage_line(self.coverage, sets, [names[number] for number in truth])
-            report.metrics |= metrics
-            report.notes.append(line)
+            report.add_coverage(self.coverage, predictions, [names[number] for number in truth])
         return report
 
     def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:

@@ -33,7 +33,6 @@ from bertine.tasks.calibration import (
     Costs,
     Decisions,
     Reliability,
-    coverage_line,
     label_sets,
 )
 from bertine.tasks.labels import check_labels, label_id
@@ -347,10 +346,7 @@ class TextClassification(WholeTextTask[Prediction]):
         if self.costs is not None:
             self._add_costs(report, self.costs, predictions, labels)
         if self.coverage is not None:
-            sets = [answer.label_set for answer in predictions]
-            metrics, line = coverage_line(self.coverage, sets, labels)
-            report.metrics |= metrics
-            report.notes.append(line)
+            report.add_coverage(self.coverage, predictions, labels)
         return report
 
     def _add_costs(

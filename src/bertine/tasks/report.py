@@ -14,8 +14,8 @@ from bertine.core.names import option
 from bertine.core.scores import better_baseline, score_text, wilson_interval
 from bertine.core.strict_json import Readable
 from bertine.core.text import visible
-from bertine.tasks.answer import WorstExample, worst_lines
-from bertine.tasks.calibration import Reliability
+from bertine.tasks.answer import OneLabel, WorstExample, worst_lines
+from bertine.tasks.calibration import Reliability, coverage_line
 
 # Baselines: a model compared with cheap ones on the same examples.
 
@@ -286,6 +286,15 @@ class ClassificationReport(EvaluationReport):
                 "predicted": predicted,
             }
         return table
+
+    def add_coverage(
+        self, asked: float, answers: Sequence[OneLabel], labels: Sequence[str]
+    ) -> None:
+        """Add how often the sets of labels of the answers contain the right one."""
+        sets = [answer.label_set for answer in answers]
+        metrics, line = coverage_line(asked, sets, labels)
+        self.metrics |= metrics
+        self.notes.append(line)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON values: with the confusion matrix or, for more than 100

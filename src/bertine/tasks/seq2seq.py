@@ -31,7 +31,16 @@ from bertine.models.heads import Model
 from bertine.objectives.losses import Term, count_targets, encode_and_decode, written_term
 from bertine.options.inference import DecodingOptions
 from bertine.tasks.answer import Answer, short, worst_lines
-from bertine.tasks.base import LEAST_LENGTH, NONE, Features, Task, check_room, pad_features, setting
+from bertine.tasks.base import (
+    LEAST_LENGTH,
+    NONE,
+    Features,
+    Task,
+    check_room,
+    pad_features,
+    setting,
+    tokenized,
+)
 from bertine.tasks.report import EvaluationReport, require_some
 from bertine.tokenization.tokenizer import Tokenizer
 
@@ -155,8 +164,6 @@ def text_scores(written: Sequence[str], wanted: Sequence[str]) -> dict[str, floa
     return {name: value / max(1, len(wanted)) for name, value in sums.items()}
 
 
-#: Texts that the tokenizer gets at once.
-_TOKENIZE = 4096
 #: The number of texts in a report.
 _TASK_SHOWN = 3
 #: The note on scores if most letters are not among a to z.
@@ -282,41 +289,26 @@ class TextToText(Task[WrittenText]):
             BertineError: an example has another number of texts than there are columns; lengths
                 have no room for text.
         """
-        width = len(self.text_columns)
-        check_room(self.max_length, width, tokenizer)
+        check_room(self.max_length, len(self.text_columns), tokenizer)
         check_room(self.max_target_length, 1, tokenizer, "a written text")
-        features: list[TextToTextFeatures] = []
-        for start in range(0, len(examples), _TOKENIZE):
-            part = examples.items[start : start + _TOKENIZE]
-            for example in part:
-                if len(example.texts) != width:
-                    raise BertineError(
-                        f"{examples.source}:{example.line}: {plural(len(example.texts), 'text')}, "
-                        f"but the model takes {width} ({', '.join(self.text_columns)})"
-                    )
-            read = tokenizer.encode_arrays(
-                [example.texts[0] for example in part],
-                [example.texts[1] for example in part] if width == 2 else None,
-                max_length=self.max_length,
-            )
-            write = tokenizer.encode_arrays(
-                [example.label or "" for example in part], max_length=self.max_target_length
-            )
-            rows = zip(part, read, write, strict=True)
-            for row, (example, (ids, types, cut), (target, _, lost)) in enumerate(rows, start):
-                known = example.label is not None
-                features.append(
-                    TextToTextFeatures(
-                        ids,
-                        types,
-                        row,
-                        label=target if known else None,
-                        num_truncated=cut,
-                        tokenizer=tokenizer,
-                        target=example.label or "",
-                        target_cut=lost if known else 0,
-                    )
+        wanted = self.examples_of([item.label or "" for item in examples.items])
+        read = tokenized(examples, self.text_columns, tokenizer, self.max_length)
+        write = tokenized(wanted, ("text",), tokenizer, self.max_target_length)
+        features = []
+        for (row, example, ids, types, cut), (*_, target, _, lost) in zip(read, write, strict=True):
+            known = example.label is not None
+            features.append(
+                TextToTextFeatures(
+                    ids,
+                    types,
+                    row,
+                    label=target if known else None,
+                    num_truncated=cut,
+                    tokenizer=tokenizer,
+                    target=example.label or "",
+                    target_cut=lost if known else 0,
                 )
+            )
         return features
 
     def notes(self, features: Sequence[Any]) -> list[str]:

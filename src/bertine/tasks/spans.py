@@ -12,7 +12,6 @@ import json
 import math
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -42,7 +41,6 @@ from bertine.tasks.span_windows import (
     check_room_beside,
     encode_spans,
     span_notes,
-    unaligned_answers,
 )
 from bertine.tokenization.tokenizer import Tokenizer
 
@@ -195,14 +193,6 @@ class SpanExtraction(Task[SpanPrediction]):
         """Return the task with a null threshold that is tuned again."""
         student = super().as_student(train, max_length)
         return dataclasses.replace(student, null_threshold=None)
-
-    def extra_files(
-        self, sets: Sequence[tuple[Examples[Any], Sequence[Any]]]
-    ) -> dict[str, list[dict[str, Any]]]:
-        """Return ``not_aligned.json``: the gold answers that are not at their place, begin or end
-        inside a piece, or fit completely in no window."""
-        answers = [unaligned_answers(examples, features) for examples, features in sets]
-        return {"not_aligned.json": [*chain.from_iterable(answers)]}
 
     def finished(self, model: Model, report: EvaluationReport | None) -> Self:
         """Return the task with the null threshold that was tuned for `report`."""

@@ -40,6 +40,7 @@ from bertine.tasks.base import (
     pooled,
     require_positions,
     setting,
+    tokenized,
 )
 from bertine.tasks.metrics import regression_scores
 from bertine.tasks.report import EvaluationReport, require_some
@@ -53,9 +54,6 @@ from bertine.tokenization.tokenizer import Tokenizer
 LEAST = 1e-9
 #: The target of a batch with the weight of each sequence in the loss.
 WEIGHTS = "weights"
-#: Texts that the tokenizer gets at once: enough to keep its threads busy.
-_TOKENIZE = 4096
-
 Prediction = TypeVar("Prediction")
 
 
@@ -171,42 +169,28 @@ class WholeTextTask(Task[Prediction]):
             BertineError: an example has another number of texts than there are columns; an error
                 of :meth:`target`.
         """
-        width, frame = len(self.text_columns), tokenizer.template.one
-        check_room(self.max_length, width, tokenizer)
-        cut_at_end = self.long_text == "head"
-        features: list[Features] = []
-        for start in range(0, len(examples.items), _TOKENIZE):
-            part = examples.items[start : start + _TOKENIZE]
-            for example in part:
-                if len(example.texts) != width:
-                    raise BertineError(
-                        f"{examples.source}:{example.line}: {plural(len(example.texts), 'text')}, "
-                        f"but the model takes {width} ({', '.join(self.text_columns)})"
-                    )
-            encodings = tokenizer.encode_arrays(
-                [example.texts[0] for example in part],
-                [example.texts[1] for example in part] if width == 2 else None,
-                max_length=self.max_length if cut_at_end else None,
-            )
-            rows = zip(part, encodings, strict=True)
-            for row, (example, (ids, types, cut)) in enumerate(rows, start):
-                label = self.target_of(example, examples.source)
-                inputs = [ids]
-                if not cut_at_end:
-                    inputs = parts_of(ids, self.max_length, self.long_text, frame)
-                if len(inputs) == 1:
-                    cut += len(ids) - len(inputs[0])
-                features.extend(
-                    Features(
-                        kept,
-                        types[: len(kept)],
-                        row,
-                        label=label,
-                        num_truncated=cut,
-                        weight=example.weight,
-                    )
-                    for kept in inputs
+        check_room(self.max_length, len(self.text_columns), tokenizer)
+        cut_at_end, features = self.long_text == "head", list[Features]()
+        longest, frame = self.max_length if cut_at_end else None, tokenizer.template.one
+        for row, example, ids, types, cut in tokenized(
+            examples, self.text_columns, tokenizer, longest
+        ):
+            label, inputs = self.target_of(example, examples.source), [ids]
+            if not cut_at_end:
+                inputs = parts_of(ids, self.max_length, self.long_text, frame)
+            if len(inputs) == 1:
+                cut += len(ids) - len(inputs[0])
+            features.extend(
+                Features(
+                    kept,
+                    types[: len(kept)],
+                    row,
+                    label=label,
+                    num_truncated=cut,
+                    weight=example.weight,
                 )
+                for kept in inputs
+            )
         return features
 
     def collate(self, features: Sequence[Any], pad_id: int) -> Batch:

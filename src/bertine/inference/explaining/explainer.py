@@ -323,13 +323,7 @@ class Explainer:
         self.check(method)
         if self.task is None:
             self._check_mask(parts)
-        text = read_text(
-            self.task,
-            self.tokenizer,
-            parts,
-            max_tokens=self.max_tokens,
-            all_windows=self.all_windows,
-        )
+        text = read_text(self.task, self.tokenizer, tuple(parts), self.max_tokens, self.all_windows)
         outputs = yield [Forward(features) for features in text.inputs]
         answer = decide(self.task, self.tokenizer, text, outputs, label, word)
         if method == INTEGRATED_GRADIENTS:

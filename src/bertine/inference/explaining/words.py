@@ -31,8 +31,6 @@ class NoWords(BertineError):
 #: special token has the number -1.
 Place = tuple[int, int, int]
 _NOWHERE: Place = (-1, 0, 0)
-#: The inputs of a text, the place of each of their tokens, and the number of pieces cut off.
-_Made = tuple[list[Features], list[list[Place]], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +72,16 @@ class ExplainedText:
     first_pieces: np.ndarray | None = None
 
 
+@singledispatch
 def read_text(
     task: Task[Any] | None,
     tokenizer: Tokenizer,
-    parts: Sequence[str],
-    *,
+    parts: tuple[str, ...],
     max_tokens: int,
-    all_windows: bool = True,
+    all_windows: bool,
 ) -> ExplainedText:
-    """Tokenize a text as `task` does, and record the place of each token.
+    """Tokenize a text as `task` does, and record the place of each token. Here one text or a pair
+    is read, or a text with a mask to fill.
 
     Args:
         task: the task of the model; None: filling masks.
@@ -94,19 +93,23 @@ def read_text(
     Raises:
         BertineError: the number of texts does not fit the task, or they have no word.
     """
-    return _read(task, tokenizer, tuple(parts), max_tokens, all_windows)
-
-
-@singledispatch
-def _read(
-    task: Any, tokenizer: Tokenizer, parts: tuple[str, ...], max_tokens: int, all_windows: bool
-) -> ExplainedText:
-    """Read a text or a pair, or a text with a mask to fill."""
     _check_parts(("text",) if task is None else task.text_columns, parts)
     mode = "head" if task is None else task.long_text
-    return _explained(
-        tokenizer, parts, _plain_inputs(tokenizer, parts, max_tokens, mode, all_windows)
-    )
+    pair = parts[1] if len(parts) == 2 else None
+    encoding = tokenizer.encode(parts[0], pair, max_length=max_tokens if mode == "head" else None)
+    places, size = _places(encoding), len(encoding.input_ids)
+    kept = [np.arange(size)]
+    if mode != "head":
+        kept = parts_of(np.arange(size), max_tokens, mode, tokenizer.template.one)
+    kept = kept if all_windows else kept[:1]
+    inputs = [
+        _features(
+            [encoding.input_ids[at] for at in part], [encoding.token_type_ids[at] for at in part]
+        )
+        for part in kept
+    ]
+    cut = encoding.num_truncated + size - len(np.unique(np.concatenate(kept)))
+    return _explained(tokenizer, parts, inputs, [[places[at] for at in part] for part in kept], cut)
 
 
 def _check_parts(columns: Sequence[str], parts: tuple[str, ...]) -> None:
@@ -115,8 +118,14 @@ def _check_parts(columns: Sequence[str], parts: tuple[str, ...]) -> None:
         raise BertineError(f"this model takes {takes}; {len(parts)} given")
 
 
-def _explained(tokenizer: Tokenizer, parts: tuple[str, ...], made: _Made) -> ExplainedText:
-    inputs, places, cut = made
+def _explained(
+    tokenizer: Tokenizer,
+    parts: tuple[str, ...],
+    inputs: Sequence[Features],
+    places: Sequence[Sequence[Place]],
+    cut: int,
+) -> ExplainedText:
+    """Return a text with its `inputs`, the `places` of their tokens and the pieces `cut` off."""
     mask = -1 if tokenizer.mask_token_id is None else tokenizer.mask_token_id
     words, word_of = _words(parts, inputs, places, mask)
     return ExplainedText(parts, words, tuple(inputs), tuple(word_of), cut)
@@ -135,33 +144,7 @@ def _features(ids: Sequence[int], types: Sequence[int], cut: int = 0) -> Feature
     return Features(np.asarray(ids, np.int32), np.asarray(types, np.int8), row=0, num_truncated=cut)
 
 
-def _plain_inputs(
-    tokenizer: Tokenizer, parts: tuple[str, ...], max_tokens: int, mode: str, all_windows: bool
-) -> _Made:
-    """Make the input of a text or a pair, cut as `mode` says; with windows, several inputs."""
-    pair = parts[1] if len(parts) == 2 else None
-    limit = max_tokens if mode == "head" else None
-    encoding = tokenizer.encode(parts[0], pair, max_length=limit)
-    places, size = _places(encoding), len(encoding.input_ids)
-    kept = [np.arange(size)]
-    if mode != "head":
-        kept = parts_of(np.arange(size), max_tokens, mode, tokenizer.template.one)
-    kept = kept if all_windows else kept[:1]
-    inputs = [
-        _features(
-            [encoding.input_ids[at] for at in part], [encoding.token_type_ids[at] for at in part]
-        )
-        for part in kept
-    ]
-    read = len(np.unique(np.concatenate(kept)))
-    return (
-        inputs,
-        [[places[at] for at in part] for part in kept],
-        encoding.num_truncated + (size - read),
-    )
-
-
-@_read.register
+@read_text.register
 def _(
     task: MultipleChoice,
     tokenizer: Tokenizer,
@@ -200,11 +183,10 @@ def _(
                 for place in _places(encoding)
             ]
         )
-    cut = sum(item.num_truncated for item in inputs)
-    return _explained(tokenizer, parts, (inputs, places, cut))
+    return _explained(tokenizer, parts, inputs, places, sum(item.num_truncated for item in inputs))
 
 
-@_read.register
+@read_text.register
 def _(
     task: SpanExtraction,
     tokenizer: Tokenizer,
@@ -229,10 +211,10 @@ def _(
         )
         for feature in features
     ]
-    return _explained(tokenizer, parts, (list(features), places, cut))
+    return _explained(tokenizer, parts, features, places, cut)
 
 
-@_read.register
+@read_text.register
 def _(
     task: Tagging, tokenizer: Tokenizer, parts: tuple[str, ...], max_tokens: int, all_windows: bool
 ) -> ExplainedText:

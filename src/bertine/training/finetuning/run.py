@@ -41,6 +41,7 @@ from bertine.tasks.report import (
     ClassificationReport,
     EvaluationReport,
 )
+from bertine.tasks.span_windows import unaligned_answers
 from bertine.training.checkpoint import Best, Choice, checkpoints, load_best, recorded_best
 from bertine.training.contrastive import strengths_after, train_encoder
 from bertine.training.display import Display
@@ -327,13 +328,12 @@ def train(
 
 def _write_data_files(prepared: Prepared, folder: Path) -> None:
     """Write the statistics of the examples into the `folder` of a run."""
-    data = prepared.data
-    sets = [(data.train, prepared.features), (data.validation, prepared.held)]
-    extra = prepared.task.extra_files(sets)
     write_json(folder / DATA, prepared.look.to_dict())
-    for name, content in extra.items():
-        if content:
-            write_json(folder / name, content)
+    data = prepared.data
+    answers = unaligned_answers(data.train, prepared.features)
+    answers += unaligned_answers(data.validation, prepared.held)
+    if answers:
+        write_json(folder / "not_aligned.json", answers)
 
 
 class _Finetuning:
