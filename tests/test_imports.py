@@ -289,8 +289,6 @@ STILL_ASKED = {
     "bertine.inference.predictor: task.unsaved": "a whole model is copied only then",
     "bertine.serving.compat: predictor.task.name not in PAIR_TASKS": "a protocol of others",
     "bertine.serving.handles: predictor.task.name not in PAIR_TASKS": "a protocol of others",
-    "bertine.serving.handles: predictor.task.name == 'regression'": "published rerankers",
-    "bertine.serving.handles: bool(self.predictor.task.labels)": "a protocol of others",
     "bertine.training.distillation.on_task: task.numeric": "a warning beside others",
 }
 

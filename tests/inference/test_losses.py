@@ -30,7 +30,7 @@ from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.classification import TextClassification
 from bertine.tasks.multi_label import MultiLabel
 from bertine.tasks.spans import SpanExtraction, SpanLimits
-from bertine.tasks.tagged_words import Tags
+from bertine.tasks.tagged_words import TaggedText, Tags
 from bertine.tasks.tagging import Tagging
 from bertine.tasks.whole_text import TextRegression
 
@@ -253,7 +253,7 @@ def test_words_with_a_wrong_tag_are_marked_where_tags_are_plain() -> None:
     words, tags = ("we", "run", "a", "run"), ("PRON", "VERB", "DET", "NOUN")
     answer = Tags(("PRON", "NOUN", "DET", "NOUN"), (1.0,) * 4)
     examples = Sentences("dev.conll", ("words",), None, [Sentence(words, tags, 7)])
-    (worst,), _ = ranked("tagging", examples, [2.5], [answer], [answer.tags], 1)
+    (worst,), _ = ranked(TaggedText, examples, [2.5], [answer], [answer.tags], 1)
     assert worst.texts == ("we run a run",)
     assert worst.marks == (Mark(0, 3, 6, "VERB", "label"), Mark(0, 3, 6, "NOUN", "answer"))
 
@@ -263,7 +263,7 @@ def test_chinese_words_stand_together_and_are_marked_there() -> None:
     answer = Tags(("O", "O", "O", "B-org", "I-org"), (1.0,) * 5)
     item = Sentence(words, ("O", "B-place", "O", "O", "O"), 7)
     examples = Sentences("dev.conll", ("words",), None, [item])
-    (worst,), _ = ranked("tagging", examples, [2.5], [answer], [answer.tags], 1)
+    (worst,), _ = ranked(TaggedText, examples, [2.5], [answer], [answer.tags], 1)
     assert worst.texts == ("在北京的 IBM 公司",)
     assert (worst.label, worst.answer) == ("北京: place", "IBM 公司: org")
     assert worst.marks == (Mark(0, 1, 3, "place", "label"), Mark(0, 5, 11, "org", "answer"))

@@ -189,7 +189,7 @@ class ModelHandle:
         predictor, info = self.predictor, None if self.model is None else self.model.task
         if predictor is None or info is None or predictor.task.name not in PAIR_TASKS:
             return None
-        if predictor.task.name == "regression" and not info.text_columns:
+        if not predictor.task.num_classes and not info.text_columns:
             try:
                 pairs = replace(cast(Any, predictor.task), text_columns=("query", "text"))
                 pairs.heads(predictor.model.config)
@@ -201,7 +201,7 @@ class ModelHandle:
     @property
     def has_probabilities(self) -> bool:
         """Whether the answers of its task are labels with probabilities."""
-        return self.predictor is not None and bool(self.predictor.task.labels)
+        return self.predictor is not None and self.predictor.task.num_classes > 0
 
     @property
     def tokenizer(self) -> Tokenizer:
