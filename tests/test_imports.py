@@ -77,6 +77,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "contrib.static_vectors": {
         *("core", "options", "data", "tokenization", "models", "tasks", "inference", "serving"),
+        "contrib.options",
     },
     "contrib.feature_based": {
         *("core", "options", "data", "tokenization", "corpora", *MODEL, "tasks"),

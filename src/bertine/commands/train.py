@@ -13,6 +13,7 @@ from bertine.commands.parser import (
     add_corpus_argument,
     add_options,
 )
+from bertine.core.contrib import registered
 from bertine.core.names import TaskName
 
 # ``bertine vocab``: train a vocabulary.
@@ -260,12 +261,12 @@ def _add_distill_arguments(parser: Parser) -> None:
         "texts, with labels or without: a file (.csv, .tsv, .jsonl, .txt, .parquet; for tagging "
         ".conll), or a folder with train.* and dev.*, val.* or validation.*"
     )
-    words = {"lm": store, "task": texts, "static": "any texts, or nothing"}
+    words = {"lm": store, "task": texts} | {kind: more["data"] for kind, more in _MORE.items()}
     parser.add_argument(
         "data",
         metavar="DATA",
         type=Path,
-        nargs="?" if parser.kind in ("", "static") else None,
+        nargs=None if parser.kind in ("lm", "task") else "?",
         help=words.get(parser.kind, "; ".join(f"{kind}: {text}" for kind, text in words.items())),
     )
     parser.require_path("--out", "RUN", "folder of the run and its model")
@@ -274,6 +275,8 @@ def _add_distill_arguments(parser: Parser) -> None:
     add_options(parser, DistillOptions)
 
 
+#: The kinds of contrib.
+_MORE = registered("DISTILL")
 DISTILL = Command(
     name="distill",
     summary="train a small model to do what a large one does",
@@ -284,14 +287,14 @@ DISTILL = Command(
     examples="bertine distill task reviews.csv --teacher reviews-model --out small\n"
     "bertine distill task texts.txt --teacher reviews-model --layers 0 2 4 --out s\n"
     "bertine distill task new.csv --probabilities p.csv --student model --out small\n"
-    "bertine distill lm store --teacher run --steps 20000 --out small\n"
-    "bertine distill static texts.txt --teacher model --out vectors",
+    "bertine distill lm store --teacher run --steps 20000 --out small"
+    + "".join(f"\n{more['example']}" for more in _MORE.values()),
     common="--teacher --probabilities --student --layers --out --epochs --steps --dimensions "
     "--resume --config",
     kinds={
         "task": "on texts of a task, from a fine-tuned model or a file of another model's answers",
         "lm": "on a token store, from a pre-trained model (DistilBERT)",
-        "static": "a table of word-piece vectors whose means take the place of a model's vectors",
+        **{kind: more["help"] for kind, more in _MORE.items()},
     },
     kind_word="KIND",
 )

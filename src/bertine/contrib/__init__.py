@@ -65,5 +65,17 @@ MODELS: dict[str, dict[str, str]] = {
 #: Program whose files of weights are read → a :class:`bertine.hub.weights.ForeignWeights`.
 WEIGHTS = {"tensorflow": "bertine.contrib.tensorflow.checkpoint:Checkpoint"}
 
-#: Kind of ``distill`` → the function that does it, from the data, the folder and the options.
-DISTILL = {"static": "bertine.contrib.static_vectors.distill:distill_static"}
+#: Kind of ``distill``, which has a switch of this name →
+#:
+#: - options: their class
+#: - distill: the function that does it, from the data, the folder and the options
+#: - help, data, example: what the command line says of it and of its argument DATA, and a call
+DISTILL = {
+    "static": {
+        "options": "bertine.contrib.options:StaticOptions",
+        "distill": "bertine.contrib.static_vectors.distill:distill_static",
+        "help": "a table of word-piece vectors whose means take the place of a model's vectors",
+        "data": "any texts, or nothing",
+        "example": "bertine distill static texts.txt --teacher model --out vectors",
+    },
+}

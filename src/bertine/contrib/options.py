@@ -12,10 +12,12 @@ from bertine.options.data import (
     CorpusReading,
     DocumentContext,
     TableColumns,
+    TableReading,
     TaggedColumns,
 )
 from bertine.options.declare import NOT_KNOWN, OptionGroup, declare, like
-from bertine.options.training import Machine, Resuming, RunOutput, Seed
+from bertine.options.finetuning import FinetuneRecipe, InputLength
+from bertine.options.training import Machine, Rate, Resuming, RunOutput, Seed, TeacherModel
 
 #: The tasks that can be learned from the states of a frozen model.
 FeatureTask = Literal["tagging", "text", "regression", "multi-label", "glue"]
@@ -25,6 +27,10 @@ WordSplitting = Literal["spaces", "punctuation"]
 SoftmaxName = Literal["auto", "full", "sampled"]
 #: How word2vec learns (:mod:`bertine.contrib.word2vec.train`).
 WordVectorModel = Literal["skip-gram", "cbow"]
+#: The number type in the file of a table of static vectors.
+StaticPrecision = Literal["fp32", "fp16", "int8"]
+#: How the pieces in a table of static vectors are weighted.
+StaticWeights = Literal["counts", "rank", "none"]
 
 # Tables of papers.
 
@@ -346,3 +352,70 @@ class Word2VecOptions(WordVectorRecipe, CorpusReading, Seed, Resuming):
         help="go on with a run that was stopped, exactly as if never stopped",
         more="Its ``.NAME.unfinished`` is next to `out`; if there is none, a new run begins.",
     )
+
+
+# Static vectors: a table made from a model.
+
+
+class StaticTableOptions(OptionGroup):
+    """Options of a table of static vectors."""
+
+    title = "static vectors"
+
+    static: bool = declare(
+        False,
+        "make a table with one vector for each piece of the teacher's vocabulary: each goes "
+        "through the teacher alone; a text's vector is the mean of its pieces'. DATA may be left "
+        "out",
+    )
+    dimensions: int = declare(
+        256, "numbers of a vector: the first principal components, at most the teacher's", least=1
+    )
+    piece_weights: StaticWeights | None = declare(
+        None,
+        "what makes frequent pieces count less: how often they come in DATA (counts), their place "
+        "in the vocabulary (rank), or nothing (none)",
+        otherwise="counts, without DATA rank",
+    )
+    sif_coefficient: float = declare(
+        1e-4,
+        "a of the weight a / (a + p) of a piece with the probability p (smooth inverse frequency)",
+        above=0,
+        below=1,
+    )
+    fit_tokens: bool = declare(
+        True,
+        "fit the table to the teacher's vectors of texts in DATA; otherwise pieces are only "
+        "counted in them",
+    )
+    teacher_texts: int = declare(
+        20_000,
+        "number of texts of DATA, spread evenly, whose vectors the teacher computes to be learned "
+        "from; this takes most of the time",
+        least=100,
+    )
+    add_words: int = declare(
+        0,
+        "give this many words a vector of their own: the most frequent ones in DATA that are "
+        "several pieces; only with WordPiece",
+        least=0,
+    )
+    table_precision: StaticPrecision = declare(
+        "fp16",
+        "number format of the file; int8 takes a quarter of the space of fp32 and hardly changes "
+        "directions",
+    )
+
+
+class StaticOptions(TeacherModel, StaticTableOptions, TableReading, InputLength, Seed, Machine):
+    """The options of a table of static vectors."""
+
+    teacher: Path | str | None = like(
+        TeacherModel, "teacher", help="model directory whose vectors the table takes the place of"
+    )
+    text_columns: Sequence[str] | str | None = like(
+        TableColumns, "text_columns", help="the text", more="", title="columns"
+    )
+    epochs: int | None = like(FinetuneRecipe, "epochs", otherwise="10")
+    batch_size: int | None = like(FinetuneRecipe, "batch_size", otherwise="128")
+    learning_rate: float | None = like(Rate, "learning_rate", otherwise="3e-3")

@@ -54,10 +54,6 @@ VectorPooling = Literal["mean", "cls", "max", "mean-last-4"]
 TrainedPooling = Literal["mean", "cls", "max"]
 #: The number type in a file of vectors.
 VectorType = Literal["fp32", "fp16"]
-#: The number type in the file of a table of static vectors.
-StaticPrecision = Literal["fp32", "fp16", "int8"]
-#: How the pieces in a table of static vectors are weighted.
-StaticWeights = Literal["counts", "rank", "none"]
 #: How the classes are weighted in the loss.
 ClassWeights = Literal["balanced"]
 #: The part of a text that is read if it is longer than the model (:mod:`bertine.tasks.base`).

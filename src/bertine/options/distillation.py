@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from bertine.core.contrib import registered
 from bertine.core.names import (
     MapKind,
     ObjectiveName,
     SoftTokens,
-    StaticPrecision,
-    StaticWeights,
     TeacherTask,
     TokenTypesOfTeacher,
+    implementation,
 )
 from bertine.options.data import OwnTable, SplitSeed, TableColumns, TableReading, TaggedColumns
 from bertine.options.declare import OptionGroup, declare, like
@@ -29,26 +29,13 @@ from bertine.options.training import (
     RunOutput,
     Saving,
     Seed,
+    TeacherModel,
     Updates,
     WarmUp,
 )
 
 _STORE = "on a token store"
 _TASK = "on texts of a task"
-_STATIC = "static vectors"
-
-
-class TeacherModel(OptionGroup):
-    """The model to learn from."""
-
-    title = "teacher and student"
-
-    teacher: Path | str | None = declare(
-        None,
-        "model directory to learn from: on a store one that fills masks, on texts a fine-tuned one "
-        "of any task",
-        metavar="DIR",
-    )
 
 
 class TeacherFile(OptionGroup):
@@ -215,56 +202,6 @@ class MapTerms(OptionGroup):
     )
 
 
-class StaticTableOptions(OptionGroup):
-    """Options of a table of static vectors."""
-
-    title = _STATIC
-
-    static: bool = declare(
-        False,
-        "make a table with one vector for each piece of the teacher's vocabulary: each goes "
-        "through the teacher alone; a text's vector is the mean of its pieces'. DATA may be left "
-        "out",
-    )
-    dimensions: int = declare(
-        256, "numbers of a vector: the first principal components, at most the teacher's", least=1
-    )
-    piece_weights: StaticWeights | None = declare(
-        None,
-        "what makes frequent pieces count less: how often they come in DATA (counts), their place "
-        "in the vocabulary (rank), or nothing (none)",
-        otherwise="counts, without DATA rank",
-    )
-    sif_coefficient: float = declare(
-        1e-4,
-        "a of the weight a / (a + p) of a piece with the probability p (smooth inverse frequency)",
-        above=0,
-        below=1,
-    )
-    fit_tokens: bool = declare(
-        True,
-        "fit the table to the teacher's vectors of texts in DATA; otherwise pieces are only "
-        "counted in them",
-    )
-    teacher_texts: int = declare(
-        20_000,
-        "number of texts of DATA, spread evenly, whose vectors the teacher computes to be learned "
-        "from; this takes most of the time",
-        least=100,
-    )
-    add_words: int = declare(
-        0,
-        "give this many words a vector of their own: the most frequent ones in DATA that are "
-        "several pieces; only with WordPiece",
-        least=0,
-    )
-    table_precision: StaticPrecision = declare(
-        "fp16",
-        "number format of the file; int8 takes a quarter of the space of fp32 and hardly changes "
-        "directions",
-    )
-
-
 class StudentTraining(
     Rate,
     WarmUp,
@@ -345,24 +282,16 @@ class TaskOptions(
     )
 
 
-class StaticOptions(TeacherModel, StaticTableOptions, TableReading, InputLength, Seed, Machine):
-    """The options of a table of static vectors."""
-
-    teacher: Path | str | None = like(
-        TeacherModel, "teacher", help="model directory whose vectors the table takes the place of"
-    )
-    text_columns: Sequence[str] | str | None = like(
-        TableColumns, "text_columns", help="the text", more="", title="columns"
-    )
-    epochs: int | None = like(FinetuneRecipe, "epochs", otherwise="10")
-    batch_size: int | None = like(FinetuneRecipe, "batch_size", otherwise="128")
-    learning_rate: float | None = like(Rate, "learning_rate", otherwise="3e-3")
+#: The options of the kinds of contrib, by kind.
+_CONTRIB: dict[str, type[OptionGroup]] = {
+    kind: implementation(entry["options"]) for kind, entry in registered("DISTILL").items()
+}
 
 
-class DistillOptions(LmOptions, TaskOptions, StaticOptions):
+class DistillOptions(LmOptions, TaskOptions, *_CONTRIB.values()):  # type: ignore[misc]
     """The options of ``distill`` for all that it learns from."""
 
-    kinds: ClassVar = {"task": TaskOptions, "lm": LmOptions, "static": StaticOptions}
+    kinds: ClassVar = {"task": TaskOptions, "lm": LmOptions, **_CONTRIB}
 
     batch_size: int | None = like(
         FinetuneRecipe,

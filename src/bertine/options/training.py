@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import ClassVar
 
 from bertine.core.names import AnswerPrecision, OptimizerName, Precision, ScheduleName
@@ -111,6 +112,19 @@ class Loading(OptionGroup):
         "on a GPU, compile the model's parts: it starts slower, to be faster from then on",
         more="With ``torch.compile``; a CPU does without.",
         not_in=("lr-find",),
+    )
+
+
+class TeacherModel(OptionGroup):
+    """The model that a student learns from."""
+
+    title = "teacher and student"
+
+    teacher: Path | str | None = declare(
+        None,
+        "model directory to learn from: on a store one that fills masks, on texts a fine-tuned one "
+        "of any task",
+        metavar="DIR",
     )
 
 

@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bertine.contrib.options import StaticOptions, StaticPrecision
 from bertine.contrib.static_vectors.table import (
     StaticEncoder,
     StaticModel,
@@ -32,13 +33,12 @@ from bertine.core.console import Shown, human_bytes, human_time, logger, plural,
 from bertine.core.contrib import refuse_contrib
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_dir, check_replaceable
-from bertine.core.names import PlainFormat, StaticPrecision, option
+from bertine.core.names import PlainFormat, option
 from bertine.data.entities import split_words
 from bertine.data.in_memory import InMemoryTable, Source, TableLike, as_source, reads_again
 from bertine.data.streams import COMPRESSIONS
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.rows import open_texts, text_chunks, text_progress
-from bertine.options.distillation import DistillOptions
 from bertine.options.inference import PlainTexts
 from bertine.tasks.base import Features
 from bertine.tokenization.base import bare
@@ -292,7 +292,7 @@ class TextCounts:
     notes: list[str] = field(default_factory=list)
 
 
-def reading_of(options: DistillOptions, source: Source) -> PlainTexts:
+def reading_of(options: StaticOptions, source: Source) -> PlainTexts:
     """Return how the texts are read: in a ``.txt`` each line is one, unless a column is named.
 
     Raises:
@@ -588,7 +588,7 @@ _LEAST_TEXTS = 40
 
 
 def distill_static(
-    data: Path | str | TableLike | None, out: Path | str, options: DistillOptions
+    data: Path | str | TableLike | None, out: Path | str, options: StaticOptions
 ) -> StaticResult:
     """Distil a table of static vectors, and write its directory.
 
@@ -680,7 +680,7 @@ def distill_static(
     )
 
 
-def _teacher(options: DistillOptions) -> Embedder:
+def _teacher(options: StaticOptions) -> Embedder:
     if options.teacher is None:
         raise BertineError(f"whose vectors? Name a model directory with {option('teacher')}")
     refuse_contrib(options.teacher)
@@ -693,7 +693,7 @@ def _teacher(options: DistillOptions) -> Embedder:
     )
 
 
-def _check_read_again(source: Source, options: DistillOptions) -> None:
+def _check_read_again(source: Source, options: StaticOptions) -> None:
     """Refuse standard input and pipes if texts are read more than once.
 
     Raises:
@@ -707,7 +707,7 @@ def _check_read_again(source: Source, options: DistillOptions) -> None:
 
 
 def _weights(
-    options: DistillOptions, counts: np.ndarray | None, pieces: int, ranked: np.ndarray
+    options: StaticOptions, counts: np.ndarray | None, pieces: int, ranked: np.ndarray
 ) -> tuple[np.ndarray, str]:
     """Return the weights of pieces fp32 [V], and their description."""
     kind = options.piece_weights or ("rank" if counts is None else "counts")
@@ -735,7 +735,7 @@ def _fit(
     teacher: Embedder,
     texts: list[str],
     targets: np.ndarray,
-    options: DistillOptions,
+    options: StaticOptions,
 ) -> Fitted:
     """Fit the table to the teacher's vectors of `texts`, which both read up to the same length."""
     ids, lengths = tokenizer.encode_flat(texts)
@@ -767,7 +767,7 @@ def _write(
     table: np.ndarray,
     tokenizer: Tokenizer,
     facts: dict[str, Any],
-    options: DistillOptions,
+    options: StaticOptions,
 ) -> None:
     model = StaticModel(
         StaticTable(np.ascontiguousarray(table, np.float32), unk_token_id=tokenizer.unk_token_id),
@@ -779,7 +779,7 @@ def _write(
     logger.info(f"wrote {out}")
 
 
-def _notes(counts: TextCounts, components: Components, options: DistillOptions) -> list[str]:
+def _notes(counts: TextCounts, components: Components, options: StaticOptions) -> list[str]:
     notes = list(counts.notes)
     if counts.empty:
         notes.append(f"{plural(counts.empty, 'text')} without a piece, left out")

@@ -22,6 +22,7 @@ import torch.nn.functional as F
 import yaml
 from safetensors.numpy import save_file
 
+from bertine.contrib.options import StaticPrecision
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.files import (
@@ -32,7 +33,7 @@ from bertine.core.files import (
 )
 from bertine.core.foreign_files import open_tensors
 from bertine.core.model_folders import locate
-from bertine.core.names import StaticPrecision, __version__
+from bertine.core.names import __version__
 from bertine.core.process import check_memory
 from bertine.core.text import briefly
 from bertine.inference.embedding.encoder import EncoderOptions, TableEncoder

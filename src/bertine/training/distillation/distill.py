@@ -341,18 +341,18 @@ def distill(
     """
     if kind is not None and kind not in options.kinds:
         raise BertineError(f"unknown kind {kind!r}; choose {listing([*options.kinds])}")
-    changed, kind = options.changed(), kind or ("static" if options.static else None)
-    if kind is not None:
-        options.refuse_others(kind, changed, f"this is {kind}")
-    if kind == "static":
-        if kind not in registered("DISTILL"):
-            raise BertineError("static vectors are a part of bertine.contrib, which is left out")
-        table: Shown = implementation(registered("DISTILL")[kind])(data, out, options)
-        return table
+    others, changed = registered("DISTILL"), options.changed()
+    switched = (other for other in others if getattr(options, other))
+    chosen: str | None = kind or next(switched, None)
+    if chosen is not None:
+        options.refuse_others(chosen, changed, f"this is {chosen}")
+    if chosen in others:
+        result: Shown = implementation(others[chosen]["distill"])(data, out, options)
+        return result
     if data is None:
+        hints = [f", or give {option(other)}, which needs the teacher alone" for other in others]
         raise BertineError(
-            f"nothing to learn from; name a token store or texts of a task, or give "
-            f"{option('static')}, which needs the teacher alone"
+            f"nothing to learn from; name a token store or texts of a task{''.join(hints)}"
         )
     world = join(options.device)
     data = as_data(data)
