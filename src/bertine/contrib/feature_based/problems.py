@@ -347,7 +347,7 @@ class _GivenOutputs:
 
 
 #: The encoding of a model that computes nothing.
-_NOTHING = cast(Encoded, None)
+_NOTHING = cast(Encoded, object())
 
 
 def _batch_of(count: int) -> Batch:

@@ -85,8 +85,9 @@ class Embedder(Shown):
     ) -> None:
         """
         Args:
-            model: a model with layers; or an encoder of any kind, which has all of the following
-                but the prompt.
+            model: a model with layers; or an encoder of any kind, which has all but the prompt.
+            tokenizer: the tokenizer of a model with layers.
+            pooling, max_length, prompt, precision: see above.
 
         Raises:
             BertineError: a pooling that the model cannot give; a maximum length beyond its
