@@ -477,10 +477,10 @@ class Examples(Generic[Item]):
     def hold_out_by(self, config: DataConfig, *, stratify: bool = True) -> tuple[Self, Self]:
         """Split off what is held out if there is no validation file, as `config` says; see
         :meth:`hold_out`."""
-        if config.whole:
-            return self, replace(self, items=[], notes=[])
         seed, known = config.hold_out_seed, config.known_rows
-        parts = self.hold_out(HOLD_OUT, seed, stratify=stratify, known=known)
+        parts: Any = self, Examples(self.source, self.text_columns, self.label_column)
+        if not config.whole:
+            parts = self.hold_out(HOLD_OUT, seed, stratify=stratify, known=known)
         return cast("tuple[Self, Self]", parts)
 
     def hold_out(

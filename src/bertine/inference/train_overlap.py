@@ -39,10 +39,10 @@ def reload_training_examples(task: str, facts: Mapping[str, Any]) -> Examples[An
     if not Path(path).exists():
         raise BertineError(f"{path}: the training data are no longer there")
     kind, _, part = str(facts.get("task", task)).partition("/")
-    seed, named = facts.get("seed"), {"glue_task": part} if kind == "glue" else {}
+    seed = facts.get("seed")
     config = DataConfig.from_facts(
         facts.get("reading") or {},
-        **named,
+        glue_task=part if kind == "glue" else None,
         seed=seed if isinstance(seed, int) else 0,
         known_rows=rows_in_facts(facts)[1],
     )

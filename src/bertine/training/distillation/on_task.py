@@ -140,23 +140,11 @@ def distill_on_task(
     settings = distillation.settings()
     with Run.open(out, settings, options.resume, world=world) as run:
         if run.finished:
-            save_best = bool(options.save_best)
-            learner = read_learner(prepared, config, run, world, save_best=save_best)
+            learner = read_learner(prepared, config, run, world)
         else:
             world.alone(lambda: write_json(run.folder / START, distillation.start()))
             prepared = distillation.with_answers(run.folder)
-            learner = train(
-                prepared,
-                config,
-                run,
-                settings,
-                save_best=prepared.plan.save_best,
-                baselines=False,
-                world=world,
-                shard=False,
-                # The teacher's answers are no labels, so calibration by them would be wrong.
-                calibrated=options.calibrate and not distillation.judged_by_teacher,
-            )
+            learner = train(prepared, config, run, settings, world)
         # A run may have been killed just before this.
         comparison = TeacherComparison.read(world.alone(lambda: distillation.comparison(run)))
     return Distilled(**vars(learner), teacher=comparison)
@@ -281,7 +269,8 @@ class _TaskDistillation:
             task,
             loaded,
             str(student or options.teacher),
-            tuning,
+            # The teacher's answers are no labels, so calibration by them would be wrong.
+            FinetuneOptions.of(tuning, calibrate=tuning.calibrate and not judged_by_teacher),
             dataclasses.replace(read, train=labelled),
             own,
             held,

@@ -250,19 +250,9 @@ def run_finetuning(
         settings["contrast"] = prepared.contrast.settings()
     with Run.open(out, settings, options.resume, world=world, shard=options.shard) as run:
         if run.finished:
-            return read_learner(prepared, fitted, run, world, save_best=bool(options.save_best))
+            return read_learner(prepared, fitted, run, world)
         world.alone(lambda: _write_start(run.folder, verb, arguments, prepared))
-        return train(
-            prepared,
-            fitted,
-            run,
-            settings,
-            save_best=plan.save_best,
-            baselines=options.baselines,
-            calibrated=options.calibrate,
-            world=world,
-            shard=options.shard,
-        )
+        return train(prepared, fitted, run, settings, world)
 
 
 def _write_start(

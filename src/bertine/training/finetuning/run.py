@@ -238,16 +238,12 @@ def kept_baselines(folder: Path) -> tuple[BaselineScore, ...]:
         raise BertineError(f"{file}: damaged ({error!r}); remove it or train again") from error
 
 
-def read_learner(
-    prepared: Prepared, config: FitConfig, run: Run, world: DistContext, *, save_best: bool
-) -> Learner:
-    """Read the results of a run that had finished before, and remove its checkpoints.
-
-    `save_best`: as given in this call; a warning is printed if the run saved other weights.
-    """
+def read_learner(prepared: Prepared, config: FitConfig, run: Run, world: DistContext) -> Learner:
+    """Read the results of a run that had finished before, and remove its checkpoints; print a
+    warning if it saved other weights than are asked for now."""
 
     def read() -> dict[str, Any]:
-        run.say_finished(save_best)
+        run.say_finished(bool(prepared.options.save_best))
         run.remove_checkpoints()  # the run may have been killed before it removed them
         # The scores of the saved model, which are not the last ones if the best model was saved.
         final, saved = final_of(run.folder).get("metrics", {}), saved_of(run.folder)
@@ -289,12 +285,7 @@ def train(
     config: FitConfig,
     run: Run,
     settings: dict[str, Any],
-    *,
-    save_best: bool | None,
-    baselines: bool,
     world: DistContext,
-    shard: bool,
-    calibrated: bool = False,
 ) -> Learner:
     """Train, evaluate on the validation examples after each epoch (if there are any), and write a
     model directory.
@@ -302,12 +293,7 @@ def train(
     Args:
         prepared: its model is trained in place.
         settings: of the run, recorded in ``bertine.json``.
-        save_best: write the weights of the best evaluation; None: only if it is better than the
-            last one by more than chance.
-        baselines: also measure the task's baselines, before training.
         world: the processes of the run, which all call this.
-        shard: see :func:`~bertine.training.fit.fit`.
-        calibrated: divide the head by a temperature that is fitted on the validation examples.
 
     Raises:
         BertineError: what `fit` raises; the model cannot be written.
@@ -315,14 +301,14 @@ def train(
     world.alone(lambda: _write_data_files(prepared, run.folder))
     dtype = resolve_precision(config.precision, world.device)
     extra: list[dict[str, Any]] = []
-    if baselines:
+    if prepared.options.baselines:
         extra = world.alone(lambda: baselines_of_run(prepared, run.folder, dtype))
     finetuning = _Finetuning(prepared, config, run, world, dtype, extra)
     if prepared.options.frozen:
         world.alone(finetuning.fit_head_alone)
     else:
-        finetuning.fit(shard)
-    ended = world.alone(lambda: finetuning.save(settings, save_best, calibrated))
+        finetuning.fit()
+    ended = world.alone(lambda: finetuning.save(settings))
     return _learner(prepared, config, run, world, finetuning.report, ended)
 
 
@@ -368,7 +354,7 @@ class _Finetuning:
             prepared.metric_names, epoch=self.epoch, steps=config.steps, earlier=_scores(run)
         )
 
-    def fit(self, shard: bool) -> None:
+    def fit(self) -> None:
         """Train all weights except those that are frozen. A head that compares texts is initialized
         by fitting it alone."""
         prepared, options = self.prepared, self.prepared.options
@@ -388,7 +374,7 @@ class _Finetuning:
                 # Also if it is not needed now: it may be when the run is resumed.
                 choose=Choice(prepared.metric_names[0], highest=True),
                 world=self.world,
-                shard=shard,
+                shard=options.shard,
             )
 
     def fit_head_alone(self) -> None:
@@ -414,9 +400,7 @@ class _Finetuning:
         lines = [json.dumps(line) + "\n" for line in (*before, entry)]
         write_text(self.run.folder / "log.jsonl", "".join(lines))
 
-    def save(
-        self, settings: dict[str, Any], save_best: bool | None, calibrated: bool
-    ) -> dict[str, Any]:
+    def save(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Write the scores, the worst examples and the model directory, and remove the checkpoints;
         see :func:`train`.
 
@@ -424,7 +408,7 @@ class _Finetuning:
             Fields of the result.
         """
         prepared, run = self.prepared, self.run
-        step, saved_as = self._take_weights(save_best)
+        step, saved_as = self._take_weights(prepared.plan.save_best)
         trained, kept = self.report, self._better_of_both()
         if kept.contrast is not None:
             saved_as = "saved: a head fitted on the encoder after contrastive training"
@@ -433,7 +417,9 @@ class _Finetuning:
         task = kept.task.finished(kept.loaded.model, self.report)
         outputs = self._validation_outputs(kept, task)
         decisions = kept.task.decisions(outputs, self.held) if outputs else None
-        calibration = self._calibrate(kept, outputs, decisions) if calibrated else None
+        calibration = None
+        if prepared.options.calibrate:
+            calibration = self._calibrate(kept, outputs, decisions)
         report, scores, elapsed = self.report, _scores(run), _elapsed(run)
         facts = {**settings, "elapsed": elapsed, "scores": scores}
         facts["reading"] = prepared.data.config.to_facts()
