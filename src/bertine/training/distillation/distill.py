@@ -346,7 +346,7 @@ def distill(
     chosen: str | None = kind or next(switched, None)
     if chosen is not None:
         options.refuse_others(chosen, changed, f"this is {chosen}")
-    if chosen in others:
+    if chosen is not None and chosen in others:
         result: Shown = implementation(others[chosen]["distill"])(data, out, options)
         return result
     if data is None:
