@@ -86,9 +86,7 @@ def main() -> None:
         folder = Path(name)
         rows = (f"a {'good' if n % 2 else 'bad'} film {n},{n % 2}" for n in range(120))
         (folder / "a.csv").write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
-        given: dict[str, Any] = (
-            {"seed": 0} if "seed" in inspect.signature(read_labelled).parameters else {}
-        )
+        given: Any = {"seed": 0} if "seed" in inspect.signature(read_labelled).parameters else {}
         data = folder / "a.csv"
         counted("csv → labelled examples", lambda: read_labelled("text", data, **given))
         begin = {**QUICK, "model": "bertine-en", "data": data, "frozen": False}

@@ -22,6 +22,7 @@ from bertine.core.errors import BertineError
 from bertine.data.text_pairs import PairRow, PairRows
 from bertine.inference.embedding.embedder import Embedder
 from bertine.models.dropout import stream
+from bertine.options.data import DataConfig
 from bertine.tasks.base import Features
 from bertine.training.similarity import objective
 from bertine.training.similarity.data import MinedNegatives, PairFile, PairSampler, hold_out
@@ -450,8 +451,8 @@ def test_mined_negatives_are_neither_held_out_nor_right(model: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("header", "asked", "kind", "texts"),
     [
-        (["review", "gold"], {"label_column": "gold"}, "labels", ("review",)),
-        (["a", "b", "gold"], {"label_column": "gold"}, "scores", ("a", "b")),
+        (["review", "gold"], {"config": DataConfig(label_column="gold")}, "labels", ("review",)),
+        (["a", "b", "gold"], {"config": DataConfig(label_column="gold")}, "scores", ("a", "b")),
         (["a", "b", "hard"], {"negative_columns": "hard"}, "pairs", ("a", "b")),
         (["title", "body", "category"], {}, "pairs", ("title", "body")),
         (["premise", "hypothesis", "label"], {"kind": "pairs"}, "pairs", ("premise", "hypothesis")),
@@ -461,7 +462,7 @@ def test_columns_that_are_named_are_no_texts(
     header: list[str], asked: dict[str, Any], kind: str, texts: tuple[str, ...], tmp_path: Path
 ) -> None:
     path = write(tmp_path / "rows.csv", header, [["1"] * len(header)])
-    columns = PairRows(path, asked=asked).open_columns()
+    columns = PairRows(path, **asked).open_columns()
     assert (columns.kind, columns.texts) == (kind, texts)
 
 

@@ -143,7 +143,7 @@ class TextClassification(WholeTextTask[Prediction]):
         *,
         max_length: int = 128,
         labels: Sequence[str] | None = None,
-        class_weights: ClassWeights | Sequence[float] | None = None,
+        class_weights: ClassWeights | tuple[float, ...] | None = None,
         **settings: Any,
     ) -> TextClassification:
         """Create the task from labelled training examples.
@@ -168,14 +168,13 @@ class TextClassification(WholeTextTask[Prediction]):
                 f"{examples.label_column!r}; is that the label column?"
             )
         names = tuple(_ordered(occurring, examples.class_names) if labels is None else labels)
-        if isinstance(class_weights, str):
-            class_weights = _balanced(names, examples)
+        weights = _balanced(names, examples) if isinstance(class_weights, str) else class_weights
         task = cls(
             names,
             examples.text_columns,
             examples.label_column,
             max_length,
-            class_weights=None if class_weights is None else tuple(class_weights),
+            class_weights=weights,
             **settings,
         )
         for example in examples.items:
