@@ -126,21 +126,6 @@ def test_the_same_as_transformers(seed: int, options: dict[str, Any]) -> None:
             assert scores == pytest.approx(theirs.sequences_scores.tolist(), rel=rounding)
 
 
-@pytest.mark.slow
-def test_the_configurations_tell_searches_apart() -> None:
-    """What is compared above is not one and the same text."""
-    found = {
-        (str(seed), written.tokens)
-        for seed in range(4)
-        for options in (GREEDY[0], *BEAMS)
-        for row in search(
-            writer(model_of(seed), prompts_of(seed)), prompts_of(seed), settings_of(**options)
-        )
-        for written in row
-    }
-    assert len(found) > 100
-
-
 SAMPLED = {"sample": True, "temperature": 0.7, "top_k": 9, "top_p": 0.9, "sequences": 3}
 
 
