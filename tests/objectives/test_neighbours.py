@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import toys
-from bertine import BertineError, pretrain
+from bertine import BertineError
 from bertine.corpora.batch import plan, split
 from bertine.corpora.store import TokenStore
 from bertine.models.heads import Model
@@ -183,23 +183,3 @@ def test_texts_of_one_subject_become_alike(subjects: TokenStore) -> None:
             right.append(int(found) / batch.num_sequences)
     assert np.mean(right[:5]) < 0.35
     assert np.mean(right[-20:]) > 0.7
-
-
-@pytest.mark.slow
-def test_a_run_says_how_many_neighbours_are_recognized(
-    subjects: TokenStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = toys.write_config(tmp_path / "config.json", toys.config())
-    options: dict[str, Any] = {
-        "model": config,
-        "objective": "mlm-neighbours",
-        "max_seq_length": 32,
-        "batch_size": 16,
-        "learning_rate": 3e-3,
-        "held_out": subjects.path,
-        "log_every": 2,
-    }
-    result = pretrain(subjects.path, out=tmp_path / "run", steps=8, **options)
-    text = "\n".join(result.lines())
-    assert "Neighbours accuracy" in text
-    assert {"neighbours_loss", "neighbours_accuracy"} <= set(result.held_out)

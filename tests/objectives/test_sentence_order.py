@@ -14,7 +14,6 @@ from bertine.corpora.store import TokenStore
 from bertine.models.heads import Model
 from bertine.objectives import choose
 from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
-from bertine.training.adamw import AdamW
 
 SENTENCES = 12
 
@@ -56,30 +55,3 @@ def test_the_loss_is_the_mean_over_masked_tokens_and_that_over_pairs(store: Toke
     torch.testing.assert_close(terms["sop"].total, expected)
     assert terms["sop"].correct is not None
     assert int(terms["sop"].correct) == int((logits.argmax(1) == labels).sum())
-
-
-@pytest.mark.slow
-def test_the_order_is_learnt(store: TokenStore) -> None:
-    tokenizer = Tokenizer.load(store.path / "tokenizer")
-    config = toys.config_for("mlm-sop").replace(
-        vocab_size=tokenizer.vocab_size, embedding_size=16, initializer_range=0.1
-    )
-    objective, input_format = choose(config)
-    data = toys.instances_of(
-        store, tokenizer, input_format=input_format, ngrams=3, max_seq_length=32, batch_size=32
-    )
-    correct = []
-    with toys.one_thread():
-        torch.manual_seed(0)
-        model = Model(config, objective.heads(config)).train()
-        optimizer = AdamW(model)
-        for step in range(200):
-            terms = objective.terms(model, data.batch(step))
-            losses = [term.total / term.count for term in terms.values()]
-            torch.stack(losses).sum().backward()
-            optimizer.clipped_step(3e-3, 1.0)
-            optimizer.zero_grad()
-            assert terms["sop"].correct is not None
-            correct.append(int(terms["sop"].correct) / 32)
-    assert np.mean(correct[:20]) < 0.7
-    assert np.mean(correct[-20:]) > 0.9
