@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 import toys
-from bertine import finetune, pretrain
+from bertine import finetune
 from bertine.core.errors import BertineError
 from bertine.corpora.batch import Batch
 from bertine.objectives.losses import MlmNsp
@@ -130,31 +130,6 @@ def test_a_damaged_checkpoint_of_the_best_has_its_own_advice(store: Path, tmp_pa
     (folder / "step-00000006" / "model.safetensors").write_bytes(b"")
     with pytest.raises(BertineError, match=r"step-00000006.*checksum.*without save_best=True"):
         load_best(folder, toys.pretraining_model())
-
-
-@pytest.mark.slow
-def test_pretrain_writes_the_best_where_asked(store: Path, model: Path, tmp_path: Path) -> None:
-    # Ever faster, until it diverges: it is not best at the end.
-    given: dict[str, Any] = {"model": model, "steps": 12, "max_seq_length": 32, "batch_size": 4}
-    given |= {"learning_rate": 1.0, "warmup_steps": 12}
-    given |= {"held_out": store, "evaluate_every": 3, "log_every": 3}
-    with pytest.raises(BertineError, match=r"save_best needs .* held_out"):
-        pretrain(store, out=tmp_path / "x", **{**given, "held_out": None}, save_best=True)
-    last = pretrain(store, out=tmp_path / "last", **given)
-    best = pretrain(store, out=tmp_path / "best", save_best=True, **given)
-    assert last.best is not None
-    assert last.best == best.best
-    assert last.best.step < 12
-    assert (last.best_saved, best.best_saved) == (False, True)
-    step = f"checkpoints/step-{last.best.step:08d}/model.safetensors"
-    assert (tmp_path / "last" / step).exists()
-    assert toys.log(tmp_path / "last") == toys.log(tmp_path / "best")
-    weights = {name: toys.weights(tmp_path / name / "model") for name in ("last", "best")}
-    assert not all(torch.equal(weights["last"][n], weights["best"][n]) for n in weights["last"])
-    assert any(f"best on held-out text: after step {last.best.step}" in x for x in best.lines())
-    # Asked again, the finished run tells the same.
-    again = pretrain(store, out=tmp_path / "best", save_best=True, resume=True, **given)
-    assert (again.best, again.best_saved) == (best.best, True)
 
 
 def test_finetune_writes_the_best_epoch(model: Path, labelled: Path, tmp_path: Path) -> None:

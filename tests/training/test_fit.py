@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import toys
-from bertine import Predictor, evaluate, finetune, pretrain
+from bertine import pretrain
 from bertine.core.errors import BertineError
 from bertine.corpora.batch import Batch
 from bertine.objectives.losses import MlmNsp
@@ -62,34 +62,6 @@ def test_a_model_that_has_not_learnt_is_told_apart(
     assert "it knows frequencies only" in said(0.95 * entropy)
     assert "below the unigram entropy" in said(0.5 * entropy)
     assert "to be copied" in said(0.01, kept=1.0)
-
-
-@pytest.mark.slow
-def test_finetuning_separates_what_is_separable(
-    model: Path, labelled: Path, tmp_path: Path
-) -> None:
-    result = finetune(
-        "text",
-        model=model,
-        data=labelled,
-        out=tmp_path / "run",
-        epochs=8,
-        batch_size=8,
-        max_length=16,
-        learning_rate=2e-3,
-    )
-    assert result.report is not None
-    assert result.report.metrics["accuracy"] > 0.9
-    assert result.scores[-1]["accuracy"] == result.report.metrics["accuracy"]
-    assert [score["step"] for score in result.scores] == [15 * epoch for epoch in range(1, 9)]
-    again = evaluate(result.model, labelled, show_progress=False)
-    # Answering may compute in fewer bits than training.
-    near = {name: pytest.approx(value, rel=0.1) for name, value in result.report.metrics.items()}
-    assert again.metrics == near
-    answers = Predictor.load(result.model).predict(
-        ["the old dog barks in the garden .", "the old soup boils in the pot ."]
-    )
-    assert [answer.label for answer in answers] == ["animal", "dish"]
 
 
 def run_fit(folder: Path, batch: Any, **changes: Any) -> list[dict[str, Any]]:

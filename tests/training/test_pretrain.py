@@ -79,34 +79,6 @@ def test_the_objective_and_the_format_must_fit(store: Path, model: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_new_weights_may_begin_with_heads_that_look_around(store: Path, tmp_path: Path) -> None:
-    """On this toy language, too, neighbours are known sooner than from random heads alone; and
-    the run, which remembers its beginning, goes on with that and no other."""
-    sizes = tmp_path / "config.json"
-    sizes.write_text(
-        json.dumps({"model_type": "bert", **toys.config().to_dict()}), encoding="utf-8"
-    )
-    settings: dict[str, Any] = {**FEW, "steps": 60, "batch_size": 16, "learning_rate": 3e-3}
-    loss = {}
-    for kind in ("normal", "mimetic"):
-        found = [
-            pretrain(
-                store,
-                model=sizes,
-                out=tmp_path / f"{kind}-{seed}",
-                initialization=kind,
-                seed=seed,
-                **settings,
-            ).final["mlm_loss"]
-            for seed in range(2)
-        ]
-        loss[kind] = sum(found)
-    assert loss["mimetic"] < loss["normal"]
-    with pytest.raises(BertineError, match="initialization = 'mimetic', not 'normal'"):
-        pretrain(store, model=sizes, out=tmp_path / "mimetic-0", resume=True, **settings)
-
-
-@pytest.mark.slow
 def test_held_out_text_is_scored_along_the_way_and_by_evaluate(
     store: Path,
     held: Path,

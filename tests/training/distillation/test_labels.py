@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ import toys
 from bertine.core.errors import BertineError
 from bertine.data.examples import Example, row_numbers
 from bertine.inference.train_overlap import rows_known_by
-from bertine.reports.run_files import read_log
 from distilling import SHORT, rows_of, texts, write_rows
 
 
@@ -50,20 +48,6 @@ def test_few_labels_are_all_learned_from(
     assert len(not_known) <= 12
     page = bertine.report(tmp_path / "run").path.read_text()
     assert "The validation examples have no labels: the student is judged by" in page
-
-
-@pytest.mark.slow
-def test_steps_without_a_label_have_no_loss_of_labels(teacher: Path, tmp_path: Path) -> None:
-    rows = rows_of(texts(tmp_path))
-    for row in rows[2:]:
-        row["label"] = ""
-    data = write_rows(tmp_path / "few.csv", rows)
-    options: dict[str, Any] = {"teacher": teacher, "batch_size": 4, "log_every": 1, **SHORT}
-    bertine.distill(data, out=tmp_path / "s", **options)
-    lines = [line for line in read_log(tmp_path / "s" / "log.jsonl") if "soft_loss" in line]
-    of_labels = [line["classifier_loss"] for line in lines if "classifier_loss" in line]
-    assert 0 < len(of_labels) < len(lines)
-    assert min(of_labels) > 0.0
 
 
 @pytest.mark.slow
