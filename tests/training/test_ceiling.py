@@ -83,9 +83,9 @@ def test_the_rate_is_measured_once_and_leaves_the_generator_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(mfu, "_rates", {})
-    before = torch.get_rng_state()
     given = {"sequences": 4, "length": 16, "targets": {"mlm": 8}, "dtype": torch.float32}
     model = toys.pretraining_model()
+    before = torch.get_rng_state()
     rate = matrix_rate(model, **given)  # type: ignore[arg-type]
     assert torch.equal(torch.get_rng_state(), before)
     assert rate > 1e6
