@@ -30,7 +30,6 @@ from bertine.tasks.tagging import Tagging
 from bertine.tasks.whole_text import TextRegression
 from bertine.training.defaults import (
     TrainingPlan,
-    classes_of,
     epochs_for,
     pretraining_config,
     rate_for,
@@ -63,11 +62,10 @@ def test_fewer_examples_are_passed_over_more_often() -> None:
 
 def test_classes_are_those_of_texts() -> None:
     labels = ("a", "b", "c")
-    assert classes_of(TextClassification(labels, ("text",), "label", 16)) == 3
-    assert classes_of(MultiLabel(labels, ("text",), "label", 16)) == 3
-    assert classes_of(TextRegression(("text",), "label", 16)) == 0
-    assert classes_of(Tagging(("O", "B-x", "I-x"))) == 0
-    assert classes_of(None) == 0
+    assert TextClassification(labels, ("text",), "label", 16).num_classes == 3
+    assert MultiLabel(labels, ("text",), "label", 16).num_classes == 3
+    assert TextRegression(("text",), "label", 16).num_classes == 0
+    assert Tagging(("O", "B-x", "I-x")).num_classes == 0
 
 
 def test_wider_models_are_trained_at_lower_rates() -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from bertine.contrib.options import WordVectorModel
 from bertine.contrib.word2vec.train import BREAK, BlockDraws, Steps, Weights, batch_words
-from bertine.core.names import WordVectorModel
 
 SIZE, WIDTH, NEGATIVES = 11, 6, 3
 #: Words that share their negatives, by the method.

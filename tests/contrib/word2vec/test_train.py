@@ -16,10 +16,10 @@ import pytest
 
 from bertine import WordVectors, word2vec
 from bertine.cli import main
+from bertine.contrib.options import WordVectorModel
 from bertine.contrib.word2vec import train
 from bertine.contrib.word2vec.vectors import words_of
 from bertine.core.errors import BertineError
-from bertine.core.names import WordVectorModel
 
 KITCHEN = ["pan", "pot", "stove", "oven", "knife", "plate", "spoon", "bowl"]
 HARBOUR = ["ship", "mast", "sail", "anchor", "rope", "deck", "crew", "port"]
