@@ -66,18 +66,20 @@ MAY_IMPORT: dict[str, set[str]] = {
     # What comes beside the core, which knows it by name alone.
     "contrib": set(),
     "contrib.options": {"core", "options"},
+    "contrib.recognize": {"core", "data", "models"},
     "contrib.commands": {"core", "options", "commands", "contrib.options"},
     "contrib.tensorflow": {"core", "models", "hub"},
     "contrib.word2vec": {
         *("core", "options", "data", "tokenization", "tasks", "inference", "contrib.options"),
+        "contrib.recognize",
     },
     "contrib.elmo": {
         *("core", "options", "data", "tokenization", "corpora", "models", "hub", "tasks"),
-        *("inference", "reports", "training", "contrib.options"),
+        *("inference", "reports", "training", "contrib.options", "contrib.recognize"),
     },
     "contrib.static_vectors": {
-        *("core", "options", "data", "tokenization", "models", "tasks", "inference", "serving"),
-        "contrib.options",
+        *("core", "options", "data", "tokenization", "models", "tasks", "inference"),
+        *("contrib.options", "contrib.recognize"),
     },
     "contrib.feature_based": {
         *("core", "options", "data", "tokenization", "corpora", *MODEL, "tasks"),

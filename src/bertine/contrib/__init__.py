@@ -42,13 +42,13 @@ COMMANDS = {
 MODELS: dict[str, dict[str, str]] = {
     "word-vectors": {
         "title": "a table of word vectors",
-        "recognize": "bertine.contrib.word2vec.vectors:holds_word_vectors",
+        "recognize": "bertine.contrib.recognize:holds_word_vectors",
         "vectors": "bertine.contrib.word2vec.encoder:WordEncoder",
         "convert": "bertine.contrib.word2vec.vectors:convert_vectors",
     },
     "elmo": {
         "title": "an ELMo",
-        "recognize": "bertine.contrib.elmo.files:elmo_folder",
+        "recognize": "bertine.contrib.recognize:elmo_folder",
         "vectors": "bertine.contrib.elmo.encoder:ElmoEncoder",
         "evaluate": "bertine.contrib.elmo.perplexity:evaluate_text",
         "blimp": "bertine.contrib.elmo.perplexity:BothWaysProbability.load",
@@ -56,7 +56,7 @@ MODELS: dict[str, dict[str, str]] = {
     },
     "model2vec": {
         "title": "a table of static vectors (model2vec)",
-        "recognize": "bertine.contrib.static_vectors.table:static_folder",
+        "recognize": "bertine.contrib.recognize:static_folder",
         "vectors": "bertine.contrib.static_vectors.table:StaticEncoder",
         "serve": "bertine.inference.embedding.embedder:Embedder.opened",
     },

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from bertine.contrib.elmo.files import published_files, read_options, read_published
+from bertine.contrib.elmo.files import read_options, read_published
 from bertine.contrib.elmo.model import BEGIN, END, PRESETS, BidirectionalLm, character_ids
+from bertine.contrib.recognize import published_files
 from bertine.core.errors import BertineError
 from contrib.elmo import elmos
 from core.test_outside import refusal

@@ -14,7 +14,8 @@ import pytest
 
 import bertine
 from bertine import WordVectors
-from bertine.contrib.word2vec.vectors import SETTINGS, TENSORS, WORDS
+from bertine.contrib.recognize import SETTINGS
+from bertine.contrib.word2vec.vectors import TENSORS, WORDS
 from bertine.core.errors import BertineError
 
 WORDS_HERE = ["the", "naïve", "new_york", "北"]

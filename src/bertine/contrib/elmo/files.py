@@ -28,26 +28,22 @@ from bertine.contrib.elmo.model import (
     ElmoConfig,
     WordSoftmax,
 )
+from bertine.contrib.recognize import PublishedFiles, elmo_folder, published_files
 from bertine.core.errors import BertineError, require_packages
 from bertine.core.files import (
     atomic_dir,
-    os_errors,
     read_bounded,
     read_json_object,
     write_json,
     write_text,
 )
 from bertine.core.foreign_files import reading_outside
-from bertine.core.model_folders import locate
 from bertine.core.process import check_memory
 from bertine.core.strict_json import COUNT, FLAG, NUMBER, TEXT, check_shape
 from bertine.core.text import briefly
 from bertine.hub.weights import SAFETENSORS, read_weights
 from bertine.inference.convert import Conversion, names_in
 from bertine.models.config_file import CONFIG
-
-#: The ends of the published names of the two files.
-OPTIONS, WEIGHTS = "options.json", ".hdf5"
 
 _SHAPE: dict[str, Any] = {
     "lstm": {
@@ -70,43 +66,6 @@ _SHAPE: dict[str, Any] = {
 
 #: The gates in the order of the file, by their indices in ours.
 _GATES = (0, 2, 1, 3)
-
-
-@dataclass(frozen=True)
-class PublishedFiles:
-    """The two published files of a folder.
-
-    Attributes:
-        options: the JSON.
-        weights: the HDF5.
-    """
-
-    options: Path
-    weights: Path
-
-
-def published_files(folder: Path) -> PublishedFiles | None:
-    """Return the two files of an ELMo in `folder`; None if it has none.
-
-    Raises:
-        BertineError: it has several of a kind.
-    """
-    if not folder.is_dir():
-        return None
-    with os_errors(folder, "looking at it"):
-        names = sorted(entry.name for entry in folder.iterdir())
-    options = [name for name in names if name.endswith(OPTIONS)]
-    weights = [name for name in names if name.endswith(WEIGHTS)]
-    if len(weights) > 1:  # there may also be vectors
-        weights = [name for name in weights if name.endswith("weights" + WEIGHTS)] or weights
-    if not options or not weights:
-        return None
-    for kind, result in (("options", options), ("weights", weights)):
-        if len(result) > 1:
-            raise BertineError(
-                f"{folder}: has several files of {kind} ({', '.join(result[:4])}); leave one there"
-            )
-    return PublishedFiles(folder / options[0], folder / weights[0])
 
 
 def read_options(path: Path) -> ElmoConfig:
@@ -277,22 +236,6 @@ class LoadedElmo:
     words: list[str]
     source: Path
     training: dict[str, Any] = field(default_factory=dict)
-
-
-def elmo_folder(path: str | Path) -> Path | None:
-    """Return the folder of an ELMo that `path` is or names, or that the run's folder `path` holds;
-    None if that is something else, or nothing.
-
-    Raises:
-        BertineError: a ``config.json`` cannot be read, or there are several published files of a
-            kind.
-    """
-    folder = locate(path)
-    for place in (folder, folder / "model"):
-        if (place / CONFIG).is_file():
-            values = read_json_object(place / CONFIG)
-            return place if values.get("model_type") == ElmoConfig.model_type else None
-    return folder if published_files(folder) else None
 
 
 def read_elmo_config(path: Path) -> ElmoConfig:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertine.contrib.elmo.files import elmo_folder, load_elmo, read_elmo_config, save_elmo
+from bertine.contrib.elmo.files import load_elmo, read_elmo_config, save_elmo
 from bertine.contrib.elmo.model import (
     DIRECTIONS,
     PRESETS,
@@ -38,6 +38,7 @@ from bertine.contrib.elmo.perplexity import (
     vocabulary_of,
 )
 from bertine.contrib.options import ElmoOptions
+from bertine.contrib.recognize import elmo_folder
 from bertine.core import rng
 from bertine.core.console import Report, human_count, human_time, logger
 from bertine.core.errors import BertineError

@@ -22,12 +22,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertine.contrib.options import StaticOptions, StaticPrecision
+from bertine.contrib.recognize import static_folder
 from bertine.contrib.static_vectors.table import (
     StaticEncoder,
     StaticModel,
     StaticTable,
     save_static,
-    static_folder,
 )
 from bertine.core.console import Shown, human_bytes, human_time, logger, plural, progress
 from bertine.core.contrib import refuse_contrib

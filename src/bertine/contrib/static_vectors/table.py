@@ -23,6 +23,7 @@ import yaml
 from safetensors.numpy import save_file
 
 from bertine.contrib.options import StaticPrecision
+from bertine.contrib.recognize import STATIC, static_folder
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.files import (
@@ -32,7 +33,6 @@ from bertine.core.files import (
     write_text,
 )
 from bertine.core.foreign_files import open_tensors
-from bertine.core.model_folders import locate
 from bertine.core.names import __version__
 from bertine.core.process import check_memory
 from bertine.core.text import briefly
@@ -249,8 +249,6 @@ def _recipe(facts: Mapping[str, Any]) -> Iterator[str]:
             yield "- " + text.format(facts[key])
 
 
-#: The model type of a table with a vector for each piece.
-STATIC = "model2vec"
 TENSORS = "model.safetensors"
 # Directory: written and read in the layout of model2vec.
 
@@ -322,29 +320,6 @@ def save_static(model: StaticModel, folder: Path, precision: StaticPrecision) ->
 
 #: The facts of the training in model2vec's own files.
 _SHARED_FACTS = ("apply_pca", "sif_coefficient")
-
-
-def static_folder(path: Path | str) -> Path | None:
-    """Return the folder of a table of vectors that `path` is or names, or that the run's folder
-    `path` holds; None if there is none.
-
-    Raises:
-        BertineError: a ``config.json`` or ``modules.json`` that cannot be read.
-    """
-    folder = locate(path)
-    for place in (folder, folder / "model"):
-        if (place / CONFIG).is_file():
-            same = read_json_object(place / CONFIG).get("model_type") == STATIC
-            return place if same else None
-        if (place / MODULES).is_file() and _begins_static(read_json(place / MODULES)):
-            return place
-    return None
-
-
-def _begins_static(modules: Any) -> bool:
-    """Return whether the first module of sentence-transformers is a table of vectors."""
-    first = modules[0] if isinstance(modules, list) and modules else None
-    return isinstance(first, dict) and str(first.get("type")).endswith(".StaticEmbedding")
 
 
 def load_static(path: Path | str) -> StaticModel:

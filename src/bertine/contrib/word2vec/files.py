@@ -19,6 +19,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from bertine.contrib.recognize import file_format
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_file
@@ -28,8 +29,6 @@ from bertine.data.streams import COMPRESSIONS, check_encoding, open_stream, text
 
 #: Most bytes of a word.
 MAX_WORD = 4096
-#: The formats by the suffix of the file.
-FORMATS = {".bin": "binary", ".txt": "text", ".vec": "text"}
 #: The first line: V and D.
 _HEADER = re.compile(rb"\s*(\d{1,12})[ \t]+(\d{1,6})\s*")
 #: The first bytes of a fastText model.
@@ -48,15 +47,6 @@ _BLOCK, _NUMBERS = 1 << 20, 1 << 24
 
 #: What a reader of one format yields: the bytes of a word, and its numbers [D].
 _Rows = Iterator[tuple[bytes, np.ndarray]]
-
-
-def file_format(path: Path | str) -> str | None:
-    """Return "binary" or "text" by the suffix of `path`, without that of a compression; None for
-    any other."""
-    path = Path(path)
-    if path.suffix.lower() in COMPRESSIONS:
-        path = path.with_suffix("")
-    return FORMATS.get(path.suffix.lower())
 
 
 def check_written(path: Path | str) -> None:

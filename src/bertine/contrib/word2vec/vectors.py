@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
+from bertine.contrib.recognize import SETTINGS, is_word_vectors
 from bertine.contrib.word2vec.files import (
     MAX_WORD,
     check_written,
@@ -53,7 +54,7 @@ def words_of(text: str, *, lowercase: bool) -> list[str]:
     return _WORD.findall(text.lower() if lowercase else text)
 
 
-SETTINGS, WORDS, TENSORS = "word2vec.json", "words.txt", "vectors.safetensors"
+WORDS, TENSORS = "words.txt", "vectors.safetensors"
 #: Version of the folder's format; other versions are refused.
 _FORMAT = 1
 #: Rows compared at once.
@@ -288,16 +289,6 @@ def check_target(path: Path | str) -> None:
         check_replaceable(path, "folder of word vectors", is_word_vectors)
         if Path(path).is_file():
             raise BertineError(f"{path}: is a file; name a folder, or a .bin, .txt or .vec file")
-
-
-def holds_word_vectors(path: Path | str) -> bool:
-    """Return whether `path` is a folder of word vectors, or a file of the word2vec program."""
-    return is_word_vectors(path) or (file_format(path) is not None and Path(path).is_file())
-
-
-def is_word_vectors(path: Path | str) -> bool:
-    """Return whether `path` is a folder of word vectors."""
-    return (Path(path) / SETTINGS).is_file()
 
 
 def _read_folder(cls: type[WordVectors], folder: Path) -> WordVectors:
