@@ -15,6 +15,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -37,31 +38,33 @@ from bertine.tasks.base import Features, cut_at
 from bertine.tasks.unknown_text import UnknownText
 
 
+@dataclass
 class ResumableTable:
     """A table of rows that is being written to a file and can be resumed.
 
     Attributes:
+        folder: the folder of the rows so far and of the journal.
+        handle: the file of the rows.
+        writer: writes a row to it.
+        identity: everything that the rows depend on, by name.
         rows_done: rows of the input whose answers an earlier process has written.
         counts: the counts of the earlier process.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        handle: TextIO,
-        writer: TableWriter,
-        identity: Callable[[], dict[str, Any]],
-        rows_done: int,
-        counts: dict[str, int],
-    ) -> None:
-        self._folder, self._handle, self._writer = folder, handle, writer
-        self._identity = identity
-        self._told: dict[str, Any] | None = None
-        self.rows_done, self.counts = rows_done, counts
+    folder: Path
+    handle: TextIO
+    writer: TableWriter
+    identity: Callable[[], dict[str, Any]]
+    rows_done: int
+    counts: dict[str, int]
+
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
+        return _as_json(self.identity())
 
     def write(self, values: dict[str, Any]) -> None:
         """Write one row."""
-        self._writer.write(values)
+        self.writer.write(values)
 
     def commit(self, rows: int, counts: dict[str, int]) -> None:
         """Make the rows written so far durable.
@@ -70,20 +73,11 @@ class ResumableTable:
             rows: rows of the input that are answered so far.
             counts: whole numbers with which the next process continues.
         """
-        self._handle.flush()
-        os.fsync(self._handle.fileno())
-        if self._told is None:
-            self._told = _as_json(self._identity())
-        write_json(
-            self._folder / "journal.json",
-            {
-                "format": 1,
-                "rows": rows,
-                "bytes": self._handle.buffer.tell(),
-                "counts": counts,
-                "of": self._told,
-            },
-        )
+        self.handle.flush()
+        os.fsync(self.handle.fileno())
+        size = self.handle.buffer.tell()
+        journal = {"format": 1, "rows": rows, "bytes": size, "counts": counts, "of": self._identity}
+        write_json(self.folder / "journal.json", journal)
 
 
 @contextlib.contextmanager
@@ -127,13 +121,10 @@ def open_resumable_table(
             if not resume:
                 logger.info(f"{output}: rows that an earlier process has left are dropped")
             journal.unlink()
+        errors = None if is_parquet(output) else AS_READ
         handle = stack.enter_context(
             open(
-                folder / "rows",
-                "r+" if left else "w",
-                encoding="utf-8",
-                newline="",
-                errors=None if is_parquet(output) else AS_READ,
+                folder / "rows", "r+" if left else "w", encoding="utf-8", newline="", errors=errors
             )
         )
         if left is not None:

@@ -299,12 +299,11 @@ def predict(
     file = _named_file(texts)
     if input is not None:
         raise BertineError(f"texts are given, so leave out {option('input')}")
-    problem = "texts are given"
-    if file is not None:
-        problem = f"{file} is given as a text; to read the file: {option('input', file)}"
+    hint = f"to read the file: {option('input', file)}"
+    problem = f"{file} is given as a text; {hint}" if file else "texts are given"
     options.refuse_others("texts that are given", options.changed(), problem)
-    if file is not None:
-        logger.warning(f"{file} is answered as a text; to read the file: {option('input', file)}")
+    if file:
+        logger.warning(f"{file} is answered as a text; {hint}")
     with quietly():
         predictor = _opened(model, len(str((texts, question, context))), options)
     if texts is None:

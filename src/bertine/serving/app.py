@@ -231,10 +231,10 @@ def request_schemas(limits: Limits) -> dict[str, Any]:
         pair: ShortText | None = Field(None, description="the second text of a pair")
         model: Model = None
         method: ExplanationMethod = "leave-one-out"
-        label: Annotated[str, Field(max_length=limits.explain_characters)] | None = Field(
+        label: ShortText | None = Field(
             None, description="to explain in place of the answer; of a tagger a type of entities"
         )
-        word: Annotated[str, Field(max_length=limits.explain_characters)] | None = Field(
+        word: ShortText | None = Field(
             None, description="of a tagger: the word whose tag is explained, at its first place"
         )
 
@@ -321,7 +321,7 @@ def request_schemas(limits: Limits) -> dict[str, Any]:
         ) = Field(None, description="the keys of the documents that are read; null: text")
         texts: Inputs | None = Field(None, description="in place of documents; answered by a list")
         model: Model = None
-        label: Annotated[str, Field(max_length=limits.max_characters)] | None = Field(
+        label: Text | None = Field(
             None, description="whose probability is the score; null: the one that says relevant"
         )
         top_n: int | None = Field(None, ge=1, le=1 << 20, description="null: all")
@@ -381,26 +381,20 @@ def request_schemas(limits: Limits) -> dict[str, Any]:
 
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Error, "description": "Not one Host header"},
-    401: {"model": Error, "description": "No key, or not that of the server"},
-    404: {"model": Error, "description": "No such model"},
-    408: {"model": Error, "description": "The request came too slowly"},
-    413: {"model": Error, "description": "The body is too large"},
-    415: {
-        "model": Error,
-        "description": "The body is not said to be JSON, or compressed",
-    },
-    421: {"model": Error, "description": "The Host header names another server"},
-    422: {"model": Error, "description": "Not what this path takes"},
-    429: {
-        "model": Error,
-        "description": "The queue is full; see Retry-After",
-    },
-    503: {
-        "model": Error,
-        "description": "The server is ending, or has no connection left",
-    },
-    504: {"model": Error, "description": "No answer in time"},
+    code: {"model": Error, "description": description}
+    for code, description in {
+        400: "Not one Host header",
+        401: "No key, or not that of the server",
+        404: "No such model",
+        408: "The request came too slowly",
+        413: "The body is too large",
+        415: "The body is not said to be JSON, or compressed",
+        421: "The Host header names another server",
+        422: "Not what this path takes",
+        429: "The queue is full; see Retry-After",
+        503: "The server is ending, or has no connection left",
+        504: "No answer in time",
+    }.items()
 }
 _STATE: dict[int | str, dict[str, Any]] = {code: _ERRORS[code] for code in (400, 421)}
 _LOOK: dict[int | str, dict[str, Any]] = {**_STATE, 401: _ERRORS[401]}

@@ -100,35 +100,38 @@ class ModelHandle:
         self.name, self.limits, self.model = name, limits, model
         self.predictor, self.embedder, self.nearest = predictor, embedder, nearest
         self.judge = self._judge()
-        # What each part of the model does; layers of other kinds than BERT's are computed padded.
-        packed = model is None or isinstance(model.model.backbone, Encoder)
-        can: dict[str, Operation] = {}
-        self.unpadded: set[str] = set()
-        if embedder is not None:
-            can["embed"] = self._embed
-            if packed and embedder.on_cpu:
-                self.unpadded.add("embed")
-        if predictor is not None:
-            can["predict"] = predictor.compute_batch
-            if packed and predictor.engine is not None:
-                self.unpadded |= {"predict", "explain"}
-        # A model of pairs reads query and text together, other models compare their vectors.
-        same = "predict" if self.judge else "embed" if predictor is None else ""
-        if same in can:
-            can["rerank"] = can[same]
-            self.unpadded |= {"rerank"} if same in self.unpadded else set()
+        attention: Operation | None = None
+        self.explainer: Explainer | None = None
         if model is not None:
-            can |= self._inside(model)
-        if nearest is not None:
-            can["nearest"] = self._head_vectors
-        self.operations = can
+            attention, self.explainer = self._readers(model)
+        vectors: Operation | None = self._embed if embedder else None
+        answers: Operation | None = predictor.compute_batch if predictor else None
+        words: Operation | None = None
+        if self.explainer and self.explainer.answers:
+            words = partial(self.explainer.compute, one_batch=True)
+        can: dict[str, Operation | None] = {
+            "embed": vectors,
+            "predict": answers,
+            # A model of pairs reads query and text together, other models compare their vectors.
+            "rerank": answers if self.judge else None if predictor else vectors,
+            "explain": words,
+            "attention": attention,
+            "fill-mask": self._fill_mask if model and "mlm" in model.model.heads else None,
+            "nearest": self._head_vectors if nearest else None,
+        }
+        self.operations = {key: operation for key, operation in can.items() if operation}
+        # Layers of other kinds than BERT's are not packed.
+        packed = model is None or isinstance(model.model.backbone, Encoder)
+        free = [vectors] if packed and embedder and embedder.on_cpu else []
+        free += [answers, words] if packed and predictor and predictor.engine else []
+        self.unpadded = {key for key, operation in self.operations.items() if operation in free}
 
-    def _inside(self, model: LoadedModel) -> dict[str, Operation]:
-        """Return the operations that need the layers of the model."""
+    def _readers(self, model: LoadedModel) -> tuple[Operation | None, Explainer]:
+        """Return what reads the attention of the model, if it can be shown, and its explainer."""
         predictor, most = self.predictor, self.limits.explain_tokens
         task = None if predictor is None else predictor.task
-        attention = AttentionReader(model.model, model.tokenizer, task, most)
-        self.explainer = Explainer(
+        reader = AttentionReader(model.model, model.tokenizer, task, most)
+        explainer = Explainer(
             model.model,
             model.tokenizer,
             task,
@@ -137,14 +140,9 @@ class ModelHandle:
             max_tokens=most,
             all_windows=False,
         )
-        can: dict[str, Operation] = {}
-        if model.model.backbone.shows_attention:
-            can["attention"] = lambda items: [attention(item) for item in items]
-        if self.explainer.answers:
-            can["explain"] = partial(self.explainer.compute, one_batch=True)
-        if "mlm" in model.model.heads:
-            can["fill-mask"] = self._fill_mask
-        return can
+        if not model.model.backbone.shows_attention:
+            return None, explainer
+        return lambda items: [reader(item) for item in items], explainer
 
     @classmethod
     def load(cls, name: str, path: Path, options: ServeOptions, limits: Limits) -> ModelHandle:

@@ -196,6 +196,7 @@ class Service:
             raise BertineError(
                 f"the texts have {size} characters, but at most {most} are explained"
             )
+        assert served.explainer is not None
         steps = served.explainer.steps(parts, method=method, label=label, word=word)
         units, explanation = await self.aside(size, _advance, steps, None)
         while explanation is None:
