@@ -18,7 +18,7 @@ import pytest
 
 import bertine
 from bertine.cli import COMMANDS, main, parse_arguments, with_name_joined
-from bertine.commands.parser import Switch, whole
+from bertine.commands.parser import Switch, real, whole
 from bertine.core.errors import BertineError
 from cli_calls import ENOUGH, VERBS, error_line
 
@@ -285,6 +285,12 @@ def test_not_whole_numbers_from_one_on(text: str) -> None:
 
 
 # Mistakes
+
+
+@pytest.mark.parametrize("text", ["", "x", "-0.1", "1.01", "nan", "inf"])
+def test_not_a_share(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        real(0, 1)(text)
 
 
 @pytest.mark.parametrize(

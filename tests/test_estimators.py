@@ -303,6 +303,11 @@ def test_class_weights_that_are_none_are_refused(more: dict[str, Any], message: 
         BertClassifier("bertine-en", epochs=1, **more).fit(["a", "b"], ["a", "b"])
 
 
+def test_few_shot_has_no_weights_of_texts() -> None:
+    with pytest.raises(BertineError, match="sample_weight is of fine-tuning"):
+        BertClassifier("no model", few_shot=True).fit(["a", "b"], ["a", "b"], [1, 2])
+
+
 def test_truncation_is_told_and_nothing_else(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -43,6 +43,13 @@ def test_results_come_back_in_the_order_of_the_inputs(lengths: list[int]) -> Non
     assert restore_order(batches, results) == expected
 
 
+def test_impossible_budgets_are_refused() -> None:
+    with pytest.raises(BertineError, match="at least 1"):
+        token_budget_batches([1], 0)
+    with pytest.raises(BertineError, match="batch_size is 0"):
+        grouped_by_length([1], 0, seed=0, epoch=0)
+
+
 @given(
     lengths=lengths_of, size=st.integers(1, 9), window=st.integers(1, 4), epoch=st.integers(0, 3)
 )

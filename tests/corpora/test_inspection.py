@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+import bertine
 import toys
+from bertine.core.errors import BertineError
 from bertine.corpora.formats import FORMATS, INPUT_FORMATS
 from bertine.corpora.pretraining_data import predictions
 from bertine.options.pretraining import InstanceSettings
@@ -67,6 +69,11 @@ def test_an_instance_shows_what_was_done_to_each_token(make_store: MakeStore):
                 marks["random"] += 1
     assert sum(marks.values()) == len(batch.targets["mlm_labels"])
     assert all(count > 50 for count in marks.values())
+
+
+def test_a_single_document_is_described_without_instances(make_store: MakeStore):
+    store = with_tokenizer(make_store([[3, 2]]))
+    assert "at least two documents" in inspect_store(store.path)[-1]
 
 
 @pytest.mark.parametrize("input_format", INPUT_FORMATS)
@@ -160,6 +167,19 @@ def test_the_page_shows_the_same_and_loads_nothing(make_store: MakeStore, tmp_pa
     shown = "".join(page.text)
     for fact in ("instance 39", "unigram entropy", "next_sentence_label", str(store.path)):
         assert fact in shown
+
+
+def test_a_page_of_a_model_is_refused(tmp_path: Path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(BertineError, match="is a model, but html"):
+        bertine.inspect(tmp_path, html=tmp_path / "x.html")
+    assert not (tmp_path / "x.html").exists()
+
+
+def test_a_tokenizer_is_told_as_such(tmp_path: Path):
+    (tmp_path / "vocab.txt").write_text("[UNK]\n")
+    with pytest.raises(BertineError, match="is a tokenizer alone"):
+        bertine.inspect(tmp_path)
 
 
 def test_a_single_document_is_shown_in_formats_without_pairs(make_store: MakeStore):

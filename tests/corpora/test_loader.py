@@ -185,6 +185,15 @@ def test_killed_runs_leave_no_orphans() -> None:
         time.sleep(0.05)
 
 
+def test_a_negative_number_is_refused(store: Path) -> None:
+    data = toys.pretraining_data(store)
+    with (
+        pytest.raises(BertineError, match="workers is -1"),
+        batches_ahead(data.batch, 0, 1, workers=-1),
+    ):
+        pass
+
+
 def running(pid: int) -> bool:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import toys
+from bertine.core.errors import BertineError
 from bertine.corpora.pretraining_data import (
     PhasedData,
     PretrainingData,
@@ -45,9 +46,21 @@ def test_the_facts_name_the_phases(phases: list[PretrainingData]) -> None:
     assert two.epochs > one.epochs
 
 
+def test_a_phase_without_steps_is_told(phases: list[PretrainingData]) -> None:
+    assert not any("none is left" in line for line in PhasedData(phases, [0.9, 0.1], 10).warnings())
+    (line,) = [w for w in PhasedData(phases, [0.9, 0.1], 4).warnings() if "none is left" in w]
+    assert "of 4 steps" in line
+    assert "32 tokens" in line
+
+
 def test_tokens_become_steps(phases: list[PretrainingData]) -> None:
     steps = steps_for_tokens(20_000, phases, [0.9, 0.1])
     data = PhasedData(phases, [0.9, 0.1], steps)
     assert sum(data.batch(step).num_tokens for step in range(steps)) == pytest.approx(
         20_000, rel=0.05
     )
+
+
+def test_no_steps_are_refused(phases: list[PretrainingData]) -> None:
+    with pytest.raises(BertineError, match="steps is 0"):
+        PhasedData(phases, [0.9, 0.1], 0)

@@ -178,3 +178,13 @@ def test_an_earlier_store_is_not_read_as_text(folder: Path):
     with pytest.raises(BertineError, match="store: lies in a folder of the corpus"):
         prepare(folder / "texts", **given)
     prepare(folder / "texts" / "a.txt", **given)
+
+
+def test_a_language_without_rules_starts_nothing(folder: Path, capsys: pytest.CaptureFixture[str]):
+    (folder / "c.txt").write_text("\n\n".join(story(i) for i in range(3)))
+    made = {"tokenizer": folder / "tokenizer", "out": folder / "s"}
+    with pytest.raises(BertineError, match=r"'klingon'; name the nearest of am, ar, .*, zh"):
+        prepare(folder / "c.txt", language="klingon", **made)
+    assert {p.name for p in folder.iterdir()} == {"c.txt", "tokenizer"}
+    prepare(folder / "c.txt", language="gsw", **made)
+    assert "'gsw' are split by the rules of 'de'" in capsys.readouterr().err

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare, kstest
 
+from bertine.core.errors import BertineError
 from bertine.corpora.sequences import NspSegments, kept_lengths
 from bertine.corpora.store import TokenStore
 
@@ -199,3 +200,9 @@ def test_a_pair_depends_on_its_index_only(make_store: MakeStore):
         assert alone.label == together[i].label
     changed = NspSegments(store, max_tokens=45, seed=12).instances(far, 50)
     assert [spans(p) for p in changed] != [spans(p) for p in together]
+
+
+def test_impossible_arguments_are_refused(make_store: MakeStore):
+    store, _ = make_store([[5], [5]])
+    with pytest.raises(BertineError, match="short_seq_prob"):
+        NspSegments(store, max_tokens=125, short_seq_prob=1.1)

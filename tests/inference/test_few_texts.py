@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import sys
 from pathlib import Path
@@ -39,6 +40,16 @@ def test_files_and_ended_pipes_have_a_size(tmp_path: Path, monkeypatch: pytest.M
     with open(file, encoding="utf-8") as redirected:
         monkeypatch.setattr(sys, "stdin", redirected)
         assert bytes_to_come("-") == 7
+
+
+def test_other_inputs_have_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with gzip.open(tmp_path / "a.txt.gz", "wb") as file:
+        file.write(b"a text\n" * 100_000)
+    assert bytes_to_come(tmp_path / "a.txt.gz") is None
+    assert bytes_to_come(tmp_path) is None
+    assert bytes_to_come(tmp_path / "nowhere") is None
+    monkeypatch.setattr(sys, "stdin", None)
+    assert bytes_to_come("-") is None
 
 
 @pytest.mark.parametrize(

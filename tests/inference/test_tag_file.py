@@ -122,6 +122,18 @@ def test_a_column_file_does_not_become_parquet(predictor: Predictor, tmp_path: P
 
 
 @pytest.mark.parametrize(
+    ("value", "kind"), [("null", "null"), ("[1]", "a list"), ("7", "a number")]
+)
+def test_what_is_no_text_is_called_so(
+    predictor: Predictor, tmp_path: Path, value: str, kind: str
+) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text(f'{{"text": "the cat"}}\n{{"text": {value}}}\n')
+    with pytest.raises(BertineError, match=rf"in\.jsonl:2: 'text' is {kind}, but must be a text"):
+        predict(predictor, source, tmp_path / "out.jsonl")
+
+
+@pytest.mark.parametrize(
     ("name", "content"),
     [
         ("in.csv", 'id,text\n1,"the old cat, sleeps"\n'),

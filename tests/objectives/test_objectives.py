@@ -9,13 +9,15 @@ import pytest
 import torch
 
 import toys
+from bertine.core.errors import BertineError
+from bertine.core.loss_names import OBJECTIVE_TERMS
 from bertine.core.names import OBJECTIVES
 from bertine.families.presets import preset
 from bertine.hub.model_directory import load_model, save_model
 from bertine.models.family import family_of
 from bertine.models.heads import Model
 from bertine.objectives import choose, objective
-from bertine.objectives.losses import Mlm
+from bertine.objectives.losses import Mlm, MlmNsp
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +29,15 @@ def mlm_model() -> Model:
     torch.manual_seed(0)
     config = toys.config(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     return Model(config, Mlm.heads(config))
+
+
+def test_names_lead_to_objectives() -> None:
+    assert isinstance(objective("mlm-nsp"), MlmNsp)
+    assert isinstance(objective("mlm"), Mlm)
+    assert [objective(name).name for name in OBJECTIVES] == list(OBJECTIVES)
+    assert set(OBJECTIVE_TERMS) == set(OBJECTIVES)
+    with pytest.raises(BertineError, match="objective is 'nsp', but must be one of mlm-nsp, mlm"):
+        objective("nsp")
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

@@ -24,6 +24,7 @@ from bertine.inference.predictor import Predictor
 from bertine.options.inference import ServeOptions
 from bertine.serving.address import Limits
 from bertine.serving.handles import ModelHandle
+from bertine.serving.schemas import sample_text
 from bertine.tasks import TASKS
 
 from .conftest import ON_CPU, Client, running
@@ -481,6 +482,22 @@ def test_the_example_of_every_path_and_model_is_answered(ask: Client) -> None:
         if "predict" in model["operations"]:
             body = {"texts": [model["example"]], "model": model["id"]}
             assert ask("/predict", body).status == 200
+
+
+@pytest.mark.parametrize(
+    ("labels", "word"),
+    [
+        (["joy", "anger"], "cancelled"),
+        (["Sports", "DistContext"], "team"),
+        (["1", "2"], "book"),
+        (["a", "b"], ""),
+    ],
+)
+def test_the_example_fits_the_labels(labels: list[str], word: str) -> None:
+    text = sample_text("text", labels, 1, 0, False)
+    assert isinstance(text, str)
+    assert word in text
+    assert sample_text("text", labels, 1, 0, True) != text  # a model of Chinese gets Chinese
 
 
 def test_the_page_has_a_form_for_every_task() -> None:

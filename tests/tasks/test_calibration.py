@@ -403,3 +403,11 @@ def test_what_does_not_help_is_not_taken() -> None:
     found = calibrate(Decisions.of(list(logits), right.tolist()))
     assert found is not None
     assert found.helps
+
+
+def test_a_bound_is_a_probability(runs: dict[bool, Any]) -> None:
+    predictor = bertine.Predictor.load(runs[True].model, precision="fp32")
+    for below, told in ((1.5, "abstain_below is 1.5, but must be from 0 to 1"), ("a", "below")):
+        with pytest.raises(BertineError, match=told):
+            predictor.abstaining(below)  # type: ignore[arg-type]
+    assert not predictor.abstaining(1.0).abstaining(0).predict("the soup boils .").abstains

@@ -19,6 +19,7 @@ from bertine.corpora.batch import check_batch
 from bertine.data.examples import Example, Examples
 from bertine.families.bert import BertConfig
 from bertine.models.heads import Model
+from bertine.tasks import task_class
 from bertine.tasks.base import truncation_note
 from bertine.tasks.classification import Prediction, TextClassification
 from bertine.tasks.report import ClassificationReport, label_lines
@@ -262,6 +263,11 @@ def test_the_confusion_matrix_is_a_table_or_the_worst_confusions() -> None:
         "2 times 'c03' was taken for 'c00'",
         "1 time 'c01' was taken for 'c00'",
     ]
+
+
+def test_unknown_tasks_are_answered_with_the_nearest() -> None:
+    with pytest.raises(BertineError, match="unknown task 'texts'; did you mean 'text'"):
+        task_class("texts")
 
 
 def test_what_does_not_fit_the_model_names_its_row() -> None:

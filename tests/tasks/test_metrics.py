@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertine.tasks.metrics import classification_scores, regression_scores
+from bertine.core.errors import BertineError
+from bertine.tasks.metrics import classification_scores, official_score, regression_scores
 
 
 def counted(truth: list[str], guesses: list[str], positive: str) -> tuple[int, int, int, int]:
@@ -96,3 +97,11 @@ def test_correlations_by_their_formulas(pairs: list[tuple[float, float]]) -> Non
     errors = [g - t for t, g in pairs]
     assert scores["mean_squared_error"] == pytest.approx(np.mean(np.square(errors)))
     assert scores["mean_absolute_error"] == pytest.approx(np.mean(np.abs(errors)))
+
+
+def test_the_score_of_a_task_is_the_mean_of_its_metrics() -> None:
+    metrics = {"f1": 0.9, "accuracy": 0.8, "loss": 3.0}
+    assert official_score(metrics, ("f1", "accuracy")) == pytest.approx(0.85)
+    assert official_score(metrics, ("f1",)) == 0.9
+    with pytest.raises(BertineError, match="there is no score 'pearson'; there are f1"):
+        official_score(metrics, ("pearson",))

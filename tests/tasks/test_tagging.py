@@ -169,6 +169,18 @@ def test_the_loss_is_the_cross_entropy_of_the_words_in_any_micro_batch() -> None
     assert sum(float(part.total) for part in parts) == pytest.approx(float(expected), rel=1e-4)
 
 
+def test_tags_of_the_task() -> None:
+    rows = [(["a", "b", "a"], ["B-y", "O", "B-x"])]
+    task = Tagging.from_examples(examples_of(rows))
+    assert task.labels == ("O", "B-x", "I-x", "B-y", "I-y")
+    assert task.has_entities
+    plain = Tagging.from_examples(examples_of([(["a", "b"], ["VERB", "NOUN"])]))
+    assert plain.labels == ("NOUN", "VERB")
+    assert not plain.has_entities
+    with pytest.raises(BertineError, match=r"train\.conll: column 2 holds only the tag 'O'"):
+        Tagging.from_examples(examples_of([(["a"], ["O"])]))
+
+
 def test_an_unknown_tag_is_named_with_its_line() -> None:
     task = Tagging(LABELS)
     with pytest.raises(

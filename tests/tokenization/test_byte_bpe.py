@@ -296,3 +296,8 @@ def test_tokens_that_reach_beyond_words_are_found(tmp_path: Path, small: Tokeniz
         == (tokenizer.encode_plain(["the new york <x>  cat"])[0])
     )
     assert [bare(tokenizer.names[i]) for i in (-2, -1)] == ["new york", "<x>"]
+
+
+def test_it_extends_no_other(small: Tokenizer, published: Tokenizer) -> None:
+    assert not published.extends(small)
+    assert small.parts_of("Ġthecat") == []

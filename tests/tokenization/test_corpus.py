@@ -335,6 +335,15 @@ def test_a_line_longer_than_a_document_loses_no_character(tmp_path, unit):
             assert corpus.stats.invalid_utf8 == 0
 
 
+def test_a_line_of_50_mb(tmp_path):
+    line = b"some words of it " * 3_000_000
+    (tmp_path / "a.txt").write_bytes(b"first\n\n" + line + b"\n\nlast\n")
+    (tmp_path / "b.jsonl").write_bytes(b'{"text": "' + line + b'"}\n')
+    corpus = Corpus([tmp_path])
+    assert [len(d.text) for d in corpus] == [5, len(line), 4, len(line)]
+    assert corpus.stats.split_documents == 0
+
+
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(tmp_path):
     file = tmp_path / "c.txt.gz"

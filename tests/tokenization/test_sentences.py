@@ -77,6 +77,10 @@ def test_very_long_sentences_are_quick():
     assert time.process_time() - started < 10  # minutes, if it were quadratic
 
 
+def test_a_lone_surrogate_is_replaced():
+    assert split_sentences("One\ud800. Two.") == ["One\ufffd.", "Two."]
+
+
 def test_a_library_that_fails_or_changes_text_costs_only_the_split(monkeypatch):
     class PanicException(BaseException):
         pass

@@ -158,6 +158,14 @@ def test_lone_surrogates_are_dropped_not_fatal(tokenizer):
     assert encoding.offsets[2] == (3, 4)
 
 
+def test_an_id_out_of_range_is_refused(tokenizer):
+    for bad in (-1, len(TOKENS)):
+        with pytest.raises(BertineError, match=f"token id {bad} is out of range"):
+            tokenizer.id_to_token(bad)
+        with pytest.raises(BertineError, match=f"token id {bad} is out of range"):
+            tokenizer.decode([0, bad])
+
+
 def test_save_and_load_give_the_same_tokenizer(tmp_path):
     for lowercase, accents, chinese in [
         (True, None, True),

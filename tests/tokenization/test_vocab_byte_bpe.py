@@ -13,6 +13,7 @@ import pytest
 import regex
 import transformers
 
+from bertine.core.errors import BertineError
 from bertine.tokenization.byte_bpe import ALPHABET, FIRST_TOKENS
 from bertine.tokenization.tokenizer import Tokenizer
 from bertine.tokenization.vocab import train_vocab
@@ -98,3 +99,9 @@ def test_pieces_are_counted_by_words(tmp_path: Path) -> None:
     pieces = [piece for ids in tokenizer.encode_plain(held) for piece in ids]
     marks = sum(tokenizer.names[i].strip('#",;.!␣') == "" for i in pieces)
     assert report.fertility == pytest.approx((len(pieces) - marks) / report.held_out_words)
+
+
+def test_it_cannot_be_extended(corpus: Path, tmp_path: Path) -> None:
+    train_vocab(corpus, tmp_path / "old", kind="byte-bpe", vocab_size=300)
+    with pytest.raises(BertineError, match="is byte-level BPE; only WordPiece"):
+        train_vocab(corpus, tmp_path / "new", extend=tmp_path / "old", vocab_size=400)

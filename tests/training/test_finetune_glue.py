@@ -17,6 +17,7 @@ import bertine
 import toys
 from bertine.cli import main
 from bertine.core.errors import BertineError
+from bertine.datasets.readers import DataConfig, read_labelled
 from bertine.training.finetuning.learner import Learner
 from glue_files import write_glue
 
@@ -90,6 +91,13 @@ def test_finished_tasks_are_not_run_again(
         bertine.finetune(
             "glue", glue_task="all", model=model, data=data, out=out, resume=True, **changed
         )
+
+
+def test_all_of_glue_is_no_examples_in_memory(data: Path, model: Path, tmp_path: Path) -> None:
+    one = read_labelled("glue", data, seed=0, reading=DataConfig(glue_task="CoLA"))
+    with pytest.raises(BertineError, match="is read from its folder"):
+        bertine.finetune("glue", glue_task="all", model=model, data=one, out=tmp_path / "o")
+    assert not (tmp_path / "o").exists()
 
 
 def test_a_collapse_is_named_in_the_table(model: Path, tmp_path: Path) -> None:

@@ -85,6 +85,15 @@ def test_the_best_epoch_of_a_finished_run_is_asked_for_too_late(
         assert ("save_best=True has no effect on a finished run: the model is that" in said) == late
 
 
+def test_how_to_read_is_said_of_data_alone(learner: Learner) -> None:
+    with pytest.raises(BertineError, match="label_column is given, but no data"):
+        learner.validate(label_column="kind")
+    with pytest.raises(BertineError, match="quotes is given, but no data"):
+        learner.validate(quotes=False)
+    with pytest.raises(TypeError, match="'precision'"):
+        learner.validate("dev.csv", precision="int8")
+
+
 def test_a_finished_run_gives_the_same_learner(
     learner: Learner, model: Path, labelled: Path, run: Path
 ) -> None:
@@ -263,3 +272,9 @@ def test_examples_in_memory_are_for_their_own_task(
     read: DatasetSplits = read_labelled("text", labelled)
     with pytest.raises(BertineError, match="for the task 'text', not for 'regression'"):
         bertine.finetune("regression", model=model, data=read, out=tmp_path / "run", **RECIPE)
+
+
+def test_all_of_glue_has_a_learner_for_each_task(tmp_path: Path) -> None:
+    whole = Learner(tmp_path, [], None, 0.0, runs={"CoLA": Learner(tmp_path, [], None, 0.0)})
+    with pytest.raises(BertineError, match=r"take the learner of one, runs\[NAME\] \(CoLA\)"):
+        whole.predict(TEXTS)

@@ -166,6 +166,21 @@ def test_a_killed_search_goes_on(
     assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
 
 
+def test_a_split_seed_for_data_with_validation_examples(model: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for part in ("train", "dev"):
+        toys.write_labelled(data / f"{part}.csv", rows=16)
+    with pytest.raises(BertineError, match="has validation examples of its own, so that split_see"):
+        searched(model, data, tmp_path / "out", split_seed=0)
+    assert not (tmp_path / "out").exists()
+    grid = {"learning_rates": [1e-3], "epochs": [1], "seeds": [1]}
+    (done,) = searched(model, data, tmp_path / "out", **grid).runs
+    assert done.failed is None
+    (run,) = (tmp_path / "out").glob("batch*")
+    assert "split_seed" not in json.loads((run / "run.json").read_text())["settings"]
+
+
 @pytest.mark.slow
 def test_every_kind_of_task(model: Path, tmp_path: Path) -> None:
     glue = write_glue(tmp_path / "glue", "RTE", "STS-B")
