@@ -145,8 +145,7 @@ def test_names_of_before_go_on_working(tmp_path: Path, capsys: pytest.CaptureFix
     for arguments, name, new in (
         (["learning-curve", "--config", str(config)], "ways", "methods"),
         (["learning-curve", "--config", str(config), "--least=9"], "--least", "--min-labels"),
-        (["distill", "static", "--no-learn"], "--no-learn", "--no-fit-tokens"),
-    ):  # fmt: skip
+    ):
         assert main(arguments) == 2
         said = " ".join(capsys.readouterr().err.split())
         assert f"{name} is called {new} now" in said

@@ -28,6 +28,7 @@ from typing import (
     get_type_hints,
 )
 
+from bertine.core.contrib import registered
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.text import briefly, listing
@@ -47,16 +48,15 @@ NOT_KNOWN = "{name} {value!r} is not known; choose {known}"
 
 #: Names that options had before → their names now. The old ones go on working in this version.
 FORMER = {
-    "again": "rerun",
     "draws": "repeats",
     "growth": "growth_factor",
     "guessed_share": "predict_ratio",
-    "learn": "fit_tokens",
     "least": "min_labels",
     "maps": "layer_loss",
     "mine_below": "negative_max_ratio",
     "most": "max_labels",
     "ways": "methods",
+    **registered("FORMER"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Define the options of text vectors and their training, and of word2vec."""
+"""Define the options of text vectors and their training."""
 
 from __future__ import annotations
 

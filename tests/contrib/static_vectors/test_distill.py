@@ -360,3 +360,9 @@ def test_fitting_finds_a_table_that_made_the_targets() -> None:
     assert fitted.before < 0.5
     assert fitted.after > 0.98
     np.testing.assert_allclose(fitted.vectors[29], begin[29], rtol=1e-5)  # in no text
+
+
+def test_an_option_is_known_by_its_former_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["distill", "static", "--no-learn"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "--no-learn is called --no-fit-tokens now" in said
