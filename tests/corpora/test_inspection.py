@@ -188,3 +188,22 @@ def test_a_single_document_is_shown_in_formats_without_pairs(make_store: MakeSto
         store.path, settings=InstanceSettings(input_format="doc-sentences", max_seq_length=16)
     )
     assert "instance 0: 5 tokens of document 0" in found
+
+
+def test_a_damaged_store_is_not_described(make_store: MakeStore):
+    store = with_tokenizer(make_store([[30] * 50] * 3))
+    shard = store.path / "tokens-00000.arrow"
+    raw = bytearray(shard.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    shard.write_bytes(raw)
+    with pytest.raises(BertineError, match="checksum"):
+        inspect_store(store.path)
+
+
+def test_what_is_no_store_is_told(tmp_path: Path):
+    (tmp_path / "vocab.txt").write_text("[UNK]\n")
+    with pytest.raises(BertineError, match="is a tokenizer alone"):
+        bertine.inspect(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(BertineError, match="is a model, but html"):
+        bertine.inspect(tmp_path, html=tmp_path / "x.html")

@@ -185,3 +185,8 @@ def test_signatures_lie_on_disk_and_not_in_memory(folder: Path) -> None:
     make_part(part, Tokenizer.load(folder / "tokenizer"))
     for name in (SIGNATURES, BY_ROW):
         assert (Path(part.folder) / name).stat().st_size == 30 * 512
+
+
+def test_short_documents_are_left_alone(folder: Path) -> None:
+    store = store_of(folder, "store", [["w1x w2x", "w1x w3x", "w4x w5x w6x w7x", "w4x w5x"]])
+    assert store.num_documents == 4

@@ -64,3 +64,22 @@ def test_tokens_become_steps(phases: list[PretrainingData]) -> None:
 def test_no_steps_are_refused(phases: list[PretrainingData]) -> None:
     with pytest.raises(BertineError, match="steps is 0"):
         PhasedData(phases, [0.9, 0.1], 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_tokens_become_steps_for_small_batches_of_uneven_lengths(
+    phases: list[PretrainingData], batch_size: int
+) -> None:
+    found = []
+    for seed in range(6):
+        data = toys.instances_of(
+            phases[0].store,
+            toys.tokenizer(),
+            batch_size=batch_size,
+            max_seq_length=64,
+            short_seq_prob=1.0,
+            seed=seed,
+        )
+        found.append(steps_for_tokens(100_000, [data], [1.0]))
+    assert max(found) < 1.1 * min(found)

@@ -188,3 +188,9 @@ def test_a_language_without_rules_starts_nothing(folder: Path, capsys: pytest.Ca
     assert {p.name for p in folder.iterdir()} == {"c.txt", "tokenizer"}
     prepare(folder / "c.txt", language="gsw", **made)
     assert "'gsw' are split by the rules of 'de'" in capsys.readouterr().err
+
+
+def test_one_document_is_warned_of(folder: Path):
+    (folder / "c.txt").write_text(story(0))
+    report = prepare(folder / "c.txt", tokenizer=folder / "tokenizer", out=folder / "s")
+    assert "one document only" in report.warnings[0]

@@ -81,3 +81,12 @@ def test_whole_words_that_are_too_long_to_be_chosen_are_warned_of(data):
     )
     (warning,) = words.warnings()
     assert "only 3% as many tokens are predicted" in warning
+
+
+def test_options_that_do_nothing_are_warned_of(data):
+    idle = data(input_format="sentence-pair", short_seq_prob=0.2, dupe_factor=5).warnings()
+    assert [line.split(" does nothing")[0] for line in idle] == [
+        "short_seq_prob 0.2",
+        "dupe_factor 5",
+    ]
+    assert data(short_seq_prob=0.2, masking="static", dupe_factor=5).warnings() == []

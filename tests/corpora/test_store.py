@@ -155,6 +155,17 @@ def test_memory_of_writing_does_not_grow_with_the_store(tmp_path: Path):
     assert large < 1.2 * small
 
 
+@pytest.mark.slow
+def test_ids_are_views_into_the_mapped_file(tmp_path: Path):
+    store = written(tmp_path / "s", 30522, [[[1] * 1000] * 1000] * 20)
+    before = pa.total_allocated_bytes()
+    for i in range(20):
+        ids = store.document(i).input_ids
+        assert not ids.flags.owndata
+        assert not ids.flags.writeable
+    assert pa.total_allocated_bytes() - before < 1 << 16
+
+
 def test_ids_outside_the_vocabulary_are_not_written(tmp_path: Path):
     with (
         toys.DocumentWriter(tmp_path, vocab_size=10) as writer,
