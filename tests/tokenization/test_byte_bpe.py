@@ -301,3 +301,9 @@ def test_tokens_that_reach_beyond_words_are_found(tmp_path: Path, small: Tokeniz
 def test_it_extends_no_other(small: Tokenizer, published: Tokenizer) -> None:
     assert not published.extends(small)
     assert small.parts_of("Ġthecat") == []
+
+
+def test_words_are_those_of_the_middle_of_a_text(small: Tokenizer) -> None:
+    ids, lengths = small.encode_words(["the", "cat", "cats"])
+    assert [small.tokens[i] for i in ids] == ["Ġthe", "Ġcat", "Ġcat", "s"]
+    assert lengths.tolist() == [1, 1, 2]

@@ -134,6 +134,12 @@ def test_byte_order_marks(tmp_path):
         assert "UTF-16" in error_of(tmp_path / name)
 
 
+def test_what_ends_a_file_of_dos_is_no_text(tmp_path):
+    file = tmp_path / "a.txt"
+    file.write_bytes(b"one\n\ntwo\n\n\x1a")
+    assert texts(file) == ["one", "two"]
+
+
 def test_documents_without_text_are_skipped_and_counted(tmp_path):
     file = tmp_path / "c.jsonl"
     file.write_text('{"text": ""}\n\n{"text": " \\n"}\n{"text": null}\n{"text": "x"}\n')
@@ -360,6 +366,15 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
         tracemalloc.stop()
     assert count >= 30
     assert peak < 16e6
+
+
+def test_memory_does_not_grow_with_the_row_groups_of_parquet(tmp_path):
+    file = tmp_path / "c.parquet"
+    text = [f"{i} " * 2_000 for i in range(1_000, 5_000)]  # 40 MB
+    pq.write_table(pa.table({"text": text}), file, compression="none", use_dictionary=False)
+    before = pa.total_allocated_bytes()
+    peak = max(pa.total_allocated_bytes() for _ in Corpus(file))
+    assert peak - before < 20e6
 
 
 def test_lines_that_end_as_on_old_macintoshes_are_no_one_document(tmp_path):

@@ -88,6 +88,31 @@ def test_held_out_lines_are_not_trained_on(tmp_path):
     assert report.fertility > 1
 
 
+def test_a_corpus_too_small_to_hold_out_says_so(tmp_path):
+    (tmp_path / "c.txt").write_text("a few words, a few words\n\nand no more")
+    report = train_vocab([tmp_path / "c.txt"], tmp_path / "out", vocab_size=500)
+    assert not report.held_out
+    text = "\n".join(report.lines())
+    assert "the text trained on" in text
+    assert report.size < 500
+    assert f"only {report.size} of the 500 tokens asked for" in text
+
+
+def test_mended_text_is_reported(tmp_path):
+    (tmp_path / "c.txt").write_bytes(b"some words and more words \xff\0\n" * 200)
+    report = train_vocab([tmp_path], tmp_path / "out", vocab_size=60)
+    assert any(line.startswith("200 bytes that are not valid UTF-8") for line in report.lines())
+    assert "200 NUL bytes were removed" in report.lines()
+
+
+def test_one_line_of_many_megabytes(tmp_path):
+    (tmp_path / "c.txt").write_text("one line of words without an end " * 30_000 + "z" * 1_000_000)
+    report = train_vocab([tmp_path / "c.txt"], tmp_path / "out", vocab_size=200)
+    assert {"line", "words", "without"} <= set(Tokenizer.load(tmp_path / "out").tokens)
+    assert not report.held_out
+    assert (report.corpus.files, report.corpus.documents) == (1, 1)
+
+
 def test_the_same_corpus_gives_the_same_vocabulary_in_another_process(corpus, tmp_path):
     train_vocab([corpus], tmp_path / "a", vocab_size=300)
     code = f"from bertine.tokenization.vocab import train_vocab; train_vocab([{str(corpus)!r}], "

@@ -13,6 +13,7 @@ import pytest
 import regex
 import transformers
 
+import bertine
 from bertine.core.errors import BertineError
 from bertine.tokenization.byte_bpe import ALPHABET, FIRST_TOKENS
 from bertine.tokenization.tokenizer import Tokenizer
@@ -101,7 +102,53 @@ def test_pieces_are_counted_by_words(tmp_path: Path) -> None:
     assert report.fertility == pytest.approx((len(pieces) - marks) / report.held_out_words)
 
 
+def test_a_model_learns_with_it(corpus: Path, tmp_path: Path) -> None:
+    documents = "\n\n".join("\n".join(SENTENCES) for _ in range(6))
+    corpus.write_text(documents, encoding="utf-8")
+    bertine.train_vocab(corpus, tmp_path / "vocab", kind="byte-bpe", vocab_size=400)
+    bertine.prepare(corpus, tokenizer=tmp_path / "vocab", out=tmp_path / "store")
+    (tmp_path / "config.json").write_text(
+        json.dumps(
+            {
+                "model_type": "bert",
+                "vocab_size": 400,
+                "hidden_size": 16,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+                "intermediate_size": 16,
+                "max_position_embeddings": 64,
+            }
+        )
+    )
+    bertine.pretrain(
+        tmp_path / "store",
+        model=tmp_path / "config.json",
+        out=tmp_path / "run",
+        objective="mlm",
+        input_format="full-sentences",
+        whole_word_mask=True,
+        steps=3,
+        batch_size=4,
+        max_seq_length=32,
+    )
+    (mask,) = bertine.fill_mask(tmp_path / "run", "the <mask> keeper", top_k=3)
+    assert mask.start == 4
+    config = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
+    assert config["pad_token_id"] == 1
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "run" / "model").mask_token_id
+
+
 def test_it_cannot_be_extended(corpus: Path, tmp_path: Path) -> None:
     train_vocab(corpus, tmp_path / "old", kind="byte-bpe", vocab_size=300)
     with pytest.raises(BertineError, match="is byte-level BPE; only WordPiece"):
         train_vocab(corpus, tmp_path / "new", extend=tmp_path / "old", vocab_size=400)
+
+
+def test_encoded_data_and_endless_lines_do_not_shape_it(tmp_path: Path) -> None:
+    file = tmp_path / "c.txt"
+    file.write_text("\n".join(["the cat sat"] * 50 + ["q9" * 100_000] * 3) + "\n", encoding="utf-8")
+    report = train_vocab(file, tmp_path / "out", kind="byte-bpe", vocab_size=400)
+    assert report.size < 400
+    assert f"only {report.size} of the 400 tokens asked for" in "\n".join(report.lines())
+    assert ("q", "9") not in merges(tmp_path / "out")
+    assert ("Ġ", "cat") in merges(tmp_path / "out") or ("Ġca", "t") in merges(tmp_path / "out")
