@@ -342,3 +342,9 @@ def test_files_that_are_not_there_or_of_another_kind(tmp_path: Path) -> None:
         read_span_splits(path, DataConfig(label_column="answer"), official=True)
     with pytest.raises(BertineError, match="holds only training data"):
         read_span_evaluation(tmp_path)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_json(tmp_path: Path) -> None:
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps(squad(question("a", ("oil", 4)))), encoding="utf-8-sig")
+    assert len(read_squad(path)) == 1

@@ -19,9 +19,11 @@ from bertine.data.entities import detect, spelling_of, strange_tags, to_iob2
         ("B_PER I_PER O", "IOBES", "B-PER I-PER O"),
         ("B_a M_a E_a O", "BMES", "B-a I-a E-a O"),
         ("b_per i_per O", "IOBES", "B-per I-per O"),
+        ("PER-B PER-I O", "IOBES", "B-PER I-PER O"),
         ("creative-work_B creative-work_I O", "IOBES", "B-creative-work I-creative-work O"),
         ("B:a I:a O", "IOBES", "B-a I-a O"),
         ("b i o", "IOBES", "B I O"),
+        ("B-a I-a 0", "IOBES", "B-a I-a O"),
         ("B-a I-a _", "IOBES", "B-a I-a O"),
     ],
 )
