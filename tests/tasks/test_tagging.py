@@ -258,6 +258,27 @@ def test_what_is_no_task(labels: tuple[str, ...], max_length: int, message: str)
         Tagging(labels, max_length=max_length)
 
 
+def test_the_tags_of_entities_are_complete() -> None:
+    """A type that only occurs in single words may be met in longer entities."""
+    task = Tagging.from_examples(examples_of([(["a", "b", "a"], ["B-y", "O", "B-x"])]))
+    assert task.labels == ("O", "B-x", "I-x", "B-y", "I-y")
+
+
+def test_what_is_met_is_noted_once() -> None:
+    rows = [(["a"] * 30, ["O"] * 30), (["a" * 20, "\u200b"], ["B-x", "O"])]
+    examples = examples_of(rows)
+    task = Tagging(LABELS, max_length=12)
+    for _ in range(2):
+        features = features_of(task, examples)
+        assert task.notes(features) == []
+    assert examples.notes == [
+        "train.conll: 1 of 2 sentences are longer than 12 pieces; they are read in 6 windows, so "
+        "that every word is predicted",
+        "train.conll: of 1 of 32 words normalization leaves nothing; their tag is O",
+        "train.conll: 1 word has more than 10 pieces; the last ones are left out (10 pieces lost)",
+    ]
+
+
 @pytest.mark.parametrize("written", ["O B_x M_x E_x S_x", "o b-x i-x e-x s-x", "O B-x I-x L-x U-x"])
 def test_a_model_from_elsewhere_may_spell_its_tags_otherwise(written: str) -> None:
     task = Tagging.from_info(TaskInfo("tagging", tuple(written.split())), CONFIG)
