@@ -14,6 +14,7 @@ import toys
 from bertine.core.files import read_json
 from bertine.core.scores import correlation_interval
 from bertine.core.task_info import TaskInfo
+from bertine.hub.model_card import model_card
 from bertine.hub.model_directory import load_model, save_model
 from bertine.models.heads import Model, new_head
 
@@ -126,3 +127,12 @@ def test_the_interval_of_a_correlation_holds_it_and_narrows() -> None:
     # By hand: atanh(0.6) = 0.6931, plus and minus 1.96 / 10.
     assert (low, high) == (pytest.approx(0.4595, abs=1e-3), pytest.approx(0.7112, abs=1e-3))
     assert correlation_interval(0.6, 10_000)[1] < high
+
+
+def test_numbers_that_are_none_are_left_out() -> None:
+    training = {"evaluation": {"num_examples": 9, "metrics": {"f1": float("nan"), "pearson": 0.5}}}
+    task = TaskInfo("regression", metrics=("f1", "pearson"), training=training)
+    card = model_card(Model(toys.config(), {}), task)
+    low, high = correlation_interval(0.5, 9)
+    assert f"| pearson | 0.5000 | {low:.4f} to {high:.4f} |" in card
+    assert "nan" not in card
