@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import bertine
 from bertine.inference.compute import why_not_int8
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.predictor import Predictor
@@ -54,3 +56,20 @@ def test_predictions_have_the_same_bits_in_any_company(classifier: Path) -> None
         alone = [predictor.compute([feature])[0] for feature in features]
         for output, other in zip(outputs, alone, strict=True):
             np.testing.assert_array_equal(output, other)
+
+
+@pytest.mark.slow
+def test_files_have_the_same_rows(classifier: Path, pretrained: Path, tmp_path: Path) -> None:
+    whole, half = tmp_path / "whole.txt", tmp_path / "half.txt"
+    whole.write_text("".join(f"{text}\n" for text in TEXTS))
+    half.write_text("".join(f"{text}\n" for text in TEXTS[1::2]))
+    options: dict[str, Any] = {"batch_invariant": True, "show_progress": False}
+    rows = []
+    for source in (whole, half):
+        output = source.with_suffix(".jsonl")
+        bertine.predict(classifier, input=source, output=output, **options)
+        bertine.embed(pretrained, source, source.with_suffix(".npy"), **options)
+        rows.append([json.loads(line) for line in output.read_text().splitlines()])
+    assert rows[1] == rows[0][1::2]
+    vectors = np.load(tmp_path / "whole.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "half.npy"), vectors[1::2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -183,3 +184,15 @@ def test_choices_with_a_gap_and_those_of_later_rows_are_refused(
         report = predicted(predictor, path, tmp_path / "out.jsonl", text_columns=columns)
         assert report.rows == 2
         assert [row["choice"] < 7 for row in answers(tmp_path / "out.jsonl")] == [True, True]
+
+
+def test_a_model_whose_choices_were_named_reads_no_others(
+    predictor: Predictor, tmp_path: Path
+) -> None:
+    assert isinstance(predictor.task, MultipleChoice)
+    named = dataclasses.replace(predictor.task, named_choices=True)
+    assert MultipleChoice.from_info(named.task_info(), toys.config()) == named
+    reader = Predictor(predictor.model, predictor.tokenizer, named)
+    path = written(tmp_path / "in.csv", rows(6))
+    report = predicted(reader, path, tmp_path / "out.csv", all_probabilities=True)
+    assert report.columns[-1] == "probability_ending3"

@@ -111,3 +111,13 @@ def test_nothing_to_predict_is_one_line(
     assert "give a text, --input FILE, or pipe" in error_line(
         capsys, "predict", str(models / "text")
     )
+
+
+def test_texts_that_the_vocabulary_does_not_know_are_flagged(
+    models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text('{"text": "a cat sat"}\n{"text": "\u0e44\u0e21\u0e48"}\n')
+    assert rows(capsys, str(models / "text"), f"--input={source}", f"--output={out}") == []
+    found = [json.loads(row).get("unknown") for row in out.read_text().splitlines()]
+    assert found == [None, 1.0]

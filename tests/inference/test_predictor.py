@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import csv
+import dataclasses
 import json
 import math
 import pickle
@@ -29,6 +30,7 @@ from bertine.inference.explaining.explain import explain
 from bertine.inference.predict import predict
 from bertine.inference.predictor import Predictor
 from bertine.models.heads import Model
+from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.spans import SpanExtraction, SpanLimits
 from bertine.tasks.whole_text import TextRegression
 from bertine.tokenization.tokenizer import Tokenizer
@@ -264,6 +266,37 @@ def test_evaluate_a_file_and_a_folder(predictor: Predictor, tmp_path: Path) -> N
     assert evaluate(predictor, path).metrics == report.metrics
 
 
+def test_columns_of_training_that_a_table_lacks_are_told_with_the_option(
+    predictor: Predictor, tmp_path: Path
+) -> None:
+    path = tmp_path / "data.csv"
+    hint = r"; '{}' is what the model was trained with, so name what this table has with {}"
+    path.write_text("text,mood\ngood,joy\n")
+    with pytest.raises(BertineError, match=hint.format("label", "label_column")):
+        evaluate(predictor, path)
+    assert evaluate(predictor, path, label_column="mood").metrics["accuracy"] in (0.0, 1.0)
+    path.write_text("review,label\ngood,joy\n")
+    wanted = hint.format("text", "text_columns$")
+    with pytest.raises(BertineError, match=wanted):
+        evaluate(predictor, path)
+    with pytest.raises(BertineError, match=wanted):
+        predict(predictor, path, tmp_path / "out.csv")
+
+
+def test_the_text_column_of_a_plain_file_need_not_be_named(
+    predictor: Predictor, tmp_path: Path
+) -> None:
+    task = dataclasses.replace(predictor.task, text_columns=("body",))
+    plain, table = tmp_path / "in.txt", tmp_path / "in.csv"
+    plain.write_text("good cat\nbad dog\n")
+    table.write_text("text\ngood cat\n")
+    renamed = Predictor(predictor.model, predictor.tokenizer, task)
+    assert predict(renamed, plain, tmp_path / "out.txt").rows == 2
+    with pytest.raises(BertineError, match="no column 'body'"):
+        predict(renamed, table, tmp_path / "out.csv")
+    assert predict(renamed, table, tmp_path / "out.csv", text_columns=["text"]).rows == 1
+
+
 def test_a_model_that_was_saved_again_answers_the_same(
     predictor: Predictor, tmp_path: Path
 ) -> None:
@@ -355,3 +388,16 @@ def test_one_string_or_dictionary_gets_one_answer(
         np.testing.assert_array_equal(embedder(one), vectors[0])
     with pytest.raises(BertineError, match="there is no column 'text'"):
         embedder([{"first": "a cat", "second": "a dog"}])
+
+
+def test_a_row_is_cut_once_however_many_of_its_choices_are(
+    config: BertConfig, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    task = MultipleChoice(("text",), ("one", "two"), "label", 12)
+    predictor = Predictor(Model(config, task.heads(config)), tokenizer, task)
+    source = tmp_path / "in.csv"
+    rows = ["very " * 5 + "," + "cat " * 10 + "," + "dog " * 10, "very,cat,dog"]
+    source.write_text("\n".join(["text,one,two", *rows]) + "\n")
+    report = predict(predictor, source, tmp_path / "out.csv")
+    # Five pieces, ten of a choice and three special tokens are six too many, twice.
+    assert "1 of 2 texts were cut at 12 pieces (12 pieces lost)" in report.lines()

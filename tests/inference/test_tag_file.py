@@ -157,3 +157,21 @@ def test_a_column_file_may_be_called_tsv(predictor: Predictor, tmp_path: Path) -
     path.write_text("# a comment with\ta tab\n1\tNew York\tO\n2\tsleeps\tO\n3\t.\tO\n")
     predict(predictor, path, out, word_column=2, show_progress=False)
     assert [line.count("\t") for line in out.read_text().splitlines()] == [1, 3, 3, 3]
+
+
+def test_other_formats_of_answers_are_refused(predictor: Predictor, tmp_path: Path) -> None:
+    source = tmp_path / "in.txt"
+    source.write_text("the cat sat\n")
+    with pytest.raises(BertineError, match=r"out\.csv: texts with their tags are not .* \.csv"):
+        predict(predictor, source, tmp_path / "out.csv")
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def test_words_that_the_vocabulary_does_not_know_are_flagged(
+    predictor: Predictor, tmp_path: Path
+) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text('{"words": ["the", "cat"]}\n{"words": ["好", "的"]}\n')
+    report = predict(predictor, source, out)
+    assert [row.get("unknown") for row in rows_of(out)] == [None, 1.0]
+    assert any("1 of 2 texts is mostly unknown" in note for note in report.notes)
