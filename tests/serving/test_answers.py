@@ -569,3 +569,22 @@ def test_numbers_that_are_none_are_an_error_of_one_line(tmp_path: Path) -> None:
         for path, content in asked.items():
             answer = client(path, {"model": "m", **content})
             assert (answer.status, "NaN or infinite" in answer.message) == (422, True), path
+
+
+def test_cut_pieces_are_counted(ask: Client) -> None:
+    pieces = len(LONG.split())
+    answer = ask("/predict", {"texts": [SENTENCE, LONG], "model": "text"}).json
+    assert [each["pieces_cut"] for each in answer["predictions"]] == [0, pieces - 14]
+    # Contexts are read in windows; of the question pieces are lost, once and not in each window.
+    answer = ask("/predict", {"texts": [[LONG, LONG]], "model": "spans"}).json
+    assert answer["predictions"][0]["pieces_cut"] == pieces - 10
+
+
+def test_a_text_that_the_vocabulary_does_not_know_is_flagged(ask: Client) -> None:
+    texts = [SENTENCE, "ไม่ดีเลย เสียเวลา"]
+    answer = ask("/predict", {"texts": texts, "model": "text"}).json
+    assert [found.get("unknown") for found in answer["predictions"]] == [None, 1.0]
+    answer = ask("/embed", {"texts": texts, "model": "text"}).json
+    assert answer["unknown"] == [0.0, 1.0]
+    answer = ask("/embed", {"texts": texts[:1], "model": "text"}).json
+    assert "unknown" not in answer

@@ -131,3 +131,12 @@ def test_explaining_leaves_the_model_as_it_was(ask: Client) -> None:
     assert loaded is not None
     assert all(parameter.grad is None for parameter in loaded.model.parameters())
     assert ask("/predict", body).json == before
+
+
+def test_another_label_can_be_asked_about(ask: Client) -> None:
+    body = {"text": SENTENCE, "model": "text"}
+    both = [ask("/explain", {**body, "label": label}).json for label in ("animal", "dish")]
+    assert [each["answer"] for each in both] == ["animal", "dish"]
+    # Of two labels what speaks for one speaks against the other.
+    for one, other in zip(both[0]["words"], both[1]["words"], strict=True):
+        assert one["contribution"] == pytest.approx(-other["contribution"], abs=1e-4)
