@@ -338,3 +338,11 @@ def test_damaged_scores_are_told(tmp_path: Path, file: str, content: Any) -> Non
     (run / file).write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(BertineError, match=rf"{file}: damaged"):
         report(run)
+
+
+def test_the_epoch_is_told_whose_model_was_saved_where_it_is_not_the_last(tmp_path: Path) -> None:
+    run = write_finetuning(tmp_path / "run")
+    for step, said in ((100, True), (200, False)):
+        scores = finetuning(["yes", "no"], [[5, 2], [3, 9]]) | {"step": step}
+        (run / "scores.json").write_text(json.dumps(scores), encoding="utf-8")
+        assert ("after each epoch. The saved model is the one after epoch 1." in words(run)) is said
