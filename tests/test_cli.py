@@ -359,3 +359,19 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     os.close(writer)
     assert done.returncode == 141
     assert done.stderr == ""
+
+
+@pytest.mark.slow
+def test_the_backend_of_a_notebook_does_not_matter(tmp_path: Path) -> None:
+    """A notebook tells the programs it starts to plot with a package that they may not have."""
+    (tmp_path / "run.json").write_text('{"settings": {}, "environment": {}}')
+    environment = {**os.environ, "MPLBACKEND": "module://of_a_notebook"}
+    done = subprocess.run(
+        [sys.executable, "-m", "bertine", "report", str(tmp_path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "report.html").is_file()

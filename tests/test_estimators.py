@@ -270,6 +270,16 @@ def test_a_text_of_weight_2_is_as_good_as_one_that_is_there_twice(
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
+def test_a_text_of_weight_0_is_as_good_as_none(model: Path) -> None:
+    given, labels = texts(16)
+    weights = [int(row % 3 > 0) for row in range(16)]
+    some = [row for row, weight in enumerate(weights) if weight]
+    few = {**QUICK, "epochs": 1}
+    weighted = BertClassifier(model, **few).fit(given, labels, sample_weight=weights)
+    less = BertClassifier(model, **few).fit([given[r] for r in some], [labels[r] for r in some])
+    assert (weighted.predict_proba(given) == less.predict_proba(given)).all()
+
+
 @pytest.mark.parametrize(
     ("weights", "message"),
     [

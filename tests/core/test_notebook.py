@@ -113,3 +113,10 @@ def test_times_are_written_like_a_clock() -> None:
         "1:02:05",
         "27:46:40",
     ]
+
+
+def test_a_bar_whose_end_is_unknown_has_no_share(kernel: FakeKernel) -> None:
+    with progress() as bar:
+        bar.update(bar.add_task("reading", total=None), completed=3)
+    assert "%" not in kernel.outputs[0]["text/plain"]
+    assert "value=" not in kernel.outputs[0]["text/html"]

@@ -199,3 +199,10 @@ def test_the_look_at_the_data_and_explanations_are_short() -> None:
         "one finding",
     ]
     assert "2 texts have nothing that could be explained" in Explanations(empty=2)._repr_html_()
+
+
+def test_plain_tags_mark_no_entities() -> None:
+    plain = TaggedText(("we", "go"), ("PRON", "VERB"), (1.0, 1.0))
+    assert plain.entities == []
+    marked = TaggedText(("in", "Paris"), ("O", "B-place"), (1.0, 0.9))
+    assert [mention.type for mention in marked.entities] == ["place"]

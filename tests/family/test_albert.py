@@ -27,6 +27,7 @@ from bertine.reports.inspect import describe_model
 from bertine.training.adamw import parameter_groups
 from bertine.training.distillation.student import copy_layers, plan_student
 from bertine.training.mfu import step_cost
+from bertine.training.step import check_freezing
 
 from .parity import close, full_labels, inputs, random_batch, same_gradients
 from .variants import VARIANTS, scramble
@@ -352,3 +353,10 @@ def test_a_student_begins_as_the_layers_that_the_teacher_goes_through(
         own, other = (m.backbone.layers[n] for m, n in ((student, ours), (teacher, theirs)))
         for name, tensor in other.state_dict().items():
             assert torch.equal(own.state_dict()[name], tensor)
+
+
+def test_layers_that_are_frozen_are_those_with_weights_of_their_own() -> None:
+    model = pretraining(tiny(num_hidden_groups=2))
+    check_freezing(model, 2)
+    with pytest.raises(BertineError, match="has 2 layers with weights of their own"):
+        check_freezing(model, 3)

@@ -272,3 +272,17 @@ def test_guessing_of_a_rarer_answer() -> None:
     assert guessing(TERMS["rtd"]) is None
     assert guessing(TERMS["mlm"], 0.1) is None
     assert guessing(TERMS["nsp"]) == (pytest.approx(0.6931, abs=1e-4), 0.5)
+
+
+def test_options_say_weights_and_sizes(data: PretrainingData) -> None:
+    options = ObjectiveOptions(
+        generator_size=0.5, generator_layers=0.5, generator_weight=3.0, discriminator_weight=7.0
+    )
+    objective = Rtd().configured(options)
+    model = rtd_model(data, options).eval()
+    generator = generator_of(model)
+    assert generator is not None
+    assert (generator.config.hidden_size, len(generator.layers)) == (12, 1)
+    with torch.no_grad():
+        terms = objective.terms(model, data.batch(0))
+    assert {name: term.weight for name, term in terms.items()} == {"rtd": 7.0, "generator": 3.0}

@@ -117,3 +117,9 @@ def test_loading_checks_types(kind: Any) -> None:
         kind.load(3)
     with pytest.raises(BertineError, match=r"^threads must be a whole number or None, not '2'"):
         kind.load("model", threads="2")
+
+
+@pytest.mark.parametrize("verb", [bertine.search, bertine.lr_find])
+def test_arguments_taken_over_from_finetune_are_checked(verb: Callable[..., Any]) -> None:
+    with pytest.raises(BertineError, match=r"^weight_decay must be a number, not '1e-2'"):
+        verb("text", model="m", data="d.csv", out="o", weight_decay="1e-2")
