@@ -258,12 +258,6 @@ def test_replaced_tokens_stand_beside_guessing(tmp_path: Path) -> None:
     assert "unigram entropy" in text
 
 
-def test_out_is_another_file(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", [line(10)])
-    assert report(run, out=tmp_path / "pages" / "page.html").path.is_file()
-    assert not (run / "report.html").exists()
-
-
 def test_a_logarithmic_axis_leaves_out_what_it_cannot_show() -> None:
     assert b"nothing logged yet" in curve([1.0, 2.0], [0.0, 0.0], log_scale=True)
     assert b">100<" in curve([1.0, 2.0, 3.0], [0.0, 1.0, 150.0], log_scale=True)
