@@ -12,6 +12,7 @@ import torch
 
 import toys
 from bertine import finetune, pretrain
+from bertine.core.errors import BertineError
 from bertine.models.matmul_timing import Product
 from bertine.models.precision import Rates
 from bertine.training import computing
@@ -146,6 +147,15 @@ def test_a_resumed_run_keeps_its_precision(
     assert about["training"]["bf16_speedup"] == begun.speedup
     said = capsys.readouterr().err
     assert ("this processor has no instructions: it goes on more slowly" in said) == (later is None)
+
+
+def test_another_precision_by_name_is_refused(
+    pretraining: dict[str, Any], machine: Machine
+) -> None:
+    machine.has(FAST_BF16)
+    pretrain(**pretraining)
+    with pytest.raises(BertineError, match=r"started with precision = 'bf16', not 'fp32'"):
+        pretrain(**pretraining, precision="fp32", resume=True)
 
 
 def _killed(*_: object) -> None:

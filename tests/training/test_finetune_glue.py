@@ -18,6 +18,7 @@ import toys
 from bertine.cli import main
 from bertine.core.errors import BertineError
 from bertine.datasets.readers import DataConfig, read_labelled
+from bertine.options.data import DataConfig
 from bertine.training.finetuning.learner import Learner
 from glue_files import write_glue
 
@@ -65,6 +66,16 @@ def test_all_of_glue_is_one_table(everything: tuple[Path, Learner], model: Path)
     for name in scores:
         info = json.loads((out / name / "model" / "bertine.json").read_text())
         assert info["dataset"] == f"glue/{name}"
+
+
+def test_what_is_of_one_task_is_not_asked_of_all(
+    everything: tuple[Path, Learner], data: Path, model: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(BertineError, match=r"take the learner of one, runs\[NAME\] \(CoLA, "):
+        everything[1].predict(["a cat"])
+    one = read_labelled("glue", data, DataConfig(glue_task="CoLA"))
+    with pytest.raises(BertineError, match="is read from its folder"):
+        bertine.finetune("glue", glue_task="all", model=model, data=one, out=tmp_path / "o")
 
 
 def test_finished_tasks_are_not_run_again(
@@ -299,6 +310,16 @@ def test_scores_of_ones_own_are_learned_saved_and_predicted(
     transformers.AutoTokenizer.from_pretrained(out / "model").save_pretrained(tmp_path / "theirs")
     loaded = bertine.Predictor.load(tmp_path / "theirs", precision="fp32")
     assert [answer.score for answer in loaded.predict(texts)] == pytest.approx([low, high])
+
+
+def test_a_regression_can_be_gone_on_with(model: Path, tmp_path: Path) -> None:
+    data = write_scored(tmp_path / "prices.csv", 48)
+    columns = {"text_columns": "review", "label_column": "price"}
+    given: dict[str, Any] = {"data": data, **columns, **QUICK}
+    first = bertine.finetune("regression", model=model, out=tmp_path / "a", **given)
+    second = bertine.finetune("regression", model=first.model, out=tmp_path / "b", **given)
+    # The head that had the scores' mean and scale in it is not trained on as if it had not.
+    assert second.metrics["mean_absolute_error"] < 12_000
 
 
 @pytest.mark.parametrize(

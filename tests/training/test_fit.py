@@ -215,3 +215,12 @@ def test_the_loss_of_masked_words_alone_is_shown_beside_the_unigram_entropy() ->
         "loss": "2.500",
         "(unigram entropy": "3.250)",
     }
+
+
+@pytest.mark.slow
+def test_tensorboard_by_option(store: Path, model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    given: dict[str, Any] = {"max_seq_length": 32, "batch_size": 2, "steps": 1, "model": model}
+    pretrain(store, out=tmp_path / "run", tensorboard=True, **given)
+    (file,) = (tmp_path / "run" / "tensorboard").iterdir()
+    assert file.name.startswith("events.out.tfevents")

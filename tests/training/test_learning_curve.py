@@ -17,7 +17,7 @@ import toys
 from bertine import BertineError
 from bertine.tasks.multi_label import MultiLabel
 from bertine.training.learning_curve.learning_curve import _Curve, draw_examples, sizes_of_curve
-from bertine.training.learning_curve.result import Cell, LearningCurve, extrapolate
+from bertine.training.learning_curve.result import Cell, LearningCurve, extrapolate, point_of
 
 labels = st.lists(st.sampled_from("abc"), min_size=1, max_size=60).map(
     lambda names: [[name] for name in names]
@@ -118,6 +118,28 @@ def test_the_outlook_keeps_to_what_errors_can_be(scores: list[list[float]]) -> N
     found = extrapolate([[(8 * 2**at, s) for s in draws] for at, draws in enumerate(scores)])
     if found is not None:
         assert -1 <= found.low <= found.gain <= found.high <= 1
+
+
+def test_sizes_count_examples_and_not_labels() -> None:
+    # 12 examples that have all three labels: a draw of 8 has 8 examples and not 24.
+    assert sizes_of_curve([["a", "b", "c"]] * 12, 8, 2.0, None) == [8, None]
+
+
+def test_draws_of_one_size_are_one_point_of_the_line() -> None:
+    # With several labels a text, draws of one size have different numbers of examples.
+    errors = {n: 2 * n**-0.5 for n in (50, 100, 200)}
+    draws = [[(n - 1, 1 - e / 1.01), (n, 1 - e), (n + 1, 1 - e * 1.01)] for n, e in errors.items()]
+    found = extrapolate(draws)
+    assert found is not None
+    assert found.count == 200
+    assert found.gain == pytest.approx(2 * 200**-0.5 - 2 * 400**-0.5, rel=1e-6)
+
+
+def test_an_interval_of_no_errors_has_a_width() -> None:
+    cell = Cell("tf-idf", 8, 0, 16, 1.0, {}, 1.0, 1.0)
+    point = point_of([cell], 100, (0.0, 0))
+    assert point.high == 1.0
+    assert point.low == pytest.approx(0.963, abs=1e-3)
 
 
 @pytest.mark.parametrize(

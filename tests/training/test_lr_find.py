@@ -50,6 +50,13 @@ def test_the_rates_rise_by_one_factor_after_the_warm_up(report: LrFindReport) ->
     assert report.curve.losses[0] == pytest.approx(report.curve.losses[10], abs=0.15)
 
 
+def test_few_examples_are_passed_over_again_and_that_is_said(report: LrFindReport) -> None:
+    """120 examples in batches of 16 are 8 steps."""
+    assert report.passes > 5
+    assert any("times over the 120 training examples" in note for note in report.notes)
+    assert any("times over the 120" in line for line in report.lines())
+
+
 @pytest.mark.takes(4)
 def test_the_advised_rate_trains_and_what_is_far_above_does_not(
     report: LrFindReport, model: Path, labelled: Path, tmp_path: Path

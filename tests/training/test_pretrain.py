@@ -247,6 +247,22 @@ def test_a_machine_that_is_faster_than_it_was_measured_does_more(
 
 
 @pytest.mark.slow
+def test_steps_and_hours_are_the_most_steps_in_the_time(
+    store: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch, step=0.1)
+    few = {**FEW, "steps": 3, "hours": 1.0, "log_every": 1}
+    assert pretrain(store, model=model, out=tmp_path / "few", **few).final["step"] == 3
+    many = {**FEW, "steps": 10**6, "hours": 1.5 / 3600, "log_every": 1}
+    began = clock.now
+    pretrain(store, model=model, out=tmp_path / "many", **many)
+    assert clock.now - began == pytest.approx(1.5, abs=0.2)
+    log = toys.log(tmp_path / "many")
+    assert log[-1]["step"] == 15
+    assert comes_down(log)
+
+
+@pytest.mark.slow
 def test_the_speed_is_that_of_a_run_with_its_workers(store: Path) -> None:
     """Slow batches are made in other processes while the model computes, and take no time of a
     step's."""

@@ -50,6 +50,9 @@ def test_a_model_that_has_learned_nothing_loses_to_a_baseline(
     )
     assert again.baselines == learner.baselines
     assert "a baseline wins" in "\n".join(again.lines())
+    page = bertine.report(tmp_path / "run").path.read_text(encoding="utf-8")
+    assert "Compared with baselines" in page
+    assert "A baseline wins" in page
 
 
 @pytest.mark.parametrize("kind", ["text", "choice"])

@@ -39,6 +39,14 @@ def test_a_sample_is_a_sentence_of_the_store_with_one_word_hidden(samples: MaskS
         assert one["text"].replace("[MASK]", one["truth"]) in sentences
 
 
+def test_no_longer_than_the_model_is_trained_on(store: Path) -> None:
+    opened = TokenStore.open(store)
+    short = MaskSamples(toys.tokenizer(), opened, max_length=10)  # 8 pieces and two specials
+    assert all(len(one["text"].split()) <= 8 for one in short.fill(toys.pretraining_model()))
+    with pytest.raises(BertineError, match="no sentence for mask samples"):
+        MaskSamples(toys.tokenizer(), opened, max_length=9)
+
+
 def test_the_guesses_are_those_of_fill_mask(model: Path, samples: MaskSamples) -> None:
     """Padding and the neighbours in the batch do not change an answer."""
     loaded = load_model(model)

@@ -207,3 +207,19 @@ def test_every_kind_of_task(model: Path, tmp_path: Path) -> None:
             assert (found.out / run.name / WEIGHTS).exists()
             mean = sum(run.metrics[name] for name in judged) / len(judged)
             assert run.score == pytest.approx(mean)
+
+
+@pytest.mark.slow
+def test_held_out_examples_are_the_same_for_every_seed(model: Path, tmp_path: Path) -> None:
+    data = toys.write_labelled(tmp_path / "all.csv", rows=48)
+
+    def examples(run: Path) -> str:
+        return str(json.loads((run / "run.json").read_text())["settings"]["examples_fingerprint"])
+
+    searched(model, data, tmp_path / "out", learning_rates=[1e-3], epochs=[1])
+    (same,) = {examples(run) for run in (tmp_path / "out").glob("batch*")}
+    # A run by itself has a split of its own seed.
+    alone: dict[str, Any] = {"epochs": 1, "batch_size": 8, "model": model, "data": data, **QUICK}
+    finetune("text", out=tmp_path / "own", seed=1, **alone)
+    finetune("text", out=tmp_path / "asked", seed=1, split_seed=0, **alone)
+    assert examples(tmp_path / "own") != same == examples(tmp_path / "asked")

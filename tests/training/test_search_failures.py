@@ -16,7 +16,7 @@ from bertine.datasets.readers import read_labelled
 from bertine.training.finetuning.finetune import finetune
 from bertine.training.search import search as runs
 from bertine.training.search.table import SearchResult
-from searches import NAMES, searched
+from searches import NAMES, WEIGHTS, searched
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, seed: int, error: Exception) -> None:
@@ -133,3 +133,13 @@ def test_mistakes(
         assert main([*words, *wrong]) == 2
         assert message in capsys.readouterr().err.splitlines()[-1]
     assert not out.exists()
+
+
+@pytest.mark.slow
+def test_a_collapsed_run_is_left_out(model: Path, labelled: Path, tmp_path: Path) -> None:
+    """So small a rate learns nothing in 60 steps."""
+    grid = {"learning_rates": [1e-6, 3e-3], "epochs": [4], "seeds": [0]}
+    found = searched(model, labelled, tmp_path / "out", **grid)
+    assert [run.collapsed for run in found.runs] == [True, False]
+    assert found.best == found.runs[1]
+    assert not (tmp_path / "out" / found.runs[0].name / WEIGHTS).exists()

@@ -7,11 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import toys
-from bertine import pretrain
+from bertine import finetune, pretrain
 from bertine.core.errors import BertineError
 from bertine.training.schedules import SCHEDULES
+
+TUNE: dict[str, Any] = {
+    "epochs": 2,
+    "batch_size": 16,
+    "max_length": 16,
+    "learning_rate": 1e-3,
+    "precision": "fp32",
+    "baselines": False,
+    "frozen": False,
+}
 
 TRAIN: dict[str, Any] = {
     "steps": 8,
@@ -86,3 +97,19 @@ def test_patience_without_text_to_judge_by_is_refused(
     with pytest.raises(BertineError, match=r"patience needs text .* held_out"):
         pretrain(store, model=model, out=tmp_path / "run", patience=2, **TRAIN)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_workers_of_fine_tuning_change_no_bit_and_may_change_on_resume(
+    model: Path, labelled: Path, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"model": model, "data": labelled, **TUNE}
+    for workers in (0, 2):
+        out = tmp_path / str(workers)
+        finetune("text", out=out, workers=workers, **given)
+        assert settings(out)["workers"] == workers
+    one, other = (toys.weights(tmp_path / name / "model") for name in ("0", "2"))
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    again = finetune("text", out=tmp_path / "0", workers=2, resume=True, **given)
+    assert again.model == tmp_path / "0" / "model"

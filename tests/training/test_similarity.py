@@ -309,6 +309,26 @@ def test_texts_alone_move_apart(model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_pairs_of_labels_are_drawn_and_searched(model: Path, tmp_path: Path) -> None:
+    """Topics of one label find one another, which random weights do not know."""
+    kinds = {topic: number < 4 for number, topic in enumerate(toys.TOPICS)}
+    listed = [[text, "animal" if kinds[topic] else "dish"] for topic, text in sentences()]
+    texts = write(tmp_path / "texts.csv", ["text", "label"], listed)
+    rows = [
+        [toys.sentence(one, "old"), toys.sentence(two, "warm")]
+        for one in toys.TOPICS
+        for two in toys.TOPICS
+        if one != two and kinds[one] == kinds[two]
+    ]
+    pairs = write(tmp_path / "pairs.csv", ["query", "match"], rows)
+    with toys.one_thread():
+        result = bertine.finetune_similarity(
+            model=model, data=texts, validation=pairs, out=tmp_path / "run", epochs=8, **SETTINGS
+        )
+    assert result.after["ndcg@10"] > result.before["ndcg@10"]
+
+
+@pytest.mark.slow
 def test_neighbouring_sentences_are_pairs(model: Path, tmp_path: Path) -> None:
     """Topics of one kind, which stand beside each other in the documents, find one another."""
     kinds = {topic: number < 4 for number, topic in enumerate(toys.TOPICS)}
@@ -446,6 +466,19 @@ def test_mined_negatives_are_neither_held_out_nor_right(model: Path, tmp_path: P
         found = mined.of(range(len(file)))
         assert mined.found > 0
         assert not {*held} & {row for of in found for row in of}
+
+
+def test_mined_negatives_are_different_texts(model: Path, tmp_path: Path) -> None:
+    """As in a list of questions, many of which have the same answer."""
+    answers = [toys.sentence(topic, "old") for topic in [*toys.TOPICS][:4]]
+    rows = [[f"{answers[number % 4]} {number}", answers[number % 4]] for number in range(40)]
+    path = write(tmp_path / "rows.csv", ["query", "match"], rows)
+    embedder = Embedder.load(model, precision="fp32")
+    with PairFile(tmp_path / "pieces").write(PairRows(path), embedder) as file:
+        mined = MinedNegatives(tmp_path / "mined.bin", 3)
+        mined.mine(file, embedder, margin=2.0, seed=0)
+        for number, negatives in enumerate(mined.of(range(40))):
+            assert {rows[row][1] for row in negatives} == {*answers} - {answers[number % 4]}
 
 
 @pytest.mark.parametrize(
