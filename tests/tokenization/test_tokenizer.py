@@ -364,11 +364,3 @@ def test_arrays_are_what_encodings_hold(uncased: Tokenizer) -> None:
         uncased.encode_arrays(["a"], max_length=1)
     with pytest.raises(ValueError, match="1 texts, but 2 pairs"):
         uncased.encode_arrays(["a"], ["b", "c"])
-
-
-def test_an_id_out_of_range_is_refused(tokenizer):
-    for bad in (-1, len(TOKENS)):
-        with pytest.raises(BertineError, match=f"token id {bad} is out of range"):
-            tokenizer.id_to_token(bad)
-        with pytest.raises(BertineError, match=f"token id {bad} is out of range"):
-            tokenizer.decode([0, bad])

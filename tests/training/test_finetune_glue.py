@@ -17,7 +17,7 @@ import bertine
 import toys
 from bertine.cli import main
 from bertine.core.errors import BertineError
-from bertine.datasets.readers import DataConfig, read_labelled
+from bertine.datasets.readers import read_labelled
 from bertine.options.data import DataConfig
 from bertine.training.finetuning.learner import Learner
 from glue_files import write_glue
