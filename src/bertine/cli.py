@@ -70,7 +70,7 @@ from bertine.core.text import briefly, one_line, printable
 #: The commands under their headings, in the order of their use; a new command needs a line here, or
 #: in :data:`bertine.contrib.COMMANDS`.
 _GROUPS: dict[str, list[Command]] = {
-    "begin": [],
+    "begin": [],  # those of contrib
     "text": [VOCAB, PREPARE, INSPECT],
     "train": [PRETRAIN, FINETUNE, FINETUNE_SIMILARITY, FEW_SHOT, DISTILL],
     "use": [
@@ -236,6 +236,7 @@ def apply_config(path: str | Path, parser: Parser) -> list[str]:
 
 
 def _convert(path: str | Path, key: str, value: Any, action: argparse.Action) -> Any:
+    """Convert the value of a key in the file `path` to that of the argument `action`."""
     if isinstance(action, Switch):
         if not isinstance(value, bool):
             raise BertineError(f"{path}: {key} is {briefly(value)}, but must be true or false")
@@ -251,6 +252,7 @@ def _convert(path: str | Path, key: str, value: Any, action: argparse.Action) ->
 
 
 def _convert_one(path: str | Path, key: str, value: Any, action: argparse.Action) -> Any:
+    """Convert a single value, or one item of a list."""
     if isinstance(value, list | dict | bool) or value is None:
         raise BertineError(f"{path}: {key} is {briefly(value)}, but must be one number or text")
     # Through text: YAML reads 1e-4 as text and 7 as a number, for any type of argument.
@@ -278,6 +280,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: list[str]) -> int:
+    """Run the command, and turn the errors that end it into a line and an exit status."""
     try:
         with contextlib.ExitStack() as stack:
             if not cpu.is_main():
@@ -334,6 +337,8 @@ def _drop_stdout() -> None:
 
 
 def _run(arguments: list[str]) -> int:
+    """Find the command that `arguments` name, and call it with their values; or print a help text.
+    Return the exit status."""
     arguments = with_name_joined(arguments)
     name = arguments[0] if arguments else "--help"
     if name in ("-h", "--help"):
@@ -358,7 +363,7 @@ def _run(arguments: list[str]) -> int:
             if shown and (quota := cpu.quota_line()):
                 print(f"{name}: {quota}", file=sys.stderr, flush=True)
             check_address_space()
-            return command(values)
+            return command(values)  # Command.__call__
     else:
         kind = "option" if name.startswith("-") else "command"
         hint = nearest(name, [*COMMANDS, "--help", "--version"])

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bertine.options.declare import Declared, OptionGroup
 
 
+#: A function that parses the text of a value: argparse's ``type``.
 Kind = Callable[[str], Any]
 
 
@@ -425,6 +426,8 @@ def add_options(
 
 
 def _flags(entry: Declared) -> tuple[str, ...]:
+    """Return an option as it is written on the command line: its flags, and that which negates
+    it."""
     words = entry.name.replace("_", "-")
     flags = tuple(f"--{flag}" for flag in entry.option.flags or (words,))
     # An option that is on, or not given, can be switched off.
@@ -452,11 +455,13 @@ def _arguments(entry: Declared) -> dict[str, Any]:
         arguments |= {"nargs": entry.option.values or "+"} | (
             {"action": Gather} if str in kinds else {}
         )
-    kind = _kind(entry, kinds)
-    return arguments if kind is None else arguments | {"type": kind}
+    parse = _parse_function(entry, kinds)
+    return arguments if parse is None else arguments | {"type": parse}
 
 
-def _kind(entry: Declared, kinds: tuple[Any, ...]) -> Kind | None:
+def _parse_function(entry: Declared, kinds: tuple[Any, ...]) -> Kind | None:
+    """Return the function that parses a value of an option whose values have the types `kinds`;
+    None: a value is its text."""
     option = entry.option
     low = next((bound for bound in (option.least, option.above) if bound is not None), 0)
     if int in kinds:
@@ -480,7 +485,8 @@ class Command:
         description: the text of ``--help`` under the usage.
         add_arguments: declares the arguments. Their names, with underscores, and their defaults are
             those of the function of the command; a test checks that.
-        verb: that function's name in ``bertine``; "": the command's, with underscores.
+        verb: that function's name in ``bertine``; "": the command's, with underscores
+            (:attr:`function`).
         run: replaces the default, which calls the function with the values of the arguments and
             prints the ``lines()`` of its result. It may return an exit status, where a part of the
             work failed. It imports the function itself, to keep ``--help`` fast.
@@ -515,6 +521,7 @@ class Command:
             return self.run(values) or 0
         import bertine
 
+        # The function's module is imported now, by `bertine.__getattr__`.
         result = getattr(bertine, self.function)(**values)
         result.write_pages()
         print("\n".join([*result.lines(), *result.next_lines()]))
