@@ -235,6 +235,7 @@ def takes_options(
         rest = next((n for n, p in own.parameters.items() if p.kind is p.VAR_KEYWORD), None)
         plain = [p for p in own.parameters.values() if p.name not in groups and p.name != rest]
         taken = {p.name for p in plain}
+        # By parameter of the verb, the options that it holds.
         members: dict[str, list[Declared]] = {}
         for name, group in groups.items():
             members[name] = [entry for entry in declared(group) if entry.name not in taken]
@@ -256,6 +257,7 @@ def takes_options(
                 raise TypeError(f"{verb.__name__}() {error}") from None
             bound.apply_defaults()
             arguments = bound.arguments
+            # From flat arguments to one object for each parameter.
             for name, listed in members.items():
                 values = {entry.name: arguments.pop(entry.name) for entry in listed}
                 arguments |= {name: groups[name](**values)} if name in groups else values
@@ -291,6 +293,7 @@ def keeping_generators() -> Iterator[None]:
 
 
 def _parameter(option: Declared) -> inspect.Parameter:
+    """Return an option as a keyword parameter of a signature."""
     return inspect.Parameter(
         option.name,
         inspect.Parameter.KEYWORD_ONLY,
@@ -317,6 +320,7 @@ def documented(text: str, members: dict[str, list[Declared]]) -> str:
 
 
 def _entry(option: Declared, indent: str) -> list[str]:
+    """Return the lines of an option in a docstring's "Args:"."""
     return textwrap.wrap(
         f"{option.name}: {option.text}",
         width=_WIDTH,
