@@ -134,8 +134,7 @@ def finetune_all(finetune: Callable[..., Learner], arguments: dict[str, Any]) ->
     return Learner(out, [], report, elapsed, ("average",), results)
 
 
-#: Arguments that are not repeated in the commands to run next.
-_LEFT_OUT = ("out", "resume")
+# ``finetune``: one fine-tuning run.
 
 
 @takes_options()
@@ -176,6 +175,7 @@ def finetune(
             (:class:`~bertine.training.fit.FitConfig`).
     """
     check_whole(options, options.shard)
+    # Flat, as the user gave them: for the record of the run, and for the runs of all of GLUE.
     arguments = {"task": task, "model": model, "data": data, "out": out, **options.values()}
     if task == "glue" and (options.glue_task or "").lower() == "all":
         return finetune_all(finetune, arguments)
@@ -204,7 +204,6 @@ def run_finetuning(
     """
     task, model, out = arguments["task"], arguments["model"], arguments["out"]
     world = join(options.device)
-    where = world.device
     world.alone(lambda: Run.check(out, options.resume))
     prepared = prepare(
         task,
@@ -212,35 +211,46 @@ def run_finetuning(
         model=model,
         config=config,
         options=options,
-        where=where,
+        where=world.device,
         begun=Run.begun(out) if options.resume else None,
     )
     if contrast is not None:
         prepared = replace(prepared, contrast=contrast(prepared))
-    plan, read = prepared.plan, prepared.data
+    plan, data = prepared.plan, prepared.data
     if options.frozen:
         check_frozen(prepared.task, options, prepared.loaded.model)
     if plan.save_best and not prepared.held:
         raise BertineError("without validation examples there is no best epoch to save")
-    trained, tokens = prepared.loaded.model, prepared.batch_tokens
-    computing = computing_of_run(out, options.precision, options.resume, trained, world, tokens)
-    epoch, of_encoder = prepared.batches.steps_per_epoch, prepared.contrast
-    fitted = plan.config(options, epoch, where, computing.precision, of_encoder)
+    computing = computing_of_run(
+        out,
+        options.precision,
+        options.resume,
+        prepared.loaded.model,
+        world,
+        prepared.batch_tokens,
+    )
+    fit_config = plan.config(
+        options,
+        prepared.batches.steps_per_epoch,
+        world.device,
+        computing.precision,
+        prepared.contrast,
+    )
     info = prepared.task.task_info()
     settings = {
         "task": info.dataset or task,
-        "data_path": read.path,
+        "data_path": data.path,
         "model_path": str(model),
-        "num_examples": len(read.train),
-        "examples_fingerprint": read.train.fingerprint(),
+        "num_examples": len(data.train),
+        "examples_fingerprint": data.train.fingerprint(),
         "weights_fingerprint": prepared.loaded.model.fingerprint(),
-        "device": where.type,
+        "device": world.device.type,
         "labels_and_columns": asdict(info),
         "epochs": plan.epochs,
         "batch_size": plan.batch_size,
         "dropout": options.dropout,
         "save_best": plan.save_best,
-        **fitted.settings(),
+        **fit_config.settings(),
         **computing.facts,
     }
     settings |= options.recorded()
@@ -250,9 +260,13 @@ def run_finetuning(
         settings["contrast"] = prepared.contrast.settings()
     with Run.open(out, settings, options.resume, world=world, shard=options.shard) as run:
         if run.finished:
-            return read_learner(prepared, fitted, run, world)
+            return read_learner(prepared, fit_config, run, world)
         world.alone(lambda: _write_start(run.folder, verb, arguments, prepared))
-        return train(prepared, fitted, run, settings, world)
+        return train(prepared, fit_config, run, settings, world)
+
+
+#: Arguments that are not repeated in the commands to run next.
+_LEFT_OUT = ("out", "resume")
 
 
 def _write_start(
