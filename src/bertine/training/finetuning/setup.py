@@ -142,48 +142,56 @@ def prepare(
 ) -> Prepared:
     """Read data and model, and build features and batches; print the statistics.
 
-    The arguments are those of :func:`bertine.finetune`. Without `judged` the validation examples
-    are read, but get no features. `begun` are the settings of the run that is resumed, if there is
-    one.
+    Args:
+        task, data, model: see :func:`bertine.finetune`.
+        config: how the data are read.
+        options: how the model is trained.
+        where: the device to train on.
+        judged: whether the validation examples get features; they are read in any case.
+        begun: the settings of the run that is resumed, if there is one.
 
     Raises:
         BertineError: what reading the model and the data raises; a label of the validation examples
             that the training examples lack; examples for another task.
     """
+    # Examples, and the task that they define.
     data = given_data(data)
     sizes = load_config(model, dropout=options.dropout)
     if not options.fresh_weights and (begun is None or KNOWN in begun):
         config = DataConfig.of(config, known_rows=rows_known_by(model))
-    read = splits_of(task, data, config)
-    wanted = read.max_length if options.max_length is None else options.max_length
+    splits = splits_of(task, data, config)
+    wanted = splits.max_length if options.max_length is None else options.max_length
     max_length, apart = fitting(wanted, model, sizes), options.pairs == "apart"
     on_vectors = apart or options.frozen
-    settings = vector_settings(read, model, sizes) if on_vectors else {}
+    settings = vector_settings(splits, model, sizes) if on_vectors else {}
     if apart and "pair_pooling" not in settings:
         raise BertineError(
-            f"{option('pairs', 'apart')} is for pairs of texts, and the task {read.kind.name!r} is "
-            "over others here; leave it out"
+            f"{option('pairs', 'apart')} is for pairs of texts, and the task "
+            f"{splits.kind.name!r} is over others here; leave it out"
         )
     if apart and not options.frozen and launched():
         raise BertineError(
             f"{option('pairs', 'apart')} fits the head in one process before it is trained; start "
             "it without torchrun"
         )
-    built: Task[Any] = read.make_task(max_length, **settings)
+    built: Task[Any] = splits.make_task(max_length, **settings)
+    # The model, with a head for the task.
     loaded = load_with_heads(model, built, sizes, options)
     check_freezing(loaded.model, options.freeze_layers)
     loaded.model.to(where)
-    features = built.featurize(read.train, loaded.tokenizer)
-    built, unweighted = built.weighted_for(features), built
-    held = built.featurize(read.validation, loaded.tokenizer) if judged else []
+    # Tokenized examples, and their batches.
+    features = built.featurize(splits.train, loaded.tokenizer)
+    unweighted = built
+    built = unweighted.weighted_for(features)
+    held = built.featurize(splits.validation, loaded.tokenizer) if judged else []
     others = {
         word: built.featurize(examples, loaded.tokenizer)
-        for word, examples in (read.others if judged else {}).items()
+        for word, examples in (splits.others if judged else {}).items()
     }
-    look = look_at(built, read, features, held, loaded, weighed=built is not unweighted)
-    plan = TrainingPlan.of(options, sizes, len(read.train), built)
+    look = look_at(built, splits, features, held, loaded, weighed=built is not unweighted)
+    plan = TrainingPlan.of(options, sizes, len(splits.train), built)
     if judged and not options.frozen:
-        plan.say(len(read.train))
+        plan.say(len(splits.train))
     batches = FeatureBatches(
         features,
         lambda chosen: built.collate(chosen, loaded.tokenizer.pad_token_id),
@@ -195,7 +203,7 @@ def prepare(
         loaded,
         model,
         options,
-        read,
+        splits,
         features,
         held,
         others,
@@ -293,7 +301,7 @@ def load_with_heads(
 
     seed = options.seed
     loaded = load_model(model, heads=heads, fresh=fresh, seed=seed, dropout=options.dropout)
-    if not loaded.tokenizer.template.added(2):
+    if not loaded.tokenizer.template.added(2):  # as that of GPT-1
         loaded = _with_task_tokens(loaded, model, seed)
     return _with_fresh_weights(loaded, built, seed) if options.fresh_weights else loaded
 
