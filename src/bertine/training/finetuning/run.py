@@ -238,6 +238,9 @@ def kept_baselines(folder: Path) -> tuple[BaselineScore, ...]:
         raise BertineError(f"{file}: damaged ({error!r}); remove it or train again") from error
 
 
+# The run: train, or read what a finished run has written.
+
+
 def read_learner(prepared: Prepared, config: FitConfig, run: Run, world: DistContext) -> Learner:
     """Read the results of a run that had finished before, and remove its checkpoints; print a
     warning if it saved other weights than are asked for now."""
@@ -300,10 +303,10 @@ def train(
     """
     world.alone(lambda: _write_data_files(prepared, run.folder))
     dtype = resolve_precision(config.precision, world.device)
-    extra: list[dict[str, Any]] = []
+    baselines: list[dict[str, Any]] = []
     if prepared.options.baselines:
-        extra = world.alone(lambda: baselines_of_run(prepared, run.folder, dtype))
-    finetuning = _Finetuning(prepared, config, run, world, dtype, extra)
+        baselines = world.alone(lambda: baselines_of_run(prepared, run.folder, dtype))
+    finetuning = _Finetuning(prepared, config, run, world, dtype, baselines)
     if prepared.options.frozen:
         world.alone(finetuning.fit_head_alone)
     else:
@@ -342,7 +345,8 @@ class _Finetuning:
     ) -> None:
         self.prepared, self.config, self.run, self.world = prepared, config, run, world
         self.dtype, self.baselines = dtype, baselines
-        self.epoch, self.held = prepared.batches.steps_per_epoch, prepared.held
+        self.steps_per_epoch = prepared.batches.steps_per_epoch
+        self.held = prepared.held
         train = prepared.data.train
         # With a teacher's answers in place of labels, there is no most frequent label.
         some = any(item.label is not None for item in train.items)
@@ -351,7 +355,10 @@ class _Finetuning:
         self.report: EvaluationReport | None = None
         self.head: LinearProbe | None = None
         self.lines = EpochLines(
-            prepared.metric_names, epoch=self.epoch, steps=config.steps, earlier=_scores(run)
+            prepared.metric_names,
+            epoch=self.steps_per_epoch,
+            steps=config.steps,
+            earlier=_scores(run),
         )
 
     def fit(self) -> None:
@@ -364,13 +371,13 @@ class _Finetuning:
         with frozen(model, layers=options.freeze_layers, embeddings=options.freeze_embeddings):
             fit(
                 model,
-                prepared.loss or prepared.task,
+                prepared.loss or prepared.task,  # a task is a loss too
                 prepared.batches.batch,
                 self.config,
                 self.run,
                 title=prepared.title,
                 evaluate=self._evaluate if self.held else None,
-                evaluate_every=self.epoch,
+                evaluate_every=self.steps_per_epoch,
                 # Also if it is not needed now: it may be when the run is resumed.
                 choose=Choice(prepared.metric_names[0], highest=True),
                 world=self.world,
@@ -529,7 +536,12 @@ class _Finetuning:
         if self.held and self.report is None:
             self.report = self._judge(self.prepared)
         line = saved_line(
-            best, known, last, epoch=self.epoch, steps=steps, asked=save_best is not None
+            best,
+            known,
+            last,
+            epoch=self.steps_per_epoch,
+            steps=steps,
+            asked=save_best is not None,
         )
         return steps if best is None else best.step, line
 
@@ -615,5 +627,6 @@ def _scores(run: Run) -> list[dict[str, Any]]:
 
 
 def _elapsed(run: Run) -> float:
+    """Return the seconds of training in the run's log."""
     lines = [e for e in read_log(run.folder / "log.jsonl") if "elapsed" in e]
     return float(lines[-1]["elapsed"]) if lines else 0.0
