@@ -105,7 +105,8 @@ class DropoutStream:
         return keep.to(dtype).view(shape)
 
 
-#: The stream of this process. `fit` seeds it at every micro-batch.
+#: The stream of this process. A training step seeds it at every micro-batch
+#: (:func:`bertine.training.step.accumulate`).
 stream = DropoutStream()
 
 

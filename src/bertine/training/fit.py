@@ -222,6 +222,7 @@ def fit(
 
     Args:
         model: updated in place; left in evaluation mode.
+        objective: an objective of pre-training, a task of fine-tuning, or a loss around one.
         batch: a pure function of the step.
         run: the run that gets the log and the checkpoints; it has the checkpoint to resume from.
         work: the amount of work in the first n steps, in any unit, to estimate the time left;
@@ -324,8 +325,8 @@ class _Fitting:
         self.model, self.facts, self.open_end = stepper.model, facts, open_end
         self.evaluation = evaluation
         self.optimizer = optimizer_for(self.model, config, stepper.dtype)
-        self.rate, self.swing = schedule(config.schedule), momentum(config.schedule)
-        self.norms, self.others = Norms(config.learning_rate), CpuContention()
+        self.rate, self.momentum = schedule(config.schedule), momentum(config.schedule)
+        self.norms, self.contention = Norms(config.learning_rate), CpuContention()
         self.done, self.tokens, self.elapsed, used, position = 0, 0, 0.0, 0.0, None
         self.over, self.meter = False, Meter()
         self.best: Best | None = None
@@ -397,14 +398,15 @@ class _Fitting:
     def _step(self, next_batch: Callable[[int], Batch], at: float) -> float:
         """Update the weights once, with `at` as the position in the schedule; return the rate."""
         config, began = self.config, time.perf_counter()
-        whole = next_batch(self.done)
-        check_batch(whole, self.stepper.config)
-        for terms in self.stepper.accumulate(whole, [config.seed, self.done]):
+        batch = next_batch(self.done)
+        check_batch(batch, self.stepper.config)
+        # Forward and backward pass of each micro-batch; its terms are the parts of the loss.
+        for terms in self.stepper.accumulate(batch, [config.seed, self.done]):
             self.meter.add(terms)
             self.weights = {name: term.weight for name, term in terms.items()}
         learning_rate = config.learning_rate * self.rate(at, config.steps, config.warmup_steps)
-        if self.swing is not None:
-            beta1 = config.adam_beta1 + self.swing(at, config.steps, config.warmup_steps)
+        if self.momentum is not None:
+            beta1 = config.adam_beta1 + self.momentum(at, config.steps, config.warmup_steps)
             self.optimizer.set_beta1(min(max(beta1, 0.0), 0.999))
         norm = self.optimizer.clipped_step(learning_rate, config.max_grad_norm)
         self.norms.add(norm, self.done + 1)
@@ -412,10 +414,10 @@ class _Fitting:
         if self._due(self.done + 1):
             wait_for(self.world.device)
         spent = time.perf_counter() - began
-        self.meter.tokens += whole.num_tokens
+        self.meter.tokens += batch.num_tokens
         self.meter.seconds += spent
-        self.gauge.add(whole, spent)
-        self.tokens += whole.num_tokens
+        self.gauge.add(batch, spent)
+        self.tokens += batch.num_tokens
         self.elapsed += spent
         self.done += 1
         return learning_rate
@@ -490,7 +492,7 @@ class _Fitting:
         self.tracker.log(entry)
         # Only if this process computes alone: other ranks and workers are not other programs.
         if world.size == 1 and not self.config.workers:
-            display.other_programs(self.others.line())
+            display.other_programs(self.contention.line())
         display.update(self.done, facts_of(entry), expected)
 
     def _save(self) -> None:

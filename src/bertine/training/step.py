@@ -255,19 +255,23 @@ def accumulate(
 
     Args:
         seeds: (seed, step) of the dropout; the index of the part is added.
+
+    Returns:
+        The terms of each part.
     """
     adapt_spin_count()
-    whole: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for part in parts:
         for name, count in objective.counts(part).items():
-            whole[name] = whole.get(name, 0) + count
+            counts[name] = counts.get(name, 0) + count
     device = next(model.parameters()).device
     computed = []
     for index, part in enumerate(parts):
         stream.seed(*seeds, index)
         with autocast(dtype, device):
             terms = objective.terms(model, send(part, model, dtype))
-        loss = sum(t.total * (t.weight / max(1, whole[name])) for name, t in terms.items())
+        # The part's share of the step's loss. The log computes the whole from the terms: `Meter`.
+        loss = sum(t.total * (t.weight / max(1, counts[name])) for name, t in terms.items())
         assert isinstance(loss, Tensor)
         loss.backward()
         computed.append(terms)
