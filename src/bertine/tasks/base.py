@@ -385,7 +385,8 @@ class Task(LossDefaults, ABC, Generic[Prediction]):
         primary_metric: the metric (higher is better) by which models are chosen, if no other is
             named for the data (`metric_names`).
         answer: the class of its answers.
-        reader: the kind of its files, by which rooms above look up how they are read.
+        reader: what its files hold, by which packages that import this one choose how to read
+            them.
         rules: the rules of decision that it can be given, which are fields of it.
         numeric: whether its labels are numbers on a scale.
         fp32_head: whether the head computes in fp32 independently of the model's number type.
@@ -606,7 +607,8 @@ class Task(LossDefaults, ABC, Generic[Prediction]):
 
     @abstractmethod
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
-        """Compute the parts of the loss, by name, from the result of :meth:`encode`."""
+        """Compute the terms of the loss, by name, from the result of :meth:`encode`; the training
+        loop gets them from :meth:`terms`, which encodes the batch."""
 
     def outputs(self, model: Model, batch: Batch, encoded: Encoded | None = None) -> Tensor:
         """Compute the input of `decode` from the model, or from the result of :meth:`encode` if

@@ -226,13 +226,13 @@ class TextClassification(WholeTextTask[Prediction]):
         still divided by the count, and the parts of a step add up to the whole."""
         logits, labels = self.outputs(model, batch, encoded).float(), batch.targets["labels"]
         weights = None if self.class_weights is None else logits.new_tensor(self.class_weights)
-        of_examples = batch.targets.get(WEIGHTS)
-        if self.focal_gamma or of_examples is not None:
+        example_weights = batch.targets.get(WEIGHTS)
+        if self.focal_gamma or example_weights is not None:
             losses = F.cross_entropy(logits, labels, weight=weights, reduction="none")
-            if of_examples is not None:
-                losses = losses * of_examples
-            likelihood = -F.cross_entropy(logits, labels, reduction="none")
-            total = focal(losses, likelihood, self.focal_gamma)
+            if example_weights is not None:
+                losses = losses * example_weights
+            log_likelihoods = -F.cross_entropy(logits, labels, reduction="none")
+            total = focal(losses, log_likelihoods, self.focal_gamma)
         else:
             total = F.cross_entropy(logits, labels, weight=weights, reduction="sum")
         right = labels.argmax(-1) if labels.is_floating_point() else labels

@@ -105,8 +105,8 @@ class WholeTextTask(Task[Prediction]):
         pooling: str,
         is_linear: Callable[[int], bool],
     ) -> dict[str, Any]:
-        """Return the arguments; the two texts of a pair are encoded separately, so that their
-        vectors and their words are compared."""
+        """Return the arguments of :meth:`from_examples` for a head on vectors; the two texts of a
+        pair are encoded separately, so that their vectors and their words are compared."""
         if len(train.text_columns) == 2:
             return {"pair_pooling": pooling, "shared_pieces": True}
         names = labels or {name for item in train.items for name in cls.names_in(item.label)}
