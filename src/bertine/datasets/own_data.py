@@ -88,7 +88,7 @@ def read_own(
     """
     if splits.train is None:
         raise BertineError("the data has no training file (train.csv, .tsv, .jsonl or .txt)")
-    tables = _KINDS.get(kind, _LabelledTables)(kind, config, swag)
+    tables = _TABLES.get(kind, _LabelledTables)(kind, config, swag)
     files = [file for file in (splits.train, splits.validation) if file is not None]
     quotes = quotes_for(files, config.format, config.quotes)
     train = tables.training(splits.train, DataConfig.of(config, quotes=quotes[0]))
@@ -230,8 +230,8 @@ class _WrittenTables(_LabelledTables):
         return {name: getattr(self.config, name) for name in names}
 
 
-#: The kinds of tables, by the tasks whose rows do not have one label, or one score, each.
-_KINDS: dict[type[Task[Any]], type[_LabelledTables]] = {
+#: The class of their tables, by the tasks whose rows do not have one label, or one score, each.
+_TABLES: dict[type[Task[Any]], type[_LabelledTables]] = {
     MultiLabel: _LabelSetTables,
     MultipleChoice: _ChoiceTables,
     TextToText: _WrittenTables,

@@ -45,7 +45,7 @@ from bertine.models.tensor_names import HeadNames, WeightNames
 # Shape legend: P masked positions, H hidden size, V vocabulary size, K labels.
 
 
-def _same(x: Tensor) -> Tensor:
+def _identity(x: Tensor) -> Tensor:
     return x
 
 
@@ -57,7 +57,7 @@ class PredictionHead(nn.Module):
         size = config.hidden_size
         self.dense = nn.Linear(size, size, bias=config.classifier_bias)
         name = config.classifier_activation
-        self.act = _same if name == LINEAR else activation(name)
+        self.act = _identity if name == LINEAR else activation(name)
         self.layer_norm = norm(config)
         set_initial_std(self.dense, config.output_std)
 

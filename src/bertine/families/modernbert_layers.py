@@ -516,12 +516,13 @@ class Surroundings:
     def of(
         cls, layout: RowLayout, size: int, theta: float, window: int | None, like: Tensor
     ) -> Surroundings:
-        """Compute the surroundings of a batch.
+        """Compute the positions and masks of a batch for the layers with one window.
 
         Args:
+            layout: of the rows.
             size: D.
             theta: base of the rotary wavelengths.
-            window: see above.
+            window: how many tokens to either side are attended to; None: all.
             like: a tensor of the type and device to compute in.
         """
         length, device, dtype = layout.length, like.device, like.dtype
