@@ -309,11 +309,13 @@ def load_model(
             the file holds, has another shape than config.json says, or belongs to no known part;
             the tokenizer has more pieces than the model.
     """
+    # Sizes and vocabulary.
     folder = model_folder(path)
     settings = _with_dropout(read_settings(folder), dropout)
     described_in = settings_file(folder)
     tokenizer = _load_tokenizer(folder, settings.config)
     _check_vocabulary(folder, settings.config, tokenizer)
+    # Tensors, under Bertine's names for them.
     source = weight_files(folder)[0]
     tensors = read_weights(folder)
     config, family = settings.config, family_of(settings.config.model_type)
@@ -326,6 +328,7 @@ def load_model(
 
     check_against_weights(source, canonical, config, family, described_in.name)
     check_fits(described_in, config)
+    # Heads: those in the file (`present`), those to have, and of these the ones to create anew.
     parts = {names.part_of(name) for name in canonical}
     present = {head for head in family.heads if head in parts or names.is_weightless(head)}
     # Of a head that is not asked for nothing need be known.
@@ -340,6 +343,7 @@ def load_model(
     if unknown:
         raise ValueError(f"fresh names no head of this model: {', '.join(sorted(unknown))}")
 
+    # The model: its structure without values, then the values.
     pooler = any(family.heads[head].reads == "pooled" for head in heads)
     if "pooler" in parts and family.needs_pooler(config, heads):
         pooler = True

@@ -144,6 +144,7 @@ class Run:
             )
         return (str(steps[-1]) if steps else None, finished)
 
+    #: See :meth:`bertine.training.job_folder.JobFolder.check`.
     check = staticmethod(_JOB.check)
 
     @staticmethod
