@@ -20,17 +20,17 @@ SOURCE = ROOT / "src" / "bertine"
 
 #: The most that there may be of each, and why.
 BUDGET = {
-    # The goal of this part was 300; parts two and three of the rebuilding aim at 245.
-    "files": 300,
+    # 300 in parts one and two of the rebuilding. Contrib added its table, its options, its commands
+    # and what it asks of files; 32 of all files are empty.
+    "files": 309,
     # 65,500 was the goal before known rows, clients of other programs and checks of what leaves
-    # Bertine were added (4,730 lines); parts two and three aim at 53,000 plus these. 50 more since
-    # text is made safe without Rich, for the speed of --help.
-    "code lines": 70_300,
+    # Bertine were added (4,730 lines); 54,000 was the goal of part three.
+    "code lines": 69_700,
     # The function `distill` takes the options of its three kinds; each command has its own.
     "longest signature": 96,
     # Tests of all documents' commands, of clients and of what other programs open; of the folders
     # of jobs, with kills in every kind of them; of results as JSON.
-    "code lines of tests": 61_200,
+    "code lines of tests": 57_000,
 }
 
 

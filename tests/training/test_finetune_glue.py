@@ -105,7 +105,7 @@ def test_finished_tasks_are_not_run_again(
 
 
 def test_all_of_glue_is_no_examples_in_memory(data: Path, model: Path, tmp_path: Path) -> None:
-    one = read_labelled("glue", data, seed=0, reading=DataConfig(glue_task="CoLA"))
+    one = read_labelled("glue", data, DataConfig(glue_task="CoLA"))
     with pytest.raises(BertineError, match="is read from its folder"):
         bertine.finetune("glue", glue_task="all", model=model, data=one, out=tmp_path / "o")
     assert not (tmp_path / "o").exists()

@@ -223,7 +223,7 @@ def test_without_validation_examples_it_asks_for_data(
     learner = bertine.finetune(
         "text",
         model=model,
-        data=DatasetSplits(read.kind, read.train, none),
+        data=DatasetSplits(read.task_class, read.train, none),
         out=tmp_path / "run",
         **recipe,
     )

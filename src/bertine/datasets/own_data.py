@@ -40,7 +40,7 @@ class DatasetSplits:
     """The examples that a run is trained and judged on, and what their task is made from.
 
     Attributes:
-        kind: the class of the task.
+        task_class: the class of the task.
         train: the training examples.
         validation: the examples that the model is judged on after each epoch; without any it is not
             judged.
@@ -53,7 +53,7 @@ class DatasetSplits:
             they were given.
     """
 
-    kind: type[Task[Any]]
+    task_class: type[Task[Any]]
     train: Examples[Any]
     validation: Examples[Any]
     others: dict[str, Examples[Any]] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class DatasetSplits:
         default); `settings` are further arguments."""
         length = self.max_length if max_length is None else max_length
         settings = {**self.settings, **settings}
-        return self.kind.from_examples(self.train, max_length=length, **settings)
+        return self.task_class.from_examples(self.train, max_length=length, **settings)
 
 
 def read_own(

@@ -271,7 +271,7 @@ def _learner(
         metric_names=prepared.metric_names,
         baselines=kept_baselines(run.folder),
         origin=Provenance(
-            task=data.task or data.kind.name,
+            task=data.task or data.task_class.name,
             data=data if data.source is None else data.source,
             config=DEFAULTS if data.source is None else data.config,
             fingerprint=data.validation.fingerprint(),

@@ -167,7 +167,7 @@ def prepare(
     if apart and "pair_pooling" not in settings:
         raise BertineError(
             f"{option('pairs', 'apart')} is for pairs of texts, and the task "
-            f"{splits.kind.name!r} is over others here; leave it out"
+            f"{splits.task_class.name!r} is over others here; leave it out"
         )
     if apart and not options.frozen and launched():
         raise BertineError(
@@ -231,7 +231,7 @@ def vector_settings(data: DatasetSplits, model: Path | str, sizes: Config) -> di
             return takes_mean_layer(family.new_backbone(sizes, False))
 
     labels = data.settings.get("labels")
-    return data.kind.vector_settings(data.train, labels, pooling.name, is_linear)
+    return data.task_class.vector_settings(data.train, labels, pooling.name, is_linear)
 
 
 def probe_variant(prepared: Prepared) -> Prepared:
