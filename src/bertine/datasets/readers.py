@@ -262,8 +262,9 @@ def splits_of(task: str, data: Data | DatasetSplits, config: DataConfig) -> Data
                 f"{examples.source}: {len(without)} of {len(examples)} examples have no label "
                 f"(the first is items[{without[0]}]); label them or leave them out"
             )
-    if task != data.task_class.name:
-        raise BertineError(f"the examples are for the task {data.task_class.name!r}, not for {task!r}")
+    name = data.task_class.name
+    if task != name:
+        raise BertineError(f"the examples are for the task {name!r}, not for {task!r}")
     config = DataConfig(known_rows=config.known_rows)
     return replace(data, config=config, task="", source=None)
 

@@ -405,7 +405,7 @@ class Task(LossDefaults, ABC, Generic[Prediction]):
         focal_gamma: of the focal loss (:func:`~bertine.models.losses.focal`); 0: cross-entropy.
         abstain_below, costs, least_probability: the `rules` in force; see the classes.
         num_classes: how many classes share the training examples; 0: there are none.
-        fits_vectors: whether a head for it can read vectors of texts (:meth:`vector_settings`).
+        vector_head: the name of the head for it that reads vectors of texts; "": there is none.
         unsaved: whether it holds numbers that :meth:`finished` moves into the head.
     """
 
@@ -416,7 +416,7 @@ class Task(LossDefaults, ABC, Generic[Prediction]):
     rules: ClassVar[tuple[str, ...]] = ()
     numeric: ClassVar[bool] = False
     fp32_head: ClassVar[bool] = False
-    fits_vectors: ClassVar[bool] = False
+    vector_head: ClassVar[str] = ""
     label_noun: ClassVar[str] = ""
     example: ClassVar[str] = ""
 

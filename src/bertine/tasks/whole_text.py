@@ -77,7 +77,7 @@ class WholeTextTask(Task[Prediction]):
     """
 
     kind: ClassVar[str]
-    fits_vectors: ClassVar[bool] = True
+    vector_head: ClassVar[str] = VECTOR_CLASSIFIER
 
     pair_pooling: str
     shared_pieces: bool

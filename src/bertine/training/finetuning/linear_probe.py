@@ -55,7 +55,6 @@ from bertine.inference.baselines.texts import FrozenEncoder, Scaling, pooling_of
 from bertine.inference.compute import run_features
 from bertine.models.heads import (
     PAIR_CLASSIFIER,
-    VECTOR_CLASSIFIER,
     Model,
     PairHead,
     VectorHead,
@@ -100,7 +99,7 @@ def fits_alone(task: Task[Any], model: Model) -> bool:
     are linear, and fit any model that has them."""
     if takes_mean_layer(model.backbone):
         return True
-    return task.fits_vectors and VECTOR_CLASSIFIER in model.family.heads
+    return task.vector_head in model.family.heads
 
 
 def _finds_nothing(task: Task[Any]) -> bool:
