@@ -484,7 +484,11 @@ def layout_of(
 
 
 class Encoder(RowBackbone):
-    """Embeddings, encoder layers and (by default) the pooler."""
+    """Embeddings, encoder layers and (by default) the pooler.
+
+    Answers are computed from its weights by packed layers (:mod:`bertine.fast`), so a backbone with
+    another attention is not a subclass.
+    """
 
     shows_attention = True
     embeddings: Embeddings

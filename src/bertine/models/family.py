@@ -80,7 +80,7 @@ class Family:
         class_prefix: what transformers' classes begin with.
         names: of its weights.
         keys: of its ``config.json``.
-        tokenizer: the kind of its published tokenizers.
+        tokenizer: the kind of its published tokenizers; it reads their special tokens too.
         objectives: that it can be pre-trained with, the paper's first.
         input_format: what the paper's sequences are made of
             (:data:`bertine.corpora.formats.FORMATS`).

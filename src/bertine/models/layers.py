@@ -226,7 +226,8 @@ class RowLayout:
         real: int64 [N], indices into the B * T of the rows to compute: the real tokens, and as much
             padding as makes a round number; None: all.
         bias: [B or 1, 1, T or 1, T] added to attention scores: 0 where a token may attend, -inf
-            elsewhere, as at padding; None: 0 everywhere.
+            elsewhere, as at padding; the same for all heads. It is a constant: in training on a CPU
+            it gets no gradient. None: 0 everywhere.
         ends: int32 [S + 1], where the sequences begin among the N rows, and N; attention is then
             packed (:func:`varlen_attention`). None: over [B, T].
         longest: with `ends`, an upper bound of the lengths.
@@ -349,7 +350,7 @@ def attend(
     Args:
         q: [B, A, T, D].
         k, v: [B, A, S, D]; S is T in self-attention.
-        bias: [B or 1, 1, T or 1, S], of the layout.
+        bias: [B or 1, 1, T or 1, S], of the layout: a constant (:class:`RowLayout`).
         p: the dropout rate; 0 outside training.
         training: whether a backward pass will follow.
 
