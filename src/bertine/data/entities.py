@@ -518,7 +518,8 @@ class Sentences(Examples[Sentence]):
         else single sentences; every tag stays in the first part.
 
         Sentences that are `known`, and their documents, stay in the first part, as in
-        :meth:`Examples.hold_out`. The same arguments give the same parts.
+        :meth:`Examples.hold_out`. The same arguments give the same parts. `stratify` changes
+        nothing here: tags that are numbers, most of them there once, cannot be held out.
 
         Raises:
             BertineError: there is nothing that can be split off.

@@ -215,9 +215,10 @@ def _columns_of(task: Task[Any], config: DataConfig) -> AbstractContextManager[N
 
 
 # Readers by task: labelled examples for fine-tuning or judging, read by the reader of their kind. A
-# new kind of data is a class above and a line here.
+# new kind of data is a class above. A task that is not read from users' tables has a line here,
+# also where another task has the same kind of data.
 
-#: The kinds of data, by the tasks and data sets that are not read from users' tables.
+#: Readers, by the names of the tasks and data sets that are not read from users' tables.
 _READERS: dict[str, Reader] = {
     "glue": GlueReader(),
     "squad": SpanReader(official=True),

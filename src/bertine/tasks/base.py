@@ -385,8 +385,8 @@ class Task(LossDefaults, ABC, Generic[Prediction]):
         primary_metric: the metric (higher is better) by which models are chosen, if no other is
             named for the data (`metric_names`).
         answer: the class of its answers.
-        reader: what its files hold, by which packages that import this one choose how to read
-            them.
+        reader: the kind of its files, by which `predict` and `explain` look up how they are read.
+            Labelled files are read by its name (:mod:`bertine.datasets.readers`).
         rules: the rules of decision that it can be given, which are fields of it.
         numeric: whether its labels are numbers on a scale.
         fp32_head: whether the head computes in fp32 independently of the model's number type.
@@ -397,7 +397,8 @@ class Task(LossDefaults, ABC, Generic[Prediction]):
         text_columns: the columns that hold an example's texts.
         label_column: the column that holds the label, None if unknown.
         max_length: longest input in pieces, special tokens included.
-        metric_names: the metrics by which the task is judged.
+        metric_names: the metrics by which the task is judged (higher is better, as their mean is
+            its score); its report may have others.
         dataset: the public data set, e.g. "glue/CoLA"; None for a user's own.
         labels: in the order of the head's outputs; empty if it has none.
         choice_columns: those of `text_columns` that are choices.
@@ -545,7 +546,12 @@ class Task(LossDefaults, ABC, Generic[Prediction]):
 
     def finished(self, model: Model, report: EvaluationReport | None) -> Self:
         """Return the task as saved with the trained `model`, whose evaluation is `report` (None: it
-        was not judged); may change the weights of its heads."""
+        was not judged); may change the weights of its heads.
+
+        A task that moves numbers into a head also says so (:attr:`unsaved`), does not take over a
+        head that holds such numbers (:meth:`reuses`), and finds them anew for a student
+        (:meth:`as_student`).
+        """
         return self
 
     # From examples to features and batches
