@@ -286,7 +286,6 @@ _BELOW, _TOLD_APART = (
 STILL_ASKED = {
     "bertine.families.bart: task.name == 'seq2seq'": _BELOW,
     "bertine.hub.model_card: task.name != 'tagging'": _BELOW,
-    "bertine.models.family: task.name == 'regression'": _BELOW,
     "bertine.inference.predict: task.reader == 'words'": _TOLD_APART,
     "bertine.inference.predict: task.reader == 'questions'": _TOLD_APART,
     "bertine.inference.predictor: task.unsaved": "a whole model is copied only then",

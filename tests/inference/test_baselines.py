@@ -335,3 +335,8 @@ def test_shares_of_classes_are_as_good_as_rows_of_each() -> None:
     repeated = fit_linear(rows.repeat(4, 0), ClassTargets(ids, 3), [0.25])
     assert shared.weights == pytest.approx(repeated.weights, abs=1e-4)
     assert shared.bias == pytest.approx(repeated.bias, abs=1e-4)
+
+
+def test_a_task_without_a_part_here_has_no_baselines() -> None:
+    examples: Examples[Any] = Examples("t", ("text",), "label", [Example(("a",), "x")])
+    assert measure_baselines(object(), examples, {"": examples}) == []

@@ -17,6 +17,7 @@ from bertine.inference.compute import Engine, run_features
 from bertine.inference.embedding.vectors import PooledTexts
 from bertine.models.encoder import Backbone, BackboneOutput, PackedRows
 from bertine.models.heads import Model
+from bertine.models.layers import attend
 from bertine.models.pooling import Pooling
 from bertine.serving.attention import AttentionQuestion, AttentionReader
 from bertine.tasks.base import Features
@@ -118,3 +119,12 @@ def test_what_is_for_other_layers_is_refused(model: Model) -> None:
         mimic_trained_attention(model.backbone)
     with pytest.raises(BertineError, match="attention of BERT cannot be shown"):
         AttentionReader(model, toys.tokenizer(), None, 20)(AttentionQuestion("the cat"))
+
+
+@pytest.mark.parametrize(
+    "bias", [torch.zeros(1, 1, 4, 4, requires_grad=True), torch.zeros(1, 2, 4, 4)]
+)
+def test_attention_refuses_a_bias_that_would_get_no_gradient(bias: torch.Tensor) -> None:
+    parts = [torch.zeros(1, 2, 4, 8) for _ in range(3)]
+    with pytest.raises(ValueError, match="takes a constant bias"):
+        attend(*parts, bias, 0.1, True)

@@ -411,7 +411,6 @@ class MobileBertConfig(Config):
         normalization_type: "no_norm" or "layer_norm", except the MLM head's.
         classifier_activation: whether the pooled output is computed by dense and tanh; otherwise
             it is the first token's state.
-            the first token's state.
 
     Raises:
         BertineError: as for :class:`bertine.models.config.Config`.

@@ -208,7 +208,8 @@ def choose(
         BertineError: an unknown precision, or one that this machine cannot compute in.
     """
     check_precision(precision)
-    if not isinstance(backbone, Encoder | ModernEncoder):
+    # A subclass may have another attention than the packed layers.
+    if type(backbone) not in (Encoder, ModernEncoder):
         return _choose_plain(backbone, precision, samples)
     pack = PackedModern if isinstance(backbone, ModernEncoder) else PackedBackbone
     if precision == "fp32":

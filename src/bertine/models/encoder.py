@@ -486,8 +486,8 @@ def layout_of(
 class Encoder(RowBackbone):
     """Embeddings, encoder layers and (by default) the pooler.
 
-    Answers are computed from its weights by packed layers (:mod:`bertine.fast`), so a backbone with
-    another attention is not a subclass.
+    Answers are computed from its weights by packed layers (:mod:`bertine.fast`); those of a
+    subclass, which may have another attention, are not.
     """
 
     shows_attention = True

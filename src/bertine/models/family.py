@@ -313,8 +313,7 @@ def task_of(folder: Path, settings: ConfigFile, present: Set[str], outputs: int)
     named = any(kinds[head].named for head in present)
     if (folder / TASK).exists():
         task = TaskInfo.read(folder / TASK)
-        regression = task.name == "regression"
-        if named and settings.labels and task.labels != settings.labels and not regression:
+        if named and settings.labels and task.labels and task.labels != settings.labels:
             raise BertineError(
                 f"{folder / TASK}: its labels are not those of id2label in {CONFIG}; "
                 "one of the two files is from another model"

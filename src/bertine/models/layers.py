@@ -356,7 +356,13 @@ def attend(
 
     Returns:
         [B, A, T, D].
+
+    Raises:
+        ValueError: the bias learns, or is not the same for all heads: products written out would
+            leave it without a gradient.
     """
+    if bias is not None and (bias.requires_grad or bias.shape[1] != 1):
+        raise ValueError("attend takes a constant bias [B or 1, 1, T or 1, S]")
     b, heads, t, size = q.shape
     seen = k.shape[2]
     written_out = p > 0.0 or (training and max(t, seen) <= WRITTEN_OUT)

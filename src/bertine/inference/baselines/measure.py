@@ -44,6 +44,8 @@ from bertine.inference.train_overlap import reload_training_examples
 from bertine.models.pooling import Pooling
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
+from bertine.tasks.classification import TextClassification
+from bertine.tasks.multi_label import MultiLabel
 from bertine.tasks.report import BaselineScore
 from bertine.tasks.seq2seq import TextToText, WrittenText
 from bertine.tasks.span_scores import SpanPrediction
@@ -327,9 +329,18 @@ def measure_baselines(
 
 @singledispatch
 def _planned(
+    task: Any, train: Examples[Any], encoder: FrozenEncoder | None
+) -> Iterator[_Planned]:
+    """Yield the baselines of a task; one that has no part here has none."""
+    yield from ()
+
+
+@_planned.register(TextClassification)
+@_planned.register(MultiLabel)
+def _whole_texts(
     task: Any, train: Examples[Any], encoder: FrozenEncoder | None, constant: str = "majority"
 ) -> Iterator[_Planned]:
-    """Yield the baselines of a task on whole texts; `constant` is the name of the first one."""
+    """Yield those of a task on whole texts; `constant` is the name of the first one."""
     yield constant, train, lambda: majority(task, train)
     some = _part(train, _MOST)
     yield "tf-idf", some, lambda: ngrams(task, some)
@@ -343,7 +354,7 @@ def _planned(
 def _(
     task: TextRegression, train: Examples[Any], encoder: FrozenEncoder | None
 ) -> Iterator[_Planned]:
-    return _planned.dispatch(object)(task, train, encoder, "mean")
+    return _whole_texts(task, train, encoder, "mean")
 
 
 @_planned.register
