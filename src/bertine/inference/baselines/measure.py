@@ -328,9 +328,7 @@ def measure_baselines(
 
 
 @singledispatch
-def _planned(
-    task: Any, train: Examples[Any], encoder: FrozenEncoder | None
-) -> Iterator[_Planned]:
+def _planned(task: Any, train: Examples[Any], encoder: FrozenEncoder | None) -> Iterator[_Planned]:
     """Yield the baselines of a task; one that has no part here has none."""
     yield from ()
 
