@@ -148,14 +148,14 @@ def test_one_is_trained_and_answers(tmp_path: Path) -> None:
     )
     made = bertine.pretrain(
         store, model=file, out=tmp_path / "run", steps=150, max_seq_length=32, batch_size=16,
-        learning_rate=1e-2, dropout=0.0,
+        learning_rate=1e-2, dropout=0.0, precision="fp32",
     )  # fmt: skip
     # It knows more than which words there are how often.
     assert toys.log(tmp_path / "run")[-1]["loss"] < 2.0
     data = toys.write_labelled(tmp_path / "t.csv")
     tuned = bertine.finetune(
         "text", model=made.model, data=data, out=tmp_path / "tuned", epochs=20,
-        learning_rate=1e-2, baselines=False, frozen=False,
+        learning_rate=1e-2, baselines=False, frozen=False, precision="fp32",
     )  # fmt: skip
     assert tuned.metrics["accuracy"] > 0.9
     answers = bertine.Predictor.load(tmp_path / "tuned/model").predict(["the cat sleeps ."])
