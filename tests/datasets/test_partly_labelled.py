@@ -89,6 +89,19 @@ def test_columns_of_the_training_or_of_usual_names(tmp_path: Path) -> None:
         labels_of(TEXT, named, text_columns=["t", "l"])
 
 
+@pytest.mark.parametrize(
+    ("name", "header"), [("some.txt", "Satz\tKlasse"), ("some.csv", "Satz;Klasse,neu")]
+)
+def test_named_columns_tell_a_header_and_its_separator(
+    tmp_path: Path, name: str, header: str
+) -> None:
+    path = tmp_path / name
+    rows = [f"text {n}{header[4]}yes" for n in range(80)]
+    path.write_text("\n".join([header, *rows]) + "\n")
+    train, held = labels_of(TEXT, path, text_columns="Satz")
+    assert (len(train), {*held}) == (72, {None})
+
+
 def test_plain_text_is_for_single_texts(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("one\ntwo\nthree\n")
     pairs = TextClassification(("no", "yes"), ("a", "b"), "label")

@@ -142,10 +142,11 @@ def refuse_added(
 
 
 def open_texts_of(
-    task: Task[Any], path: Source, config: DataConfig, columns: Sequence[str] = ()
+    task: Task[Any], path: Source, config: DataConfig, columns: Sequence[str] | None = None
 ) -> Table:
     """Open a table of texts for a trained `task`: with any number of choices if it chooses; see
-    :func:`open_choices`. Else the table must have the `columns`."""
+    :func:`open_choices`. Else the table must have the `columns`, by default those that `config`
+    names."""
     if isinstance(task, MultipleChoice):
         return open_choices(path, task, config)
     return open_table(path, config, columns)
