@@ -54,7 +54,9 @@ def test_similar_texts_and_words(
     assert capsys.readouterr().out.splitlines() == [" 0.7071  river", " 0.7071  money"]
 
 
-def test_mistakes(vectors: Path, texts: Path, tmp_path: Path) -> None:
+def test_mistakes(
+    vectors: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(BertineError, match="takes no layer=-1; leave it out"):
         bertine.embed(vectors, texts, tmp_path / "t.npy", layer=-1)
     with pytest.raises(BertineError, match="takes no pooling='tokens'"):
@@ -63,8 +65,10 @@ def test_mistakes(vectors: Path, texts: Path, tmp_path: Path) -> None:
         bertine.embed(vectors, texts, tmp_path / "t.npy", dimensions=1)
     with pytest.raises(BertineError, match="none of its words has a vector"):
         bertine.similar("unheard", texts, model=vectors)
+    capsys.readouterr()
     with pytest.raises(BertineError, match="nothing to compare with"):
         bertine.similar("loan", model="bertine-en")
+    assert not capsys.readouterr().err  # it is not loaded for that
     for option in ({"text_column": "x"}, {"index": tmp_path}):
         with pytest.raises(BertineError, match="is for a file of texts"):
             bertine.similar("loan", model=vectors, **option)

@@ -167,14 +167,19 @@ class TextEncoder(Protocol):
         Raises:
             BertineError: there are no vectors of words.
         """
-        raise BertineError(
-            f"nothing to compare with; give the texts ({option('input')}), or vectors of words as "
-            "the model"
-        )
+        raise nothing_to_compare()
 
     def notes(self) -> list[str]:
         """Return notes on the texts that were computed."""
         return []
+
+
+def nothing_to_compare() -> BertineError:
+    """Return the error for a query without texts, to a model that has no vectors of words."""
+    return BertineError(
+        f"nothing to compare with; give the texts ({option('input')}), or vectors of words as the "
+        "model"
+    )
 
 
 def stacked(vectors: Vectors, dimensions: int) -> np.ndarray:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bertine.core.console import Report, ReportOf, plural
-from bertine.core.contrib import job_of_model
+from bertine.core.contrib import job_of_model, kind_of_model
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.data.in_memory import InMemoryTable, Source, TableLike, as_source
@@ -22,6 +22,7 @@ from bertine.data.streams import ambiguous_column_error
 from bertine.data.tables import Table
 from bertine.data.writer import TableWriter, check_output, json_text, open_writer
 from bertine.inference.embedding.embedder import Embedder
+from bertine.inference.embedding.encoder import nothing_to_compare
 from bertine.inference.embedding.index import (
     COLUMNS,
     NearestRows,
@@ -441,6 +442,9 @@ def _nearest_words(
         BertineError: `model` has no vectors of words; an option about a file is given without a
             file.
     """
+    # A model with layers takes long to load, and has no vectors of words.
+    if not isinstance(model, Embedder) and kind_of_model(model) is None:
+        raise nothing_to_compare()
     given = {"texts": texts, "index": index, "word": options.word}
     given["query_prompt"] = options.query_prompt
     for name in [
