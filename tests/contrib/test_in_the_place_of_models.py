@@ -13,8 +13,8 @@ import bertine
 from bertine.core.errors import BertineError
 from bertine.inference.minimal_pairs.evaluate_pairs import open_log_probability
 
-OF_WORDS = r"word vectors, without layers and heads .*: use it with embed"
-OF_PIECES = r"static vectors .*, without layers and heads .*: use it with embed"
+OF_WORDS = "word vectors, without layers and heads .*: use it with embed, similar or feature-based"
+OF_PIECES = "static vectors .*, without layers and heads .*: use it with embed or similar"
 
 
 def words(folder: Path) -> Path:

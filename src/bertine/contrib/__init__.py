@@ -29,7 +29,7 @@ COMMANDS = {
 #: Kind of model folder that is not an encoder of pieces → what the core asks of it, each a function
 #: that takes the path of the model first:
 #:
-#: - title: what it is, for messages; a text, no function
+#: - title, verbs: what it is, and what it is for, in messages; texts, no functions
 #: - recognize: whether the path is, or names, such a model
 #: - vectors: its class of :class:`~bertine.inference.embedding.encoder.TextEncoder`
 #: - evaluate: its scores on a file, with the options of ``evaluate``; without, it is scored by its
@@ -42,12 +42,14 @@ COMMANDS = {
 MODELS: dict[str, dict[str, str]] = {
     "word-vectors": {
         "title": "a table of word vectors",
+        "verbs": "embed, similar or feature-based",
         "recognize": "bertine.contrib.recognize:holds_word_vectors",
         "vectors": "bertine.contrib.word2vec.encoder:WordEncoder",
         "convert": "bertine.contrib.word2vec.vectors:convert_vectors",
     },
     "elmo": {
         "title": "an ELMo",
+        "verbs": "embed, similar or feature-based",
         "recognize": "bertine.contrib.recognize:elmo_folder",
         "vectors": "bertine.contrib.elmo.encoder:ElmoEncoder",
         "evaluate": "bertine.contrib.elmo.perplexity:evaluate_text",
@@ -56,6 +58,7 @@ MODELS: dict[str, dict[str, str]] = {
     },
     "model2vec": {
         "title": "a table of static vectors (model2vec)",
+        "verbs": "embed or similar",
         "recognize": "bertine.contrib.recognize:static_folder",
         "vectors": "bertine.contrib.static_vectors.table:StaticEncoder",
         "serve": "bertine.inference.embedding.embedder:Embedder.opened",

@@ -42,9 +42,10 @@ def refuse_contrib(path: Path | str) -> None:
         BertineError: it is one.
     """
     if (kind := kind_of_model(path)) is not None:
+        known = registered("MODELS")[kind]
         raise BertineError(
-            f"{path}: is {registered('MODELS')[kind]['title']}, without layers and heads as they "
-            "are needed here: use it with embed or similar"
+            f"{path}: is {known['title']}, without layers and heads as they are needed here: use "
+            f"it with {known['verbs']}"
         )
 
 

@@ -140,7 +140,7 @@ def test_what_it_cannot_give(
 def test_verbs_for_encoders_of_pieces_refuse_it(published: Path, tmp_path: Path) -> None:
     bertine.convert(published, tmp_path / "ours")
     with pytest.raises(
-        BertineError, match=r"is an ELMo, without layers and heads .*use it with embed"
+        BertineError, match=r"is an ELMo, without layers and heads .*use it .* feature-based"
     ):
         bertine.load_model(tmp_path / "ours")
     assert isinstance(bertine.Embedder.load(tmp_path / "ours").encoder, ElmoEncoder)
