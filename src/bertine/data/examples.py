@@ -478,7 +478,7 @@ class Examples(Generic[Item]):
         """Split off what is held out if there is no validation file, as `config` says; see
         :meth:`hold_out`."""
         seed, known = config.hold_out_seed, config.known_rows
-        parts: Any = self, Examples(self.source, self.text_columns, self.label_column)
+        parts: Any = self, replace(self, items=[])
         if not config.whole:
             parts = self.hold_out(HOLD_OUT, seed, stratify=stratify, known=known)
         return cast("tuple[Self, Self]", parts)

@@ -202,7 +202,7 @@ class PairRows:
         columns: the recognized columns; known when the table is open.
         left_out: number of rows so far without a text, a score or a label.
         read: number of complete rows so far.
-        repairs: notes on repairs to the text; known when all rows are read.
+        fixes: notes on fixes to the text; known when all rows are read.
     """
 
     source: Source
@@ -211,7 +211,7 @@ class PairRows:
     negative_columns: Sequence[str] | str | None = None
     left_out: int = 0
     read: int = 0
-    repairs: list[str] = field(default_factory=list)
+    fixes: list[str] = field(default_factory=list)
 
     def open_columns(self) -> PairColumns:
         """Find the columns, without reading the rows.
@@ -260,14 +260,14 @@ class PairRows:
                 else:
                     self.read += 1
                     yield result
-            self.repairs = table.stats.notes(table.name)
+            self.fixes = table.stats.notes(table.name)
 
     def notes(self) -> list[str]:
-        """Return notes on rows left out and repairs, when all rows are read."""
+        """Return notes on rows left out and fixes, when all rows are read."""
         if not self.left_out:
-            return self.repairs
+            return self.fixes
         rows = plural(self.left_out, "row", "without", "without")
-        return [f"{self.source}: left out {rows} a text, a score or a label", *self.repairs]
+        return [f"{self.source}: left out {rows} a text, a score or a label", *self.fixes]
 
 
 def _read(table: Table, row: TableRow, columns: PairColumns) -> PairRow | None:
