@@ -496,7 +496,7 @@ class Predictor(Pipeline, Shown):
         if "abstain_below" not in self.task.rules:
             raise BertineError(
                 f"{option('abstain_below')} is for models that choose one label, choice or span, "
-                f"or mark entities, but the task is {self.task.name!r}"
+                f"or mark entities; this one, of the task {self.task.name!r}, does not"
             )
         return self._with(abstain_below=below)
 

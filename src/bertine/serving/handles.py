@@ -121,7 +121,7 @@ class ModelHandle:
         }
         self.operations = {key: operation for key, operation in can.items() if operation}
         # Layers of other kinds than BERT's are not packed.
-        packed = model is None or isinstance(model.model.backbone, Encoder)
+        packed = model is None or type(model.model.backbone) is Encoder
         free = [vectors] if packed and embedder and embedder.on_cpu else []
         free += [answers, words] if packed and predictor and predictor.engine else []
         self.unpadded = {key for key, operation in self.operations.items() if operation in free}

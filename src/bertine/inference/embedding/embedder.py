@@ -10,7 +10,7 @@ from typing import Any, cast, overload
 
 import numpy as np
 
-from bertine.core.console import Shown, logger
+from bertine.core.console import Shown, logger, plural
 from bertine.core.contrib import kind_of_model, registered
 from bertine.core.errors import BertineError
 from bertine.core.names import AnswerPrecision, PoolingName, implementation
@@ -230,7 +230,7 @@ class Embedder(Shown):
 
     def _settings_lines(self) -> list[str]:
         """Return the lines about the resolved settings."""
-        cut = "" if self.limit is None else f"; texts are cut at {self.limit:,} {self.unit}s"
+        cut = "" if self.limit is None else f"; texts are cut at {plural(self.limit, self.unit)}"
         lines = [f"vectors of {self.dimensions} numbers: {self.encoder.describe()}{cut}"]
         if self.prompt:
             lines.append(f"before every text: {visible(self.prompt)!r}")
