@@ -30,6 +30,9 @@ os.environ["OMP_NUM_THREADS"] = "1"
 # A job in the background of a script begins with Ctrl-C ignored, and so would all that it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# And one under nohup with SIGHUP ignored.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # The same examples every time, however slow the machine.
 hypothesis.settings.register_profile(

@@ -180,8 +180,9 @@ STREAM_TEXTS = 4096
 class Predictor(Pipeline, Shown):
     """A fine-tuned model with its tokenizer and its task: a pipeline that is loaded from a folder,
     and takes texts as users have them. It keeps no state between calls, so threads may share it.
+    It also has the attributes of a :class:`Pipeline`.
 
-    Attributes, in addition to those of :class:`Pipeline`:
+    Attributes:
         model: the model in evaluation mode, on `device`.
         dtype: the type it computes in: torch.float32, torch.bfloat16 or torch.int8.
         engine: the engine that computes on a CPU, whose weights were packed at loading. It shares
