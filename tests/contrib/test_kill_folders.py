@@ -56,7 +56,7 @@ def life_of_demo(verb: str, given: dict[str, Any], out: Path) -> None:
 
     run.FAST = dataclasses.replace(run.FAST, budget_seconds=0.0, least_seconds=1.0)
     run.finetune = partial(run.finetune, precision="fp32")
-    run.Predictor = SimpleNamespace(load=partial(run.Predictor.load, precision="fp32"))  # type: ignore
+    run.Predictor = SimpleNamespace(load=partial(run.Predictor.load, precision="fp32"))
     quietly(run.run_demo, out=out, fast=True)
 
 

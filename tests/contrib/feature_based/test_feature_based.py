@@ -14,7 +14,6 @@ import torch
 import transformers
 
 import bertine
-import tagged
 from bertine.cli import main
 from bertine.contrib.feature_based.bilstm import BiLstmTagger, LayerMix
 from bertine.contrib.feature_based.features import (
@@ -44,14 +43,6 @@ QUICK: dict[str, Any] = {
     "finetune_learning_rate": 3e-3,
     "precision": "fp32",
 }
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tagged")
-    for seed, (name, count) in enumerate([("train", 64), ("dev", 16), ("test", 12)]):
-        tagged.write_columns(folder / f"{name}.conll", count, seed=seed)
-    return folder
 
 
 @pytest.fixture(scope="module")

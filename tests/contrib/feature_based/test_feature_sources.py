@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import bertine
-import tagged
 import toys
 from bertine.cli import main
 from bertine.contrib.elmo.encoder import ElmoEncoder
@@ -32,14 +31,6 @@ QUICK: dict[str, Any] = {
     "lstm_size": 16,
     "precision": "fp32",
 }
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tagged")
-    for seed, (name, count) in enumerate([("train", 64), ("dev", 16), ("test", 12)]):
-        tagged.write_columns(folder / f"{name}.conll", count, seed=seed)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -59,7 +59,7 @@ from bertine.training.distillation.teachers import (
 from bertine.training.distributed import DistContext
 from bertine.training.finetuning.finetune import as_json
 from bertine.training.finetuning.run import SCORES, read_learner, train
-from bertine.training.finetuning.setup import Prepared, fitting, look_at
+from bertine.training.finetuning.setup import Prepared, check_examples, fitting
 from bertine.training.run_folder import Run
 
 # Answers: the teacher's outputs are computed once and kept in the run's folder, so that a resumed
@@ -255,7 +255,7 @@ class _TaskDistillation:
             reasons["temperature"] = f"{option('label_weight', 1)} learns from labels alone"
         warn_ignored_options(options, plan, config_of(teacher), reasons)
         labelled, own = with_labels(read.train, features)
-        look = look_at(task, read, features, held, loaded, (labelled, own))
+        look = check_examples(task, read, features, held, loaded, (labelled, own))
         tuned = TrainingPlan.of(tuning, loaded.config, len(read.train), task)
         seen = 0 if judged_by_teacher else count_known(read.validation.items, known)
         if seen:

@@ -155,7 +155,7 @@ def prepare(
             that the training examples lack; examples for another task.
     """
     # Examples, and the task that they define.
-    data = given_data(data)
+    data = given_data(data)  # what is no data is said before the model is loaded
     sizes = load_config(model, dropout=options.dropout)
     if not options.fresh_weights and (begun is None or KNOWN in begun):
         config = DataConfig.of(config, known_rows=rows_known_by(model))
@@ -188,7 +188,7 @@ def prepare(
         word: built.featurize(examples, loaded.tokenizer)
         for word, examples in (splits.others if judged else {}).items()
     }
-    look = look_at(built, splits, features, held, loaded, weighed=built is not unweighted)
+    look = check_examples(built, splits, features, held, loaded, weighed=built is not unweighted)
     plan = TrainingPlan.of(options, sizes, len(splits.train), built)
     if judged and not options.frozen:
         plan.say(len(splits.train))
@@ -353,7 +353,7 @@ def _with_fresh_weights(loaded: LoadedModel, built: Task[Any], seed: int) -> Loa
     return replace(loaded, model=model.eval(), report=report)
 
 
-def look_at(
+def check_examples(
     task: Task[Any],
     data: DatasetSplits,
     features: Sequence[Any],
