@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import runpy
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +22,8 @@ from typing import Any
 
 import hypothesis
 import pytest
+
+from hub_server import Hub
 
 # Several processes of pytest share the cores (make test): one thread each, in what they start as
 # well. With more, the threads of one would wait for cores that another's hold, and a step takes ten
@@ -33,6 +37,24 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # And one under nohup with SIGHUP ignored.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# No test asks another machine: this process and those that it starts refuse it, whatever program
+# they run, and the hubs' libraries find neither a hub, nor a cache, nor a token.
+_GUARD = Path(__file__).parent / "no_network"
+runpy.run_path(str(_GUARD / "sitecustomize.py"))
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(_GUARD), *filter(None, [os.environ.get("PYTHONPATH")])]
+)
+_NOWHERE = "http://127.0.0.1:9"
+for _variable in ("http_proxy", "https_proxy", "all_proxy"):
+    os.environ[_variable] = os.environ[_variable.upper()] = _NOWHERE
+os.environ["no_proxy"] = os.environ["NO_PROXY"] = "127.0.0.1,localhost,::1"
+os.environ["HF_ENDPOINT"] = os.environ["MODELSCOPE_ENDPOINT"] = _NOWHERE
+_HOME = tempfile.TemporaryDirectory(prefix="bertine-tests-")
+os.environ["HF_HOME"] = os.environ["MODELSCOPE_CACHE"] = os.environ["MODELSCOPE_HOME"] = _HOME.name
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = os.environ["HF_HUB_DISABLE_UPDATE_CHECK"] = "1"
+for _variable in ("HF_TOKEN", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+    os.environ.pop(_variable, None)
 
 # The same examples every time, however slow the machine.
 hypothesis.settings.register_profile(
@@ -128,6 +150,27 @@ def once(
         return folder
 
     return made
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """Return a hub on loopback, which the client asks in this process and in those that it starts,
+    with an empty cache in ``tmp_path / "hf"``."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import disable_progress_bars
+
+    disable_progress_bars()
+    with Hub() as served:
+        home = tmp_path / "hf"
+        for name, value in served.environment(home).items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(constants, "ENDPOINT", served.url)
+        template = served.url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HOME", str(home))
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
+        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(home / "token"))
+        yield served
 
 
 @pytest.fixture

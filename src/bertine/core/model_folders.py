@@ -1,7 +1,7 @@
 """Find the folder of a model from its name or path.
 
-The model may be bundled with the package, in a folder of the Hugging Face cache, or in the folder
-of a ``Trainer`` of transformers, with its checkpoints.
+The model may be bundled with the package, published (:mod:`bertine.core.published`), in a folder of
+the Hugging Face cache, or in the folder of a ``Trainer`` of transformers, with its checkpoints.
 """
 
 from __future__ import annotations
@@ -9,11 +9,19 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors, read_json_object
-from bertine.core.names import PRESETS
+from bertine.core.published import (
+    PublishedName,
+    cached_model,
+    fetch_model,
+    hashes_of,
+    name_without_prefix,
+    published_name,
+)
 
 # Bundled models: ``bertine-en`` or ``bertine-zh`` in place of a folder's name.
 
@@ -32,26 +40,41 @@ _CONFIG = "config.json"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
 
-def locate(model: Path | str) -> Path:
-    """Find a model's folder: that of the bundled model named `model`; a run's model; the snapshot
-    of the main branch in a Hugging Face cache folder; the best or only checkpoint in a Trainer's
+def locate(model: Path | str, *, weights: bool = True) -> Path:
+    """Find a model's folder: that of the bundled model named `model`; the revision of a published
+    one (``hf:NAME``), which is fetched if it is not in the cache; a run's model; the snapshot of
+    the main branch in a Hugging Face cache folder; the best or only checkpoint in a Trainer's
     folder (a note names it); else `model` itself.
 
-    A file or folder of that name in the current directory takes precedence over a bundled model.
+    A file or folder of that name in the current directory takes precedence over a bundled model,
+    and over a model in the hub's cache that is named without a prefix (a note says so).
+
+    Args:
+        model: the name or path.
+        weights: whether a published model's weights are needed, and not only its tokenizer.
 
     Raises:
         BertineError: there are several snapshots or checkpoints, and it is unclear which one to
-            use.
+            use; or a published model cannot be fetched.
     """
+    if (published := PublishedName.parse(model)) is not None:
+        return fetch_model(published, weights=weights)
     path = Path(model)
     if str(model) in BUNDLED and not path.exists():
         return bundled_folder(str(model))
     with os_errors(path, "looking for a model"):
-        if not path.is_dir() or (path / _CONFIG).exists():
-            return path
-        if (path / "model" / _CONFIG).is_file():
-            return path / "model"
-        return _snapshot(path) or _checkpoint(path) or path
+        if path.is_dir():
+            if (path / _CONFIG).exists():
+                return path
+            if (path / "model" / _CONFIG).is_file():
+                return path / "model"
+            return _snapshot(path) or _checkpoint(path) or path
+        if not path.exists() and (name := name_without_prefix(str(model))):
+            folder = cached_model(name)
+            if folder is not None:
+                _say_once(f"{model}: no such folder; {published_name(folder)} in the cache is read")
+                return folder
+        return path
 
 
 def _snapshot(folder: Path) -> Path | None:
@@ -99,61 +122,11 @@ def _say_once(line: str) -> None:
     logger.info(line)
 
 
-# Published models: say how to get one that a user names in place of a folder.
-
-#: The files that a model directory needs, in addition to those of the vocabulary.
-_NEEDED = "config.json model.safetensors tokenizer.json tokenizer_config.json"
-#: Prefix of model names → their organization on the Hugging Face hub, and their vocabulary files
-#: ("": in tokenizer.json; None: depends on the rest of the name).
-_PUBLISHED: dict[str, tuple[str, str | None]] = {
-    "bert-": ("google-bert", "vocab.txt"),
-    "roberta-": ("FacebookAI", "vocab.json merges.txt"),
-    "xlm-roberta-": ("FacebookAI", "sentencepiece.bpe.model"),
-    "camembert-": ("almanach", "sentencepiece.bpe.model"),
-    "distilbert-": ("distilbert", "vocab.txt"),
-    "distilroberta-": ("distilbert", "vocab.json merges.txt"),
-    "albert-": ("albert", "spiece.model"),
-    "electra-": ("google", "vocab.txt"),
-    "mobilebert-": ("google", "vocab.txt"),
-    "ModernBERT-": ("answerdotai", ""),
-    "deberta-v3-": ("microsoft", "spm.model"),
-    "openai-gpt": ("openai-community", "vocab.json merges.txt"),
-    "xlnet-": ("xlnet", "spiece.model"),
-    "all-": ("sentence-transformers", None),
-    "paraphrase-": ("sentence-transformers", None),
-    "multi-qa-": ("sentence-transformers", None),
-}
-#: Prefixes whose repositories have neither model.safetensors nor tokenizer.json.
-_WITH_OLD_FILES = frozenset({"deberta-v3-"})
-_OLD = "config.json pytorch_model.bin tokenizer_config.json"
-#: Presets that are also the names of published models.
-_BOTH = re.compile(
-    r"(xlm-)?roberta-|camembert-|deberta-v3-|mobilebert-uncased|openai-gpt|xlnet-(base|large)"
-)
-
-
-def how_to_get(name: str) -> str | None:
-    """Describe in one line how to get a model named in place of a folder; None if `name` does not
-    look like the name of a published model."""
-    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", name):
-        return None
-    if name in PRESETS and not _BOTH.match(name):
-        return (
-            f"{name}: is a size to pre-train ('bertine pretrain'), not a folder with weights; "
-            "give the folder of a trained model"
-        )
-    organization, _, model = name.rpartition("/")
-    known = next((start for start in _PUBLISHED if model.startswith(start)), None)
-    if not organization and known is not None:
-        organization = _PUBLISHED[known][0]
-    if not organization or Path(organization).exists():
-        return None
-    vocabulary = None if known is None else _PUBLISHED[known][1]
-    if vocabulary is None:
-        vocabulary = "vocab.json merges.txt" if "roberta" in model.lower() else "vocab.txt"
-    needed = _OLD if known in _WITH_OLD_FILES else _NEEDED
-    files = f"{needed} {vocabulary}".strip()
-    return (
-        f"{name}: there is no such folder, and Bertine downloads nothing; get the model with 'hf "
-        f"download {organization}/{model} {files} --local-dir {model}' and give {model}"
-    )
+def recorded_model(model: Path | str) -> dict[str, Any]:
+    """Return what the record of a run says of the model that it begins with: where it is
+    (``model_path``), and for a published one, which is named with its revision, the SHA-256 of its
+    files (``model_files``)."""
+    folder = locate(model)
+    if (name := published_name(folder)) is None:
+        return {"model_path": str(model)}
+    return {"model_path": str(name), "model_files": hashes_of(folder)}

@@ -22,8 +22,9 @@ from bertine.core.console import Shown, logger, visible_list
 from bertine.core.contrib import refuse_contrib
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_dir, write_json, write_text
-from bertine.core.model_folders import BUNDLED, how_to_get, locate
+from bertine.core.model_folders import BUNDLED, locate
 from bertine.core.names import option
+from bertine.core.published import how_to_get
 from bertine.core.task_info import TaskInfo
 from bertine.families.bart import GENERATION_CONFIG, generation_config
 from bertine.hub.export import ABOUT
@@ -423,7 +424,7 @@ def model_folder(path: str | Path) -> Path:
                 hint = "; files of word vectors are known by .bin, .txt and .vec"
         raise BertineError(
             f"{folder}: {kind}; expected a model directory with {CONFIG} "
-            f"(no model is downloaded; {' and '.join(BUNDLED)} come with Bertine){hint}"
+            f"({' and '.join(BUNDLED)} come with Bertine; hf:NAME fetches a published model){hint}"
         )
     refuse_contrib(folder)
     if not is_model_directory(folder):

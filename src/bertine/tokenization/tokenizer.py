@@ -455,7 +455,7 @@ class Tokenizer:
                 words with a program of its own, a token is duplicated, or a special token is
                 missing.
         """
-        return cls(*read(locate(path)))
+        return cls(*read(locate(path, weights=False)))
 
     def save(
         self,
