@@ -261,7 +261,6 @@ class BertEstimator(BaseEstimator):
             weights: fp64 [N]; only their ratios matter.
             settings: of the task.
         """
-        self._start()
         DataConfig(long_text=self.long_text)
         kind, columns = task_class(self._task), _COLUMNS[: len(texts[0])]
         train: Examples[Example] = Examples(
@@ -285,24 +284,11 @@ class BertEstimator(BaseEstimator):
             result = self._trained(labelled, Path(folder) / "run" if self.out is None else self.out)
             self.predictor_ = Predictor.load(result.model, self.device, self.precision)
 
-    def _start(self) -> Path | str:
-        """Return the model to start from.
-
-        Raises:
-            InputError: there is none.
-        """
-        if self.model is None:
-            name = type(self).__name__
-            raise InputError(
-                f"{name} needs a model to start from; name its directory: {name}('my-model')"
-            )
-        return self.model
-
     def _trained(self, labelled: DatasetSplits, out: Path | str) -> Learner:
         """Fine-tune on `labelled` texts, in the folder `out`."""
         return finetune(
             self._task,
-            model=self._start(),
+            model=self.model,
             data=labelled,
             out=out,
             **shared_values(TextOptions, self, but=_OF_TASK),
@@ -428,7 +414,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
     section 4.1).
 
     Args:
-        model: the model directory to start from, pre-trained.
+        model: the pre-trained model to start from; None: as for :func:`bertine.finetune`.
         epochs: passes over the texts; None: more passes over fewer texts.
         batch_size: texts per step; None: 16, or 32 with more than 4,000 texts.
         learning_rate: the peak of the schedule; None: by the width of the model.
@@ -476,7 +462,7 @@ class BertClassifier(ClassifierMixin, BertEstimator):
         for name, value in shared_values(TextOptions, self, but=(*given, *_OF_BOTH)).items():
             if value != defaults[name]:
                 raise InputError(f"{name} is of fine-tuning, which few_shot is not; leave it out")
-        return few_shot(model=self._start(), data=labelled, out=out, seed=self._seed(), **given)
+        return few_shot(model=self.model, data=labelled, out=out, seed=self._seed(), **given)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fine-tune on labelled texts.

@@ -604,6 +604,17 @@ def add_corpus_argument(parser: Parser) -> None:
     )
 
 
+def add_start_argument(parser: Parser) -> None:
+    """Declare --model, the model that training starts from."""
+    parser.add_argument(
+        "--model",
+        metavar="MODEL",
+        type=Path,
+        help="model to start from: a model directory, or minilm, bertine-en or bertine-zh (not "
+        "given: the best one installed for the language of the texts)",
+    )
+
+
 def add_texts_argument(parser: Parser) -> None:
     """Declare the positional argument TEXT..., texts to answer."""
     parser.add_argument(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bertine.commands.parser import Command, Parser, add_options, borrow
+from bertine.commands.parser import Command, Parser, add_options, add_start_argument, borrow
 from bertine.commands.train import FINETUNE, TASKS
 
 # ``bertine search``: a grid of fine-tuning runs with several seeds, and the choice among them.
@@ -76,7 +76,7 @@ LR_FIND = Command(
 def _add_learning_curve_arguments(parser: Parser) -> None:
     from bertine.options.experiments import LearningCurveOptions
 
-    parser.require_path("--model", "DIR", "model directory to start from, such as bertine-en")
+    add_start_argument(parser)
     parser.require_path(
         "--data",
         "PATH",
@@ -109,7 +109,7 @@ def _add_check_labels_arguments(parser: Parser) -> None:
     from bertine.options.experiments import LabelCheckOptions
 
     parser.add_argument("data", metavar="DATA", help="labelled file; of a folder the training file")
-    parser.require_path("--model", "DIR", "model directory to start from, such as bertine-en")
+    add_start_argument(parser)
     parser.require_path("--out", "DIR", "folder of the check")
     add_options(parser, LabelCheckOptions)
 

@@ -12,6 +12,7 @@ from bertine.commands.parser import (
     Parser,
     add_corpus_argument,
     add_options,
+    add_start_argument,
 )
 from bertine.core.contrib import registered
 from bertine.core.names import TaskName
@@ -129,12 +130,7 @@ def _add_finetune_arguments(parser: Parser) -> None:
     from bertine.options.finetuning import FinetuneOptions
 
     parser.add_kind("task", "TASK", get_args(TaskName), "; ".join(map(": ".join, TASKS.items())))
-    parser.require_path(
-        "--model",
-        "DIR",
-        "model directory to start from, or a small model that is in the package: bertine-en "
-        "(English) or bertine-zh (Chinese)",
-    )
+    add_start_argument(parser)
     parser.require_path(
         "--data",
         "PATH",
@@ -167,7 +163,7 @@ FINETUNE = Command(
     "'bertine finetune similarity'.",
     add_arguments=_add_finetune_arguments,
     processes=True,
-    examples="bertine finetune text --model DIR --data reviews.csv --out reviews-model\n"
+    examples="bertine finetune text --data reviews.csv --out reviews-model\n"
     "bertine finetune spans --model DIR --data questions.csv --out answers\n"
     "bertine finetune tagging --model DIR --data conll/ --out tagger",
     common="--model --data --out --text-column --label-column --epochs --batch-size "
@@ -182,7 +178,7 @@ FINETUNE = Command(
 def _add_finetune_similarity_arguments(parser: Parser) -> None:
     from bertine.options.vectors import SimilarityOptions
 
-    parser.require_path("--model", "DIR", "model directory to start from, such as bertine-en")
+    add_start_argument(parser)
     parser.require_path(
         "--data",
         "PATH",
@@ -220,12 +216,7 @@ FINETUNE_SIMILARITY = Command(
 def _add_few_shot_arguments(parser: Parser) -> None:
     from bertine.options.finetuning import FewShotOptions
 
-    parser.require_path(
-        "--model",
-        "DIR",
-        "model directory to start from, best one that gives texts vectors; or bertine-en "
-        "(English) or bertine-zh (Chinese)",
-    )
+    add_start_argument(parser)
     parser.require_path(
         "--data",
         "PATH",

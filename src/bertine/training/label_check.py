@@ -31,6 +31,7 @@ from bertine.core.strict_json import Jsonable
 from bertine.core.text import visible
 from bertine.data.examples import Example, Examples, count_known, find_splits, read_examples
 from bertine.data.in_memory import InMemoryTable, Source, TableLike, as_data
+from bertine.data.languages import model_for
 from bertine.data.lines import TableLayout
 from bertine.data.writer import open_writer
 from bertine.hub.model_directory import load_model
@@ -394,7 +395,7 @@ _JOB = JobFolder("check", CHECK, scraps=("logs/*", "parts/*/data/*"))
 def check_labels(
     data: Path | str | TableLike,
     *,
-    model: Path | str,
+    model: Path | str | None = None,
     out: Path | str,
     options: LabelCheckOptions,
 ) -> LabelCheck:
@@ -406,7 +407,7 @@ def check_labels(
 
     Args:
         data: a labelled file, or a table in memory; for a folder, its training file.
-        model: the model directory to start from.
+        model: as for :func:`bertine.finetune`.
         out: the folder of the check. ``out/checked.csv`` has all examples, with ``suggested_label``
             where another label is more probable: correct the labels there, and train on that file;
             an existing one is kept as it is. ``out/check-labels.json`` has the results, and
@@ -427,6 +428,7 @@ def check_labels(
     examples = read_examples(source, DataConfig.of(options, DEFAULTS))
     for note in examples.notes:
         logger.info(note)
+    model = model or model_for(examples.items)
     loaded = load_model(model, heads={})
     unknown = UnknownText(loaded.tokenizer)
     unknown.read([item.texts for item in examples.items])

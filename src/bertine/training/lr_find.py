@@ -466,7 +466,7 @@ _NOT_ASKED = names_of(FinetuneOptions, not_in="lr-find")
 def lr_find(
     task: TaskName,
     *,
-    model: Path | str,
+    model: Path | str | None = None,
     data: Path | str | DatasetSplits | TableLike,
     out: Path | str,
     test: RisingRates,
@@ -538,14 +538,14 @@ def lr_find(
         curve,
         advice,
         reason,
-        next_command(task, model, data, tuning, advice),
+        next_command(task, prepared.model, data, tuning, advice),
         folder,
         num_examples=len(prepared.data.train),
         passes=len(curve.losses) / prepared.batches.steps_per_epoch,
         seconds=seconds,
         seen=prepared.seen_in_training,
     )
-    settings = {"task": task, "model": model, "data": prepared.data.path, "out": out}
+    settings = {"task": task, "model": prepared.model, "data": prepared.data.path, "out": out}
     write_files(report, {**settings, **test.values(), **options})
     return report
 

@@ -142,7 +142,7 @@ def finetune_all(finetune: Callable[..., Learner], arguments: dict[str, Any]) ->
 def finetune(
     task: TaskName,
     *,
-    model: Path | str,
+    model: Path | str | None = None,
     data: Path | str | DatasetSplits | TableLike,
     out: Path | str,
     options: FinetuneOptions,
@@ -151,7 +151,8 @@ def finetune(
 
     Args:
         task: a name of :data:`bertine.tasks.TASKS`, or ``"glue"``, ``"squad"`` or ``"swag"``.
-        model: the model directory to start from.
+        model: the model directory to start from, or the name of a model; None: the best one that is
+            installed for the language of the texts; of a run that is resumed, its own.
         data: a labelled file, or a folder with a training and a validation file. If there is no
             validation file, a tenth of the training examples is held out. For GLUE the folder with
             its tasks' folders, or one of those, in the layout of gluebenchmark.com. For SQuAD its
@@ -202,13 +203,13 @@ def run_finetuning(
     Raises:
         BertineError: see :func:`finetune`.
     """
-    task, model, out = arguments["task"], arguments["model"], arguments["out"]
+    task, out = arguments["task"], arguments["out"]
     world = join(options.device)
     world.alone(lambda: Run.check(out, options.resume))
     prepared = prepare(
         task,
         arguments["data"],
-        model=model,
+        model=arguments["model"],
         config=config,
         options=options,
         where=world.device,
@@ -240,7 +241,7 @@ def run_finetuning(
     settings = {
         "task": info.dataset or task,
         "data_path": data.path,
-        "model_path": str(model),
+        "model_path": str(prepared.model),
         "num_examples": len(data.train),
         "examples_fingerprint": data.train.fingerprint(),
         "weights_fingerprint": prepared.loaded.model.fingerprint(),
@@ -261,7 +262,8 @@ def run_finetuning(
     with Run.open(out, settings, options.resume, world=world, shard=options.shard) as run:
         if run.finished:
             return read_learner(prepared, fit_config, run, world)
-        world.alone(lambda: _write_start(run.folder, verb, arguments, prepared))
+        started = {**arguments, "model": prepared.model}
+        world.alone(lambda: _write_start(run.folder, verb, started, prepared))
         return train(prepared, fit_config, run, settings, world)
 
 
@@ -323,7 +325,7 @@ _LEAST = 2
 @takes_options()
 def few_shot(
     *,
-    model: Path | str,
+    model: Path | str | None = None,
     data: Path | str | DatasetSplits | TableLike,
     out: Path | str,
     options: FewShotOptions,
@@ -336,7 +338,8 @@ def few_shot(
     2209.11055).
 
     Args:
-        model: the model directory to start from; preferably one trained for sentence vectors.
+        model: the model directory to start from, preferably one trained for sentence vectors, or
+            the name of a model; None: as for `finetune`.
         data: labelled texts, or pairs of texts, as for :func:`bertine.finetune`. If there is no
             validation file, nothing is held out, and the model is not evaluated.
         out: the run's folder; the model directory is ``out/model``.

@@ -21,6 +21,7 @@ from bertine.core.task_info import TaskInfo
 from bertine.corpora.batch import FeatureBatches
 from bertine.data.examples import KNOWN, Examples, SoftExample, count_known
 from bertine.data.in_memory import TableLike
+from bertine.data.languages import model_for
 from bertine.datasets.check import DataReport, check_data
 from bertine.datasets.own_data import DatasetSplits
 from bertine.datasets.readers import given_data, splits_of
@@ -133,7 +134,7 @@ def prepare(
     task: str,
     data: Path | str | DatasetSplits | TableLike,
     *,
-    model: Path | str,
+    model: Path | str | None,
     config: DataConfig,
     options: FinetuneOptions,
     where: torch.device,
@@ -156,10 +157,15 @@ def prepare(
     """
     # Examples, and the task that they define.
     data = given_data(data)  # what is no data is said before the model is loaded
+    splits = None
+    model = model or (begun or {}).get("model_path")
+    if model is None:
+        splits = splits_of(task, data, config)
+        model = model_for(splits.train.items)
     sizes = load_config(model, dropout=options.dropout)
     if not options.fresh_weights and (begun is None or KNOWN in begun):
         config = DataConfig.of(config, known_rows=rows_known_by(model))
-    splits = splits_of(task, data, config)
+    splits = splits or splits_of(task, data, config)
     wanted = splits.max_length if options.max_length is None else options.max_length
     max_length, apart = fitting(wanted, model, sizes), options.pairs == "apart"
     on_vectors = apart or options.frozen

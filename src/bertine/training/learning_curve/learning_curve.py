@@ -25,6 +25,7 @@ from bertine.core.rng import generator
 from bertine.core.text import briefly
 from bertine.data.examples import Examples
 from bertine.data.in_memory import Data, TableLike, as_data
+from bertine.data.languages import model_for
 from bertine.datasets.own_data import DatasetSplits
 from bertine.datasets.readers import has_validation, read_labelled
 from bertine.hub.model_directory import load_config, load_model
@@ -198,7 +199,7 @@ _JOB = JobFolder("learning curve", CURVE)
 @takes_options()
 def learning_curve(
     *,
-    model: Path | str,
+    model: Path | str | None = None,
     data: Path | str | TableLike,
     out: Path | str,
     options: LearningCurveOptions,
@@ -207,7 +208,7 @@ def learning_curve(
     logistic regression, the model's vectors with logistic regression, ``few_shot``, ``finetune``.
 
     Args:
-        model: the model directory to start from.
+        model: as for :func:`bertine.finetune`.
         data: labelled texts, or pairs of texts, as for :func:`bertine.finetune`.
         out: the folder of the curve: ``learning-curve.json``, and ``learning-curve.html`` with the
             plot. Each cell is written as soon as it is trained and evaluated, so that a curve that
@@ -225,6 +226,8 @@ def learning_curve(
     if launched():
         raise BertineError("learning-curve trains in one process; start it without torchrun")
     data = as_data(data)
+    if model is None:
+        model = model_for(_split(data, options, frozenset()).train.items)
     known = rows_known_by(model)
     labelled = _split(data, options, known)
     curve = _Curve(Trainer(model, labelled, options), labelled, Path(out).absolute(), options)

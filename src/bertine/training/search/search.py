@@ -22,6 +22,7 @@ from bertine.core.model_folders import locate
 from bertine.core.names import TaskName, option
 from bertine.core.task_info import TaskInfo
 from bertine.data.in_memory import TableLike, as_data
+from bertine.data.languages import model_for
 from bertine.data.writer import write_given
 from bertine.datasets.own_data import DatasetSplits
 from bertine.datasets.readers import has_validation, read_labelled
@@ -91,7 +92,7 @@ _SPLIT_SEED = 0
 def search(
     task: TaskName,
     *,
-    model: Path | str,
+    model: Path | str | None = None,
     data: Path | str | TableLike,
     out: Path | str,
     grid: SearchOptions,
@@ -131,14 +132,15 @@ def search(
     processes, ray, paper_grid = grid.processes, grid.ray, grid.paper_grid
     if not names_one_task(task, options["glue_task"]):
         raise BertineError("a search is over one task of GLUE; name it with glue_task (--task RTE)")
-    if paper_grid or None not in (grid.batch_sizes, grid.learning_rates, grid.epochs):
-        otherwise = PAPER_GRID
-    else:
+    otherwise = PAPER_GRID
+    whole = paper_grid or None not in (grid.batch_sizes, grid.learning_rates, grid.epochs)
+    if model is None or not whole:
         tuning = FinetuneOptions(**options)
         labelled = read_labelled(task, source, DataConfig.of(tuning, DEFAULTS, seed=_SPLIT_SEED))
-        built = labelled.make_task()
-        count = len(labelled.train)
-        otherwise = grid_around(TrainingPlan.of(tuning, load_config(model), count, built))
+        model = model or model_for(labelled.train.items)
+        if not whole:
+            built, count = labelled.make_task(), len(labelled.train)
+            otherwise = grid_around(TrainingPlan.of(tuning, load_config(model), count, built))
     wanted = SearchGrid.of(grid, otherwise)
     # If all machines see the same paths, these must not depend on the working directory.
     place: Callable[[Any], str] = os.path.abspath if ray is not None else str

@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from bertine.core.names import PairKind, option
 from bertine.core.task_info import TaskInfo
 from bertine.data.examples import ROWS, find_splits, row_number, rows_as_facts, share_of
 from bertine.data.in_memory import TableLike, as_data
+from bertine.data.languages import model_for
 from bertine.data.text_pairs import KINDS, PairColumns, PairRow, PairRows
 from bertine.hub.model_directory import load_model, save_model
 from bertine.inference.embedding.embedder import Embedder
@@ -424,6 +426,8 @@ class SimilarityRun:
 # ``finetune_similarity``: train a model directory on similar texts, and write one for sentence
 # vectors.
 
+#: The rows that a model is chosen by.
+_SAMPLE = 1000
 #: The default of the longest text, if the model can read more.
 _LONGEST = 128
 
@@ -431,7 +435,7 @@ _LONGEST = 128
 @takes_options()
 def finetune_similarity(
     *,
-    model: Path | str,
+    model: Path | str | None = None,
     data: Path | str | TableLike,
     out: Path | str,
     validation: Path | str | TableLike | None = None,
@@ -447,7 +451,7 @@ def finetune_similarity(
     are saved, or those before training if none is better.
 
     Args:
-        model: the model directory to start from.
+        model: as for :func:`bertine.finetune`.
         data: a table, or a folder with a training and a validation file.
         out: the run's folder; the model directory is ``out/model``, one of sentence-transformers.
         validation: a table of pairs, with a score (judged by Spearman) or without (by nDCG@10).
@@ -471,6 +475,9 @@ def finetune_similarity(
     columns = rows.open_columns()
     loss = _loss(columns, options)
     logger.info(columns.line(str(parts.train)))
+    if model is None:
+        begun = Run.begun(folder) if options.resume else None
+        model = (begun or {}).get("model_path") or model_for(list(islice(rows, _SAMPLE)))
     embedder, modules = _embedder(model, options)
     check_lengths(loss.lengths, embedder.dimensions)
     judged = validation_rows(parts.validation, validation, options)
