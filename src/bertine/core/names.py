@@ -85,10 +85,17 @@ InputFormat = Literal[
 Masking = Literal["dynamic", "static"]
 #: How new weights are initialized.
 Initialization = Literal["normal", "mimetic"]
+#: The annotation tools whose files are read (:mod:`bertine.data.annotations`); entities: objects
+#: with a text and its entities, of no certain tool.
+AnnotationTool = Literal[
+    "label-studio", "doccano", "prodigy", "spacy", "argilla", "brat", "entities"
+]
+#: How the answers of several annotators about a text become what is learned.
+Annotators = Literal["majority", "soft"]
 #: The format of a table of labelled examples.
-LabelledFormat = Literal["csv", "tsv", "jsonl", "columns"]
+LabelledFormat = Literal["csv", "tsv", "jsonl", "columns", AnnotationTool]
 #: The format of a file of texts to process.
-TextFormat = Literal["csv", "tsv", "jsonl", "columns", "text"]
+TextFormat = Literal["csv", "tsv", "jsonl", "columns", AnnotationTool, "text"]
 #: The format of a table of single texts.
 PlainFormat = Literal["csv", "tsv", "jsonl", "text"]
 #: The loss of vectors of text pairs (:mod:`bertine.training.similarity.objective`).

@@ -20,6 +20,7 @@ from bertine.core.files import os_errors
 from bertine.core.names import option, text_option
 from bertine.core.rng import generator
 from bertine.core.text import briefly
+from bertine.data.annotations import is_brat
 from bertine.data.in_memory import SPLIT_NAMES, Data, InMemorySplits, InMemoryTable, Source
 from bertine.data.lines import first_numbers
 from bertine.data.parquet import SUFFIXES as PARQUET
@@ -207,7 +208,7 @@ def find_splits(path: Data, more: Sequence[str] = ()) -> Splits:
     with os_errors(path, "looking for its files"):
         if not path.exists():
             raise BertineError(f"{path}: no such file or folder")
-        if not path.is_dir():
+        if not path.is_dir() or is_brat(path):
             return Splits(train=path)
         suffixes = dict.fromkeys(
             (*_SUFFIXES, *(kind + packed for kind in more for packed in ("", *COMPRESSIONS)))
@@ -266,7 +267,7 @@ def judged_table(data: Data, find: Callable[[Data], Splits] = find_splits) -> So
     """
     splits = find(data)
     parts = isinstance(data, InMemorySplits) or (
-        isinstance(data, str | Path) and Path(data).is_dir()
+        isinstance(data, str | Path) and Path(data).is_dir() and not is_brat(data)
     )
     table = (splits.validation or splits.test) if parts else splits.train
     if table is None:

@@ -53,6 +53,7 @@ class TableStats(Fixes):
             first of their lines.
         quoted: whether tsv was read with quotes around cells because no other way was possible.
         quoted_cells: number of tsv cells that look quoted and were read with their quotes.
+        remarks: whole notes on what the file is and how it was read.
     """
 
     rows: int = 0
@@ -61,6 +62,7 @@ class TableStats(Fixes):
     lacking: dict[str, tuple[int, list[int]]] = field(default_factory=dict)
     quoted: bool = False
     quoted_cells: int = 0
+    remarks: list[str] = field(default_factory=list)
 
     def lack(self, column: str, line: int) -> None:
         """Count a row without the key `column`."""
@@ -69,7 +71,7 @@ class TableStats(Fixes):
 
     def notes(self, name: str) -> list[str]:
         """Return one line for each note to the user about the table `name`."""
-        notes = [f"{name}: {note}" for note in self.fix_notes("row")]
+        notes = [*self.remarks, *(f"{name}: {note}" for note in self.fix_notes("row"))]
         if self.blank_lines:
             notes.append(f"{name}: {plural(self.blank_lines, 'blank line', 'was', 'were')} skipped")
         if self.damaged:

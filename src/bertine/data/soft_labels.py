@@ -21,6 +21,7 @@ from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.strict_json import parse_json
 from bertine.core.text import briefly
+from bertine.data.annotated_texts import PREFIX
 from bertine.data.examples import (
     Example,
     Examples,
@@ -38,8 +39,6 @@ from bertine.data.streams import listed, require_columns
 from bertine.data.tables import Table, TableRow
 from bertine.options.data import DataConfig
 
-#: The prefix that the name of a label's column may have.
-PREFIX = "probability_"
 #: Usual names of a single column with all probabilities.
 _USUAL = ("probabilities", "probs", "soft_labels", "soft_label", "scores")
 #: Usual names of a column of scores.
@@ -190,9 +189,12 @@ def _of_columns(
     exclusive: bool = True,
     hint: str = "",
 ) -> Probabilities:
-    """Read the `columns` of labels; `hint` ends the message about a row that does not sum to 1."""
+    """Read the `columns` of labels; `hint` ends the message about a row that does not sum to 1.
+    Texts without annotators are left out."""
     rows = []
     for row in table:
+        if table.annotated and all(row.values[name] is None for name in columns.values()):
+            continue
         where = f"{table.name}:{row.line}"
         values = [_number(where, row.values.get(name), name) for name in columns.values()]
         if exclusive:
@@ -345,6 +347,22 @@ def columns_of_labels(table: Table, labels: Sequence[str]) -> tuple[str, ...]:
     return columns if all(columns) else ()
 
 
+def columns_of_annotators(path: Source, config: DataConfig) -> tuple[str, ...]:
+    """Return the columns with the share of annotators that gave each label.
+
+    Raises:
+        BertineError: the table cannot be read, or no text has several annotators.
+    """
+    with open_table(path, config) as table:
+        columns = tuple(name for name in table.columns if name.startswith(PREFIX))
+    if not columns:
+        raise BertineError(
+            f"{path}: no text has labels of several annotators; leave out "
+            f"{option('annotators', 'soft')}"
+        )
+    return columns
+
+
 def read_soft_examples(
     path: Source, config: DataConfig, *, known: Sequence[str] | None = None
 ) -> Examples[Example]:
@@ -383,6 +401,7 @@ def read_soft_examples(
         for text, number, line, values in rows
     ]
     examples = Examples(read.source, texts, None, items, class_names=tuple(labels))
+    examples.notes = table.stats.notes(table.name)
     highest = np.sort(read.values, axis=1)
     ties = int((highest[:, -1] == highest[:, -2]).sum())
     if ties:

@@ -1,6 +1,7 @@
-"""Read tables of text row by row: csv, tsv, JSON lines, Parquet and plain lines.
+"""Read tables of text row by row: csv, tsv, JSON lines, Parquet, plain lines, annotation tools.
 
-Memory holds one row, so a table may be of any length and may come from stdin. Quotes follow
+Memory holds one row (of annotations the file), so a table may be of any length and may come from
+stdin. Quotes follow
 RFC 4180 in csv and are ordinary characters in tsv; `quotes` reverses either. Fixes (invalid UTF-8,
 NUL bytes) and blank lines are counted in :class:`~bertine.data.lines.TableStats`.
 """
@@ -21,6 +22,7 @@ from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.text import briefly
+from bertine.data.annotations import annotation_tool, read_annotations
 from bertine.data.in_memory import InMemoryTable, Source
 from bertine.data.lines import (
     LINE_COLUMN,
@@ -82,8 +84,9 @@ class Table:
             for other suffixes and stdin from the first line: a JSON object, or a header with
             `wanted` or a usual column name, separated by ``;``, tab or ``,``. Anything else is
             plain text, one text per line, in the column ``text``. JSON lines may be one list of
-            objects. Parquet is recognized by the suffix (.parquet, .pq); output in its layout is
-            JSON lines.
+            objects. Parquet is recognized by the suffix (.parquet, .pq), and the file of an
+            annotation tool (or a folder of brat's) by its contents, unless a `format` says
+            otherwise; output in their layout is JSON lines.
         wanted: columns that must exist, except in plain text, which has only one. They also help
             to detect a header and its delimiter.
         quotes: whether ``"`` quotes cells; None means yes, but no for tab-separated files, unless
@@ -100,6 +103,7 @@ class Table:
         columns: the column names, in order (for JSON lines: the keys of the first row).
         stats: counts so far; complete after the last row.
         strict: whether damaged text is refused instead of fixed or left out.
+        annotated: whether it is the file of an annotation tool.
         class_names: the names of the numbers in a column, or in its lists, if the data have them;
             else empty.
 
@@ -129,6 +133,7 @@ class Table:
         self.strict, self._optional = strict, tuple(optional)
         self._may_lack: tuple[str, ...] = ()
         self._stream: Stream | None = None
+        self.annotated = False
         #: Whether every row has all columns, with values of their own types.
         self._typed = is_parquet(path) or isinstance(path, InMemoryTable)
         self.class_names: Callable[[str], tuple[str, ...]] = lambda column: ()
@@ -137,6 +142,9 @@ class Table:
             return
         if self._typed:
             self._open_parquet(path, format, quotes)
+            return
+        if tool := annotation_tool(path, format):
+            self._open_annotations(path, tool, quotes)
             return
         handle: BinaryIO
         if str(path) == "-":
@@ -178,6 +186,16 @@ class Table:
             raise BertineError(f"{path}: is Parquet by its name; leave out format and quotes")
         self.class_names = lambda column: class_names(path, column)
         self._start_typed(*open_parquet(path), lambda: open_parquet(path)[1])
+
+    def _open_annotations(self, path: str | Path, tool: str, quotes: bool | None) -> None:
+        if quotes is not None:
+            raise BertineError(f"{path}: is a file of {tool}; leave out {option('quotes')}")
+        file = read_annotations(path, tool, strict=self.strict, stats=self.stats)
+        rows = file.combination.rows
+        self._typed = self.annotated = True
+        self.stats.remarks = file.notes
+        self._start_typed(file.combination.columns, iter(rows), lambda: iter(rows))
+        self.layout = TableLayout("jsonl", one_list=True)
 
     def _open_given(self, given: InMemoryTable, format: str | None, quotes: bool | None) -> None:
         for name, value in (("format", format), ("quotes", quotes)):
@@ -267,8 +285,10 @@ class Table:
 
     def label(self, row: TableRow, column: str) -> str:
         """Return the value of `column` as a label: a string (without surrounding space), number or
-        truth value; not empty."""
+        truth value, or a list with only that; not empty."""
         value = self._value(row, column)
+        if isinstance(value, list) and len(value) == 1:
+            value = value[0]
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, int) or (isinstance(value, float) and not math.isnan(value)):
@@ -289,7 +309,7 @@ class Table:
         value = row.values.get(column)
         if isinstance(value, str):
             return bool(value.strip())
-        if value is None:
+        if value is None or value == []:
             return column not in row.values and not self.keys_vary
         return not (isinstance(value, float) and math.isnan(value))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from bertine.core.errors import BertineError
 from bertine.core.names import option
+from bertine.data.annotated_texts import PREFIX
 from bertine.data.examples import (
     LABEL_COLUMNS,
     Examples,
@@ -20,7 +21,7 @@ from bertine.data.examples import (
 from bertine.data.in_memory import Data, Source, reads_again
 from bertine.data.label_sets import labels_in, read_label_sets
 from bertine.data.lines import quotes_for
-from bertine.data.soft_labels import PREFIX, columns_of_labels, read_soft_examples
+from bertine.data.soft_labels import columns_of_annotators, columns_of_labels, read_soft_examples
 from bertine.datasets.multiple_choice import SWAG, read_choices, read_trained_choices, refuse_added
 from bertine.options.data import DEFAULTS, DataConfig, TextWriting
 from bertine.options.declare import declared
@@ -88,6 +89,9 @@ def read_own(
     """
     if splits.train is None:
         raise BertineError("the data has no training file (train.csv, .tsv, .jsonl or .txt)")
+    if config.annotators == "soft":
+        shares = columns_of_annotators(splits.train, config)
+        config = DataConfig.of(config, probability_columns=shares)
     tables = _TABLES.get(kind, _LabelledTables)(kind, config, swag)
     files = [file for file in (splits.train, splits.validation) if file is not None]
     quotes = quotes_for(files, config.format, config.quotes)

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from bertine.core.errors import BertineError
 from bertine.core.names import (
+    Annotators,
     ClassWeights,
     LabelledFormat,
     LongText,
@@ -83,8 +84,9 @@ class FileFormat(OptionGroup):
 
     format: LabelledFormat | None = declare(
         None,
-        "format of the table; columns are column files of words",
-        otherwise="detected from the name of the file and its first lines",
+        "format of the table; columns are column files of words, and label-studio to entities "
+        "files of annotation tools",
+        otherwise="detected from the name of the file and its contents",
     )
 
 
@@ -160,9 +162,16 @@ class LabelColumns(OptionGroup):
 
 
 class SoftLabels(OptionGroup):
-    """The columns of labels' probabilities."""
+    """The columns of labels' probabilities, and what is made of several annotators' answers."""
 
     title = "own data"
+
+    annotators: Annotators = declare(
+        "majority",
+        "where a text of an annotation tool has several annotators, learn the label that most of "
+        "them gave (majority), or every label by its share of them (soft)",
+        not_in=("lr-find",),
+    )
 
     probability_columns: Sequence[str] | str | None = declare(
         None,
