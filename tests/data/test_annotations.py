@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertine.core.errors import BertineError
@@ -84,12 +84,12 @@ FILES: dict[str, tuple[str, Any, str]] = {
     "label studio": (
         "a.json",
         [task(TEXT, [region(*entity) for entity in ENTITIES])],
-        "Label Studio",
+        "label-studio",
     ),
     "label studio, short": (
         "a.json",
         [short(TEXT, label=[region(*entity)["value"] for entity in ENTITIES])],
-        "Label Studio",
+        "label-studio",
     ),
     "doccano": ("a.jsonl", [{"id": 7, "text": TEXT, "label": TRIPLES, "Comments": []}], "doccano"),
     "doccano with relations": (
@@ -118,15 +118,15 @@ FILES: dict[str, tuple[str, Any, str]] = {
                 "answer": "accept",
             }
         ],
-        "Prodigy",
+        "prodigy",
     ),
-    "spacy 2": ("a.json", [[TEXT, {"entities": TRIPLES}]], "spaCy"),
-    "spacy 2, lines": ("a.jsonl", [[TEXT, {"entities": TRIPLES}]], "spaCy"),
-    "spacy, groups of spans": ("a.jsonl", [{"text": TEXT, "spans": {"sc": NAMED}}], "spaCy"),
+    "spacy 2": ("a.json", [[TEXT, {"entities": TRIPLES}]], "spacy"),
+    "spacy 2, lines": ("a.jsonl", [[TEXT, {"entities": TRIPLES}]], "spacy"),
+    "spacy, groups of spans": ("a.jsonl", [{"text": TEXT, "spans": {"sc": NAMED}}], "spacy"),
     "an annotator of spaCy's": (
         "a.json",
         {"classes": ["PER"], "annotations": [[TEXT, {"entities": TRIPLES}], None]},
-        "spaCy",
+        "spacy",
     ),
     "argilla": (
         "a.json",
@@ -139,7 +139,7 @@ FILES: dict[str, tuple[str, Any, str]] = {
                 "responses": {"spans": [{"value": NAMED, "user_id": "u", "status": "submitted"}]},
             }
         ],
-        "Argilla",
+        "argilla",
     ),
     "argilla 1": (
         "a.jsonl",
@@ -151,9 +151,9 @@ FILES: dict[str, tuple[str, Any, str]] = {
                 "status": "Validated",
             }
         ],
-        "Argilla",
+        "argilla",
     ),
-    "entities": ("a.jsonl", [{"text": TEXT, "entities": NAMED}], "texts with entities"),
+    "entities": ("a.jsonl", [{"text": TEXT, "entities": NAMED}], "entities"),
 }
 
 
@@ -191,16 +191,18 @@ def test_brat_has_a_text_beside(tmp_path: Path) -> None:
     (tmp_path / "a.ann").write_text("\n".join(lines).replace("\r\n", " "), encoding="utf-8")
     rows, notes = read(tmp_path)
     assert [row["name"] for row in rows] == ["a", "b"]
-    assert rows[0]["entities"] == NAMED
+    whole = [item for item in NAMED if item["label"] != "ODD"]
+    assert rows[0]["entities"] == whole
     assert rows[1]["entities"] is None
     for note in ("1 relation", "1 event", "1 attribute", "1 discontinuous", "1 of 2 texts"):
         assert note in notes
-    assert read(tmp_path / "a.ann")[0][0]["entities"] == NAMED
+    assert read(tmp_path / "a.ann")[0][0]["entities"] == whole
 
 
 PIECES = st.sampled_from(["a", " ", "\r\n", "\n", "é", "e\u0301", "京", "😀", "👩‍👧", "🇩🇪"])
 
 
+@settings(max_examples=50)
 @given(data=st.data(), unit=st.sampled_from(UNITS))
 def test_spans_with_their_text_are_read_in_any_unit(
     data: st.DataObject, unit: Any, tmp_path_factory: pytest.TempPathFactory
@@ -225,10 +227,8 @@ def test_spans_with_their_text_are_read_in_any_unit(
     regions = [{"type": "labels", "value": value} for value in values]
     path = tmp_path_factory.mktemp("unit") / "a.json"
     rows, _ = read(write(path, [task(text, regions)]))
-    trimmed = {(b, e) for b, e in spans}
-    expected = {text[b:e].strip() for b, e in trimmed}
     assert rows[0]["text"] == text
-    assert {text[item["start"] : item["end"]] for item in rows[0]["entities"]} == expected
+    assert {(item["start"], item["end"]) for item in rows[0]["entities"]} == {*spans}
 
 
 def test_spans_elsewhere_are_left_out_and_shown(tmp_path: Path) -> None:
@@ -241,13 +241,6 @@ def test_spans_elsewhere_are_left_out_and_shown(tmp_path: Path) -> None:
         item["value"]["text"] = "other words"
     with pytest.raises(BertineError, match=r"a.json:2: 3 of 3 spans are not where"):
         read(write(tmp_path / "a.json", [task(TEXT, regions)]))
-
-
-def test_blanks_around_spans_are_left_out(tmp_path: Path) -> None:
-    entry = {"text": "see Rome now", "entities": [{"start": 3, "end": 9, "label": "LOC"}]}
-    rows, notes = read(write(tmp_path / "a.jsonl", [entry]))
-    assert rows[0]["entities"] == [{"start": 4, "end": 8, "label": "LOC"}]
-    assert "blanks around 1 span" in notes
 
 
 def test_labels_of_every_tool(tmp_path: Path) -> None:
@@ -296,7 +289,7 @@ def test_the_majority_of_annotators_decides(tmp_path: Path) -> None:
     assert labels == [["PER", "LOC"], [], None]
     assert "2 texts have several annotators (up to 3), agreement 39%" in notes
     assert "decides 2 disagreements; 2 spans lost" in notes
-    assert "1 annotation that was cancelled left out" in notes
+    assert "not read: 1 cancelled annotation" in notes
 
 
 def test_votes_for_labels_are_shares(tmp_path: Path) -> None:
@@ -308,7 +301,7 @@ def test_votes_for_labels_are_shares(tmp_path: Path) -> None:
     assert [row["label"] for row in rows] == ["pos", "neg"]
     assert rows[0]["probability_pos"] == pytest.approx(2 / 3)
     assert rows[1]["probability_pos"] == 0.5
-    assert "1 of them tied (the first answer counts)" in notes
+    assert "1 tied, where the first answer counts" in notes
 
 
 def test_prodigys_and_short_rows_of_a_text_are_its_annotators(tmp_path: Path) -> None:
@@ -318,7 +311,7 @@ def test_prodigys_and_short_rows_of_a_text_are_its_annotators(tmp_path: Path) ->
     lines.append({"text": "b", "accept": [], "answer": "ignore"})
     rows, notes = read(write(tmp_path / "a.jsonl", lines))
     assert [row["label"] for row in rows] == ["y", None]
-    assert "1 example with the answer ignore left out" in notes
+    assert "not read: 1 ignored example" in notes
 
 
 def test_other_tables_are_not_taken_for_annotations(tmp_path: Path) -> None:
@@ -345,9 +338,9 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
     good = {"text": "abc", "entities": [{"start": 0, "end": 1, "label": "X"}]}
     for bad, message in (
         ({"text": "abc", "entities": [{"start": "0", "end": 1, "label": "X"}]}, "start is '0'"),
-        ({"text": "abc", "entities": [7]}, "a.jsonl:2: not texts with entities"),
+        ({"text": "abc", "entities": [7]}, "a.jsonl:2: is not as entities writes it"),
         ({"text": None, "entities": []}, "a.jsonl:2: has no text 'text'"),
-        ([1], "a.jsonl:2: not texts with entities"),
+        ([1], "a.jsonl:2: is not as entities writes it"),
     ):
         with pytest.raises(BertineError, match=message):
             read(write(tmp_path / "a.jsonl", [good, bad]))

@@ -294,7 +294,7 @@ def test_nan_is_no_label(tmp_path: Path) -> None:
 
 
 def test_values_of_the_wrong_kind_are_named(tmp_path: Path) -> None:
-    content = [{"text": 3, "label": None}, {"label": [1]}, {"text": "a", "label": "  "}]
+    content = [{"text": 3, "label": None}, {"label": [1, 2]}, {"text": "a", "label": "  "}]
     path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, content)))
     with Table(path) as table:
         rows = list(table)

@@ -3,17 +3,16 @@ vote.
 
 Tools count characters in different units, by the language they are written in: Python's code
 points, the UTF-16 units of JavaScript, bytes; some count a line break of two characters as one.
-Where a file has the text of its spans, the unit is the one in which they all are where the offsets
-say.
+Where a file has the text of its spans, the unit is the one in which they are where the offsets say.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, combinations, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
@@ -22,12 +21,42 @@ from bertine.core.text import briefly
 #: The prefix that the name of a label's column may have: of its probability, or of the share of
 #: annotators that gave it.
 PREFIX = "probability_"
+#: Usual names of the field that is the text, tried in this order.
+_USUAL = ("text", "sentence", "content", "document", "data", "body", "message")
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A span of a text as in a file: its offsets (end exclusive) in the unit of the file, its
-    label, and the text that it covers, if the file has it."""
+class Unit(NamedTuple):
+    """A unit of offsets: "code points", "UTF-16 units" or "UTF-8 bytes", and whether ``\\r\\n``
+    counts as one."""
+
+    name: str
+    one_break: bool = False
+
+    def offsets(self, text: str) -> Sequence[int]:
+        """Return the offset of each character of a text, and of its end."""
+        if text.isascii() and not self.one_break:
+            return range(len(text) + 1)
+        widths = [1] * len(text)
+        if self.name == "UTF-16 units":
+            widths = [1 + (character > "\uffff") for character in text]
+        elif self.name == "UTF-8 bytes":
+            widths = [len(character.encode("utf-8", "surrogatepass")) for character in text]
+        if self.one_break:
+            for at, pair in enumerate(pairwise(text)):
+                widths[at] -= pair == ("\r", "\n")
+        return list(accumulate(widths, initial=0))
+
+
+UNITS = tuple(
+    Unit(name, one_break)
+    for one_break in (False, True)
+    for name in ("code points", "UTF-16 units", "UTF-8 bytes")
+)
+
+
+class Span(NamedTuple):
+    """A span as in a file: its offsets (end exclusive) in the unit of the file, its label, and the
+    text that it covers, if the file has it."""
 
     start: int
     end: int
@@ -52,7 +81,7 @@ class AnnotatedText:
         line: the line of the file, or the number of the text in it.
         fields: all that the file has besides the answers, by name; one is the text.
         answers: one for each annotator; none: the text is not annotated.
-        record: the object of the file, into which predictions can be written.
+        record: the object of the file.
         text: the text itself, when its field is known.
     """
 
@@ -63,67 +92,14 @@ class AnnotatedText:
     text: str = ""
 
 
-@dataclass(frozen=True)
-class Unit:
-    """A unit of offsets: how many of it a character takes.
-
-    Attributes:
-        name: code points, UTF-16 units or UTF-8 bytes.
-        one_break: whether ``\\r\\n`` counts as one character.
-    """
-
-    name: str = "code points"
-    one_break: bool = False
-
-    def offsets(self, text: str) -> Sequence[int]:
-        """Return the offset of each character of a text, and of its end."""
-        if text.isascii() and not (self.one_break and "\r\n" in text):
-            return range(len(text) + 1)
-        if self.name == "UTF-16 units":
-            widths = [1 + (character > "\uffff") for character in text]
-        elif self.name == "UTF-8 bytes":
-            widths = [len(character.encode("utf-8", "surrogatepass")) for character in text]
-        else:
-            widths = [1] * len(text)
-        if self.one_break:
-            for at, pair in enumerate(pairwise(text)):
-                widths[at] -= pair == ("\r", "\n")
-        return list(accumulate(widths, initial=0))
-
-    def characters(self, text: str) -> dict[int, int]:
-        """Return the index of the character at each offset."""
-        offsets = self.offsets(text)
-        return dict(zip(reversed(offsets), range(len(text), -1, -1), strict=True))
-
-
-UNITS = tuple(
-    Unit(name, one_break)
-    for one_break in (False, True)
-    for name in ("code points", "UTF-16 units", "UTF-8 bytes")
-)
-
-#: An entity in code points: begin, end, label.
-Entity = tuple[int, int, str]
-
-
-def _place(text: str, span: Span, characters: dict[int, int]) -> tuple[int, int] | None:
-    """Return the characters (begin, end) of a span without blanks around it; None if its offsets
-    are not in the text, or if other words are there."""
-    begin, end = characters.get(span.start, 0), characters.get(span.end, -1)
-    words = text[begin:end].split() if 0 <= begin < end and span.start in characters else []
-    if not words or (span.covered is not None and words != span.covered.split()):
-        return None
-    covered = text[begin:end]
-    begin += len(covered) - len(covered.lstrip())
-    return begin, begin + len(covered.strip())
-
-
-class Combination:
-    """The texts of a file, with the answers about each text combined into one.
+class Annotations:
+    """The annotated texts of a file, as rows: the answers about each text are combined into one.
 
     Args:
         source: the file, for messages.
-        texts: in order; their offsets are in any unit.
+        tool: the tool that wrote it.
+        texts: in order, with offsets in any unit.
+        unit: the unit that the tool uses.
 
     Attributes:
         unit: the unit of the offsets.
@@ -134,99 +110,102 @@ class Combination:
         notes: one line each on what was read, left out and decided.
 
     Raises:
-        BertineError: most offsets are in no unit offsets of the text.
+        BertineError: there is no text, or one lacks it; or most spans are not where their offsets
+            say.
     """
 
-    def __init__(self, source: str, texts: Sequence[AnnotatedText]) -> None:
-        self.source, self._texts = source, texts
-        self.notes: list[str] = []
+    def __init__(
+        self, source: str, tool: str, texts: Sequence[AnnotatedText], unit: str = UNITS[0].name
+    ) -> None:
+        self.source, self.tool, self.texts = source, tool, texts
         self._counts: Counter[str] = Counter()
         self._agreements: list[float] = []
         self._misplaced: list[tuple[AnnotatedText, Span]] = []
+        name = self._choose_text()
         answers = [answer for item in texts for answer in item.answers]
-        questions = dict.fromkeys(name for answer in answers for name in answer.labels)
-        self._has_spans = not questions or any(answer.spans for answer in answers)
+        self.questions = list(dict.fromkeys(name for one in answers for name in one.labels))
         self._several = {
-            name
-            for name in questions
-            if any(len(answer.labels.get(name, ())) > 1 for answer in answers)
+            name for one in answers for name, labels in one.labels.items() if len(labels) > 1
         }
-        self._questions = list(questions)
-        self.unit = self._choose_unit()
+        self._has_spans = not self.questions or any(answer.spans for answer in answers)
+        self.unit = self._choose_unit(sorted(UNITS, key=lambda item: item.name != unit))
         self.rows = [self._row(item) for item in texts]
-        if len(questions) == 1 and questions.keys() - self._several:
-            self._add_shares(self._questions[0])
+        if len(self.questions) == 1 and not self._several:
+            self._add_shares(self.questions[0])
         self.columns = list(dict.fromkeys(name for row in self.rows for name in row))
-        for row in self.rows:
-            row |= {name: None for name in self.columns if name not in row}
-        self._note(sum(len(answer.spans) for answer in answers))
+        self.rows = [{name: row.get(name) for name in self.columns} for row in self.rows]
+        named = f" ({name})" * (name != "text")
+        spans = sum(len(answer.spans) for answer in answers)
+        self.notes = [f"{source}: {note}" for note in self._notes(named, spans, unit)]
 
-    def _choose_unit(self) -> Unit:
+    def _choose_text(self) -> str:
+        """Choose the field that is the text: the one that has the texts of the spans, else one of
+        the usual names, else the longest."""
+        sizes: Counter[str] = Counter()
+        covering: Counter[str] = Counter()
+        for item in self.texts:
+            covered = [span.covered for one in item.answers for span in one.spans if span.covered]
+            for name, value in item.fields.items():
+                if isinstance(value, str):
+                    sizes[name] += len(value)
+                    covering[name] += sum(part in value for part in covered)
+        if not sizes:
+            raise BertineError(f"{self.source}: has no text")
+        best = [name for name, count in covering.most_common(1) if count]
+        longest = max(sizes, key=lambda name: sizes[name])
+        name = next(name for name in (*best, *_USUAL, longest) if name in sizes)
+        for item in self.texts:
+            item.text = item.fields.get(name)
+            if not isinstance(item.text, str):
+                where = f"{self.source}:{item.line}"
+                raise BertineError(f"{where}: has no text {name!r}, as the others have")
+        return name
+
+    def _choose_unit(self, units: Sequence[Unit]) -> Unit:
         """Return the unit in which most spans are in their place, the first one of equals. A span
-        whose text the file does not have should at least not begin or end with blanks."""
+        whose text the file does not have should not begin or end with blanks."""
         placed: Counter[Unit] = Counter()
-        for item in self._texts:
+        for item in self.texts:
             spans = [span for answer in item.answers for span in answer.spans]
             if item.text.isascii() and "\r\n" not in item.text:
                 continue  # all units are the same
-            for unit in UNITS if spans else ():
-                characters = unit.characters(item.text)
-                for span in spans:
-                    place = _place(item.text, span, characters)
-                    if place is not None and span.covered is None:
-                        exact = characters.get(span.start), characters.get(span.end)
-                        placed[unit] += place == exact
-                    else:
-                        placed[unit] += place is not None
-        return max(UNITS, key=lambda unit: placed[unit])
+            for unit in units if spans else ():
+                for span, place in zip(spans, _places(item.text, spans, unit), strict=True):
+                    part = item.text[slice(*place)] if place else " "
+                    placed[unit] += part == part.strip() or bool(place and span.covered)
+        return max(units, key=lambda unit: placed[unit])
 
     def _row(self, item: AnnotatedText) -> dict[str, Any]:
         row: dict[str, Any] = {"text": item.text}
         before = len(self._agreements)
         if item.answers and self._has_spans:
-            row["entities"] = [
-                {"start": begin, "end": end, "label": label}
-                for begin, end, label in self._entities(item)
-            ]
-        for name in self._questions:
+            row["entities"] = self._entities(item)
+        for name in self.questions:
             if votes := [answer.labels[name] for answer in item.answers if name in answer.labels]:
-                row[self._column(name)] = self._chosen(votes, name in self._several)
-        self._counts["texts"] += bool(item.answers)
+                column = name
+                if len(self.questions) == 1:
+                    column = "labels" if self._several else "label"
+                row[column] = self._chosen(votes, name in self._several)
+        self._counts["annotated"] += bool(item.answers)
         self._counts["shared"] += len(item.answers) > 1
-        self._counts["disagreed"] += min(self._agreements[before:], default=1.0) < 1
+        self._counts["disagreements"] += min(self._agreements[before:], default=1.0) < 1
         return row | {name: value for name, value in item.fields.items() if name not in row}
 
-    def _column(self, question: str) -> str:
-        if len(self._questions) > 1:
-            return question
-        return "labels" if self._several else "label"
-
-    def _entities(self, item: AnnotatedText) -> list[Entity]:
+    def _entities(self, item: AnnotatedText) -> list[dict[str, Any]]:
         """Return the spans that more than half of the annotators gave, in order."""
-        characters = self.unit.characters(item.text)
-        given: list[set[Entity]] = []
+        given: list[set[tuple[int, int, str]]] = []
         for answer in item.answers:
-            entities: set[Entity] = set()
-            for span in answer.spans:
-                place = _place(item.text, span, characters)
-                if place is None:
-                    self._misplaced.append((item, span))
-                    continue
-                trimmed = place != (characters[span.start], characters[span.end])
-                self._counts["trimmed"] += trimmed
-                entities.add((*place, span.label))
-            given.append(entities)
-        self._agree(
-            [
-                2 * len(a & b) / (len(a) + len(b)) if a | b else 1.0
-                for a, b in combinations(given, 2)
-            ]
-        )
+            pairs = zip(answer.spans, _places(item.text, answer.spans, self.unit), strict=True)
+            placed = [(span, place) for span, place in pairs if place is not None]
+            self._misplaced += [(item, span) for span in answer.spans if span not in dict(placed)]
+            given.append({(*place, span.label) for span, place in placed})
+        pairs_of = combinations(given, 2)
+        self._agree([2 * len(a & b) / (len(a) + len(b)) if a | b else 1.0 for a, b in pairs_of])
         votes = Counter(entity for entities in given for entity in entities)
         chosen = sorted(entity for entity, count in votes.items() if 2 * count > len(given))
         self._counts["entities"] += len(chosen)
         self._counts["outvoted"] += len(votes) - len(chosen)
-        return chosen
+        return [{"start": begin, "end": end, "label": label} for begin, end, label in chosen]
 
     def _chosen(self, votes: list[list[str | float]], several: bool) -> Any:
         """Return the labels that more than half of the annotators gave, or the one label that most
@@ -240,90 +219,63 @@ class Combination:
         return most[0][0] if most else None
 
     def _agree(self, shares: list[float]) -> None:
-        if shares:
-            self._agreements.append(sum(shares) / len(shares))
+        self._agreements += [sum(shares) / len(shares)] if shares else []
 
     def _add_shares(self, question: str) -> None:
-        """Add a column for each label with the share of annotators who gave it, if a text has
-        several annotators."""
+        """Add the share of the annotators of each label, if a text has several annotators."""
         given = [
             [label for answer in item.answers for label in answer.labels.get(question, ())]
-            for item in self._texts
+            for item in self.texts
         ]
-        if max(map(len, given), default=0) < 2:
+        if max(map(len, given)) < 2:
             return
         for label in sorted({label for labels in given for label in labels}, key=str):
             for row, labels in zip(self.rows, given, strict=True):
                 share = labels.count(label) / len(labels) if labels else None
                 row[f"{PREFIX}{label}"] = share
 
-    def _note(self, spans: int) -> None:
-        """Write the notes, with `spans` spans in the file.
-
-        Raises:
-            BertineError: most of them are not in their place.
-        """
-        counts = self._counts
-        if self._misplaced:
-            item, span = self._misplaced[0]
-            says = "no text" if span.covered is None else briefly(span.covered)
-            where = f"({span.start} to {span.end}, {says}, in {briefly(item.text)})"
-            what = (
-                f"{len(self._misplaced)} of {plural(spans, 'span')} are not where their offsets say"
-            )
-            if 2 * len(self._misplaced) > spans:
-                raise BertineError(
-                    f"{self.source}:{item.line}: {what} {where}; is the text another one?"
-                )
-            self._say(f"{what} and are left out; the first is in line {item.line} {where}")
-        if self.unit != UNITS[0]:
+    def _notes(self, named: str, spans: int, unit: str) -> list[str]:
+        counts, size = self._counts, len(self.texts)
+        what = f", {counts['entities']} entities" * self._has_spans
+        what += f", labels of {', '.join(self.questions)}" * bool(self.questions)
+        notes = [f"read as {self.tool}: {plural(size, 'text')}{named}{what}"]
+        if self.unit.name != unit or self.unit.one_break:
             breaks = ", and \\r\\n as one" * self.unit.one_break
-            self._say(f"the offsets count {self.unit.name}{breaks}, as the texts of the spans show")
-        if counts["trimmed"]:
-            self._say(f"blanks around {plural(counts['trimmed'], 'span')} are left out")
+            notes.append(f"offsets count {self.unit.name}{breaks}, as its spans show")
+        if counts["annotated"] < size:
+            notes.append(f"{size - counts['annotated']} of {size} texts are not annotated")
         if counts["shared"]:
+            most = max(len(item.answers) for item in self.texts)
             share = sum(self._agreements) / len(self._agreements)
-            ties = f", {counts['ties']} of them tied (the first answer counts)" * bool(
-                counts["ties"]
-            )
             lost = f"; {plural(counts['outvoted'], 'span')} lost" * bool(counts["outvoted"])
-            most = max(len(item.answers) for item in self._texts)
-            self._say(
+            ties = f"; {counts['ties']} tied, where the first answer counts" * bool(counts["ties"])
+            notes.append(
                 f"{plural(counts['shared'], 'text', 'has', 'have')} several annotators (up to "
                 f"{most}), agreement {share:.0%}; the majority decides "
-                f"{plural(counts['disagreed'], 'disagreement')}{ties}{lost}"
+                f"{plural(counts['disagreements'], 'disagreement')}{lost}{ties}"
             )
-        without = len(self._texts) - counts["texts"]
-        if without:
-            self._say(f"{without} of {plural(len(self._texts), 'text')} are not annotated")
+        if self._misplaced:
+            item, span = self._misplaced[0]
+            says = "" if span.covered is None else f" ({briefly(span.covered)})"
+            note = (
+                f"{len(self._misplaced)} of {plural(spans, 'span')} are not where their offsets "
+                f"say; the first: {span.start} to {span.end}{says} in {briefly(item.text)}"
+            )
+            if 2 * len(self._misplaced) > spans:
+                raise BertineError(f"{self.source}:{item.line}: {note}; is it another text?")
+            notes.append(f"{note} (line {item.line}); they are left out")
+        return notes
 
-    def _say(self, note: str) -> None:
-        self.notes.append(f"{self.source}: {note}")
 
-
-def choose_text(source: str, texts: Sequence[AnnotatedText], usual: Iterable[str]) -> str:
-    """Find the field that is the text, and set the text of each item: the field that has the texts
-    of the spans, else one of the `usual` names, else the longest.
-
-    Raises:
-        BertineError: there is no text, or one lacks it.
-    """
-    sizes: Counter[str] = Counter()
-    covering: Counter[str] = Counter()
-    for item in texts:
-        covered = [span.covered for answer in item.answers for span in answer.spans if span.covered]
-        for name, value in item.fields.items():
-            if isinstance(value, str):
-                sizes[name] += len(value)
-                covering[name] += sum(part in value for part in covered)
-    best = [name for name, _ in covering.most_common(1) if covering[name]]
-    if not sizes:
-        raise BertineError(f"{source}: has no text in any field")
-    longest = sizes.most_common(1)[0][0]
-    name = next(name for name in (*best, *usual, longest) if name in sizes)
-    for item in texts:
-        text = item.fields.get(name)
-        if not isinstance(text, str):
-            raise BertineError(f"{source}:{item.line}: has no text {name!r}, as the others have")
-        item.text = text
-    return name
+def _places(text: str, spans: Sequence[Span], unit: Unit) -> list[tuple[int, int] | None]:
+    """Return the characters (begin, end) of spans; None if the offsets are not in the text, or if
+    other words are there."""
+    offsets = unit.offsets(text)
+    characters = dict(zip(reversed(offsets), range(len(text), -1, -1), strict=True))
+    places: list[tuple[int, int] | None] = []
+    for span in spans:
+        begin, end = characters.get(span.start, -1), characters.get(span.end, -1)
+        words = text[begin:end].split() if 0 <= begin < end else []
+        same = words and (span.covered is None or words == span.covered.split())
+        places.append((begin, end) if same else None)
+    return places

@@ -15,6 +15,7 @@ from typing import BinaryIO, Literal, cast, get_args
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
+from bertine.data.annotated_texts import Annotations
 from bertine.data.encodings import Fixes
 from bertine.data.in_memory import InMemoryTable, Source
 from bertine.data.parquet import is_parquet
@@ -245,13 +246,15 @@ _COLUMN_NAME = re.compile(r"\w(?:[\w.\- ]{0,38}\w)?")
 
 @dataclass(frozen=True)
 class TableLayout:
-    """The layout of a table: its kind, for csv and tsv the delimiter and the use of quotes, and
-    whether it is one JSON list instead of one line per row."""
+    """The layout of a table: its kind, for csv and tsv the delimiter and the use of quotes,
+    whether it is one JSON list instead of one line per row, and for the file of an annotation tool
+    what was read from it."""
 
     kind: Kind
     delimiter: str = ""
     quotes: bool = False
     one_list: bool = False
+    annotations: Annotations | None = None
 
 
 def detect_layout(

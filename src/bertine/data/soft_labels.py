@@ -193,7 +193,7 @@ def _of_columns(
     Texts without annotators are left out."""
     rows = []
     for row in table:
-        if table.annotated and all(row.values[name] is None for name in columns.values()):
+        if table.layout.annotations and row.values[next(iter(columns.values()))] is None:
             continue
         where = f"{table.name}:{row.line}"
         values = [_number(where, row.values.get(name), name) for name in columns.values()]

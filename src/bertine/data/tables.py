@@ -103,7 +103,6 @@ class Table:
         columns: the column names, in order (for JSON lines: the keys of the first row).
         stats: counts so far; complete after the last row.
         strict: whether damaged text is refused instead of fixed or left out.
-        annotated: whether it is the file of an annotation tool.
         class_names: the names of the numbers in a column, or in its lists, if the data have them;
             else empty.
 
@@ -133,7 +132,6 @@ class Table:
         self.strict, self._optional = strict, tuple(optional)
         self._may_lack: tuple[str, ...] = ()
         self._stream: Stream | None = None
-        self.annotated = False
         #: Whether every row has all columns, with values of their own types.
         self._typed = is_parquet(path) or isinstance(path, InMemoryTable)
         self.class_names: Callable[[str], tuple[str, ...]] = lambda column: ()
@@ -143,6 +141,7 @@ class Table:
         if self._typed:
             self._open_parquet(path, format, quotes)
             return
+        inner_suffix(path)  # refuses a file that is not text
         if tool := annotation_tool(path, format):
             self._open_annotations(path, tool, quotes)
             return
@@ -150,7 +149,6 @@ class Table:
         if str(path) == "-":
             handle = sys.stdin.buffer
         else:
-            inner_suffix(path)  # refuses a file that is not text
             self._stream = self._stack.enter_context(open_stream(Path(path)))
             handle = self._stream.reader
         try:
@@ -190,12 +188,10 @@ class Table:
     def _open_annotations(self, path: str | Path, tool: str, quotes: bool | None) -> None:
         if quotes is not None:
             raise BertineError(f"{path}: is a file of {tool}; leave out {option('quotes')}")
-        file = read_annotations(path, tool, strict=self.strict, stats=self.stats)
-        rows = file.combination.rows
-        self._typed = self.annotated = True
-        self.stats.remarks = file.notes
-        self._start_typed(file.combination.columns, iter(rows), lambda: iter(rows))
-        self.layout = TableLayout("jsonl", one_list=True)
+        read = read_annotations(Path(path), tool, strict=self.strict, stats=self.stats)
+        self._typed, self.stats.remarks = True, read.notes
+        self._start_typed(read.columns, iter(read.rows), lambda: iter(read.rows))
+        self.layout = TableLayout("jsonl", one_list=True, annotations=read)
 
     def _open_given(self, given: InMemoryTable, format: str | None, quotes: bool | None) -> None:
         for name, value in (("format", format), ("quotes", quotes)):
