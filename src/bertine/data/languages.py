@@ -116,7 +116,7 @@ def languages_of(texts: Sequence[str]) -> Counter[str]:
     for script, rows in read.items():
         all_hits, all_words = (sum(row[at] for row in rows) for at in (1, 2))
         if all_hits >= _SHARE * all_words:
-            languages.update(best for best, score, _ in rows if score > 0)
+            languages.update(best for best, count, _ in rows if count)
         else:
             keywords = script == "Latin" and all_words < _WORDS * len(rows)
             languages["" if keywords else script] += len(rows)
