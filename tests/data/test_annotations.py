@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from bertine.core.errors import BertineError
 from bertine.data.annotated_texts import UNITS
+from bertine.data.lines import written_layout
 from bertine.data.tables import Table
+from bertine.data.writer import open_writer
 from bertine.datasets.readers import read_labelled
 from bertine.options.data import DataConfig
 
@@ -231,6 +233,16 @@ def test_spans_with_their_text_are_read_in_any_unit(
     assert {(item["start"], item["end"]) for item in rows[0]["entities"]} == {*spans}
 
 
+def test_spans_without_their_text_show_the_unit_by_blanks(tmp_path: Path) -> None:
+    lines = [{"text": f"😀 in Rome {n}", "label": [[6, 10, "LOC"]]} for n in range(5)]
+    rows, notes = read(write(tmp_path / "a.jsonl", lines))
+    assert rows[4]["entities"] == [{"start": 5, "end": 9, "label": "LOC"}]
+    assert "offsets count UTF-16 units" in notes
+    rows, notes = read(write(tmp_path / "a.jsonl", lines[:1]))
+    assert rows[0]["entities"] == [{"start": 6, "end": 10, "label": "LOC"}]
+    assert "offsets count" not in notes
+
+
 def test_spans_elsewhere_are_left_out_and_shown(tmp_path: Path) -> None:
     regions = [region(2, 14, "PER"), region(25, 32, "LOC"), region(34, 36, "LOC")]
     regions[2]["value"] |= {"start": 0, "end": 900}
@@ -368,3 +380,102 @@ def test_soft_labels_are_learned_by_option(tmp_path: Path) -> None:
     write(path, [task("a", [choice("pos")])])
     with pytest.raises(BertineError, match="no text has labels of several annotators"):
         read_labelled("text", path, config)
+
+
+def predict(path: Path, output: Path, answers: Sequence[dict[str, Any]]) -> Path:
+    """Write a file with these answers, as `predict` does."""
+    with Table(path) as table:
+        layout = written_layout(output, table.layout)
+        with open_writer(output, layout, table.columns) as writer:
+            for row, answer in zip(table, answers, strict=True):
+                added = {f"predicted_{name}": value for name, value in answer.items()}
+                writer.write(row.values | added)
+    return output
+
+
+def as_answers(tool: str, item: Any) -> Any:
+    """Make what a tool shows as predictions the answers of a person."""
+    if tool == "label-studio":
+        return {**item, "annotations": item["predictions"]}
+    if tool == "argilla" and "fields" in item:
+        given = {key: [value] for key, value in item["suggestions"].items()}
+        return {**item, "responses": given}
+    return {**item, "annotation": item["prediction"]} if tool == "argilla" else item
+
+
+@given(data=st.data())
+@settings(max_examples=50)
+def test_predictions_are_written_where_the_tool_has_them(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    name = data.draw(st.sampled_from([*FILES]))
+    file, content, tool = FILES[name]
+    folder = tmp_path_factory.mktemp("round")
+    path = folder / file
+    if isinstance(content, dict):
+        path.write_text(json.dumps(content), encoding="utf-8")
+    else:
+        write(path, content)
+    places = st.integers(0, len(TEXT))
+    pairs = data.draw(st.lists(st.tuples(places, places).map(sorted), unique_by=tuple))
+    spans = sorted((b, e) for b, e in pairs if TEXT[b:e].strip() == TEXT[b:e] != "")
+    spans = spans or [(2, 14)]
+    entities = [{"start": b, "end": e, "label": "NEW", "probability": 0.5} for b, e in spans]
+    output = predict(path, folder / f"out{path.suffix}", [{"entities": entities}])
+    text = output.read_text(encoding="utf-8")
+    written = [json.loads(text)] if path.suffix == ".jsonl" else json.loads(text)
+    assert len(written) == 1
+    again = write(folder / file, [as_answers(tool, item) for item in written])
+    rows, _ = read(again, format=tool)
+    assert rows[0]["text"] == TEXT
+    assert [(item["start"], item["end"]) for item in rows[0]["entities"]] == spans
+    assert {item["label"] for item in rows[0]["entities"]} == {"NEW"}
+
+
+def test_brats_predictions_are_files_beside_their_texts(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.txt").write_text(TEXT, encoding="utf-8", newline="")
+    (tmp_path / "in/b.txt").write_text("Ada", encoding="utf-8")
+    (tmp_path / "in/b.ann").write_text("T1\tPER 0 3\tAda\n", encoding="utf-8")
+    answers = [{"entities": NAMED}, {"entities": []}]
+    rows, _ = read(predict(tmp_path / "in", tmp_path / "out", answers))
+    assert [row["text"] for row in rows] == [TEXT, "Ada"]
+    assert [row["entities"] for row in rows] == [NAMED, []]
+    with pytest.raises(BertineError, match="is a folder"):
+        predict(tmp_path / "in", tmp_path / "out", answers)
+    one = predict(tmp_path / "in/b.ann", tmp_path / "b.ann", [{"entities": NAMED[:0]}])
+    assert one.read_text(encoding="utf-8") == ""
+
+
+def test_labels_are_written_where_the_tool_has_them(tmp_path: Path) -> None:
+    stars = {"type": "rating", "from_name": "stars", "to_name": "t", "value": {"rating": 4}}
+    about = {"text": "good", "_task_hash": 1, "options": [{"id": "pos"}, {"id": "neg"}]}
+    response = {"mood": [{"value": "pos"}]}
+    files: list[tuple[Any, str, Any]] = [
+        ([task("good", [choice("pos")])], "neg", "neg"),
+        ([task("good", [stars])], "2", 2),
+        ([{**about, "accept": ["pos"], "answer": "accept"}], "neg", "neg"),
+        ([["good", {"cats": {"pos": 1.0, "neg": 0.0}}]], "neg", "neg"),
+        ([{"fields": {"review": "good"}, "responses": response}], "neg", "neg"),
+        ([{"text": "good", "annotation": "pos", "prediction": None}], "neg", "neg"),
+    ]
+    for content, label, expected in files:
+        path = write(tmp_path / "a.json", content)
+        with Table(path) as table:
+            tool = table.layout.annotations.tool  # type: ignore[union-attr]
+        output = predict(path, tmp_path / "b.json", [{"label": label, "probability": 0.75}])
+        (written,) = json.loads(output.read_text(encoding="utf-8"))
+        if tool == "argilla" and "prediction" in written:
+            assert written["prediction"] == [["neg", 0.75]]
+            continue
+        rows, _ = read(write(path, [as_answers(tool, written)]))
+        assert rows[0]["label"] == expected, content
+    for item in (written, json.loads(path.read_text(encoding="utf-8"))[0]):
+        assert item["text"] == "good"
+
+
+def test_other_outputs_are_rows(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.json", [task("good", [choice("pos")])])
+    output = predict(path, tmp_path / "b.jsonl", [{"label": "neg"}])
+    row = json.loads(output.read_text(encoding="utf-8"))
+    assert (row["text"], row["label"], row["predicted_label"]) == ("good", "pos", "neg")

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, combinations, pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertine.core.console import plural
@@ -108,6 +109,10 @@ class Annotations:
             ``labels`` where texts have several, the chosen ones, under the names of the questions
             if there are several questions. None: not annotated.
         notes: one line each on what was read, left out and decided.
+        controls: the names and the type of what asks for ``spans`` or ``labels``, if the tool has
+            names for them.
+        suffix: that of the file of the tool that can be written.
+        is_folder: whether a folder is written: of texts and their annotations.
 
     Raises:
         BertineError: there is no text, or one lacks it; or most spans are not where their offsets
@@ -118,6 +123,10 @@ class Annotations:
         self, source: str, tool: str, texts: Sequence[AnnotatedText], unit: str = UNITS[0].name
     ) -> None:
         self.source, self.tool, self.texts = source, tool, texts
+        self.controls: dict[str, dict[str, str]] = {}
+        self.suffix = ".json" if tool == "label-studio" else Path(source).suffix.lower()
+        self.is_folder = tool == "brat" and self.suffix != ".ann"
+        self.suffix = "" if self.is_folder else self.suffix
         self._counts: Counter[str] = Counter()
         self._agreements: list[float] = []
         self._misplaced: list[tuple[AnnotatedText, Span]] = []
@@ -159,11 +168,14 @@ class Annotations:
             if not isinstance(item.text, str):
                 where = f"{self.source}:{item.line}"
                 raise BertineError(f"{where}: has no text {name!r}, as the others have")
+            self._counts["nul"] += item.text.count("\0")
+            item.text = item.text.replace("\0", " ")
         return name
 
     def _choose_unit(self, units: Sequence[Unit]) -> Unit:
-        """Return the unit in which most spans are in their place, the first one of equals. A span
-        whose text the file does not have should not begin or end with blanks."""
+        """Return the unit in which most spans are in their place; the first one unless another is
+        clearly better. Without its text, a span should not begin or end with blanks, which counts
+        less."""
         placed: Counter[Unit] = Counter()
         for item in self.texts:
             spans = [span for answer in item.answers for span in answer.spans]
@@ -172,8 +184,9 @@ class Annotations:
             for unit in units if spans else ():
                 for span, place in zip(spans, _places(item.text, spans, unit), strict=True):
                     part = item.text[slice(*place)] if place else " "
-                    placed[unit] += part == part.strip() or bool(place and span.covered)
-        return max(units, key=lambda unit: placed[unit])
+                    placed[unit] += 3 * bool(place) if span.covered else part == part.strip()
+        best = max(units, key=lambda unit: placed[unit])
+        return best if placed[best] > placed[units[0]] + 2 else units[0]
 
     def _row(self, item: AnnotatedText) -> dict[str, Any]:
         row: dict[str, Any] = {"text": item.text}
@@ -242,11 +255,13 @@ class Annotations:
         if self.unit.name != unit or self.unit.one_break:
             breaks = ", and \\r\\n as one" * self.unit.one_break
             notes.append(f"offsets count {self.unit.name}{breaks}, as its spans show")
+        if counts["nul"]:
+            notes.append(f"{plural(counts['nul'], 'zero character')} in texts read as spaces")
         if counts["annotated"] < size:
             notes.append(f"{size - counts['annotated']} of {size} texts are not annotated")
         if counts["shared"]:
             most = max(len(item.answers) for item in self.texts)
-            share = sum(self._agreements) / len(self._agreements)
+            share = sum(self._agreements) / max(1, len(self._agreements))
             lost = f"; {plural(counts['outvoted'], 'span')} lost" * bool(counts["outvoted"])
             ties = f"; {counts['ties']} tied, where the first answer counts" * bool(counts["ties"])
             notes.append(

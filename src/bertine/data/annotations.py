@@ -130,9 +130,10 @@ def read_annotations(path: Path, tool: str, *, strict: bool, stats: TableStats) 
         "brat": reader.brat,
     }.get(tool, reader.object)
     texts: dict[Any, AnnotatedText] = {}
-    for line, item in items(path, strict, stats):
+    for line, record in items(path, strict, stats):
         try:
-            item = {"text": item[0], **item[1]} if _is_pair(item) else typed(dict, item, "it")
+            pair = _is_pair(record)
+            item = {"text": record[0], **record[1]} if pair else typed(dict, record, "it")
             fields, answers = read(item)
         except (ValueError, LookupError, TypeError, AttributeError, StopIteration) as error:
             what = str(error) or "a key is missing"
@@ -140,10 +141,11 @@ def read_annotations(path: Path, tool: str, *, strict: bool, stats: TableStats) 
         key = str(fields.get("text", line)) if tool == "prodigy" else None
         if fields.get("id") is not None and (tool == "doccano" or "annotation_id" in item):
             key = json.dumps([fields["id"], fields.get("text")])
-        text = texts.setdefault(key or line, AnnotatedText(line, fields, [], item))
+        text = texts.setdefault(key or line, AnnotatedText(line, fields, [], record))
         text.answers.extend(answers)
     unit = "UTF-16 units" if tool == "label-studio" else "code points"
     annotations = Annotations(str(path), tool, [*texts.values()], unit)
+    annotations.controls = reader.controls
     if reader.left_out:
         counts = ", ".join(plural(count, noun) for noun, count in reader.left_out.items())
         annotations.notes.append(f"{path}: not read: {counts}")
@@ -160,7 +162,7 @@ def _items(path: Path, strict: bool, stats: TableStats) -> Iterator[tuple[int, A
         delimiter = max(",;\t", key=text.partition("\n")[0].count)
         cells = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
         try:
-            header = next(cells)
+            header = next(cells, [])
             for row in cells:
                 where = f"{path}:{cells.line_num}"
                 values = [
@@ -176,7 +178,7 @@ def _items(path: Path, strict: bool, stats: TableStats) -> Iterator[tuple[int, A
         if item.strip():
             value = parse_json(item.encode("utf-8"), f"{path}:{number}", lenient=True)
             pairs = value.get("annotations") if isinstance(value, dict) else None
-            if pairs is not None and "classes" in value:  # of an annotator of spaCy's
+            if isinstance(pairs, list) and "classes" in value:  # of an annotator of spaCy's
                 yield from ((number, pair) for pair in pairs if pair)
             else:
                 yield number, value
@@ -209,6 +211,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.left_out: Counter[str] = Counter()
+        self.controls: dict[str, dict[str, str]] = {}
 
     def spans(self, items: Any, labels: Any = None, covered: Any = None) -> list[Span]:
         """Return the spans in a list: objects, ``[start, end, label]`` or ``[label, start, end]``;
@@ -226,7 +229,7 @@ class _Reader:
                     self.left_out["unlabelled span"] += 1
                     continue
                 start, end = typed(int, start, "start"), typed(int, end, "end")
-                spans.append(Span(start, end, str(name).strip(), covered and str(covered)))
+                spans.append(Span(start, end, str(name).strip(), str(covered) if covered else None))
         return spans
 
     def object(self, item: dict[str, Any]) -> _Read:
@@ -273,12 +276,19 @@ class _Reader:
             place, labels = value.get("start"), value.get(kind)
             if type(place) is int and isinstance(labels, list):
                 answer.spans += self.spans([value], labels or [None])
+                self._control("spans", region)
             elif place is None and kind in _CHOICES:
                 question = str(region.get("from_name") or kind)
                 answer.labels.setdefault(question, []).extend(_labels(labels))
+                self._control("labels", region)
             else:
                 self.left_out[kind if kind == "relation" else f"{kind} region"] += 1
         return answer
+
+    def _control(self, what: str, region: dict[str, Any]) -> None:
+        """Keep the names of what asks for spans or labels."""
+        names = {key: str(region[key]) for key in ("from_name", "to_name", "type") if key in region}
+        self.controls.setdefault(what, names)
 
     def _short(self, item: dict[str, Any]) -> _Read:
         """Read a row of JSON-MIN or csv, where the questions stand between the id and the
@@ -293,8 +303,10 @@ class _Reader:
                 for part in objects:
                     kinds = [name for name in part if name.endswith("labels")]
                     answer.spans += self.spans([part], part[kinds[0]] if kinds else [None])
+                self._control("spans", {"from_name": key})
             elif values or (key in used and value not in (None, "")):
                 answer.labels[key] = [label for one in values or [value] for label in _labels(one)]
+                self._control("labels", {"from_name": key})
             else:
                 continue
             used.append(key)
@@ -333,8 +345,10 @@ class _Reader:
             answer, value = answers[str(response.get("user_id") or number)], response["value"]
             if isinstance(value, list) and all(isinstance(part, list | dict) for part in value):
                 answer.spans += self.spans(value)
+                self._control("spans", {"from_name": question})
             else:
                 answer.labels[question] = _labels(value)
+                self._control("labels", {"from_name": question})
         return fields, [*answers.values()]
 
     def brat(self, item: dict[str, Any]) -> _Read:

@@ -7,7 +7,7 @@ import json
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Literal, cast, get_args
@@ -316,6 +316,9 @@ def written_layout(path: str | Path, layout: TableLayout, what: str | None = Non
         BertineError: the name is that of a format in which not all such rows can be written.
     """
     suffix, kind = Path(path).suffix.lower(), named_kind(path)
+    if layout.annotations is not None:
+        keeps = suffix == layout.annotations.suffix and str(path) != "-"
+        layout = replace(layout, annotations=layout.annotations if keeps else None)
     if kind == layout.kind or (kind is None and suffix not in _BINARY):
         return layout
     if kind == "jsonl":

@@ -12,12 +12,13 @@ from typing import Any, TextIO
 
 from bertine.core.console import logger
 from bertine.core.errors import BertineError
-from bertine.core.files import atomic_file, os_errors
+from bertine.core.files import atomic_dir, atomic_file, os_errors
 from bertine.core.names import option
 from bertine.core.text import ESCAPED
 from bertine.data.in_memory import InMemorySplits, InMemoryTable
 from bertine.data.lines import LINE_COLUMN, TableLayout
 from bertine.data.parquet import is_parquet, mixed_note, write_parquet
+from bertine.data.pre_annotation import write_predictions
 from bertine.data.streams import COMPRESSIONS, cleaned, encodable
 
 
@@ -102,14 +103,16 @@ def open_writer(
             sys.stdout.flush()
         return
     check_output(path)
-    parquet = is_parquet(path)
+    parquet, read = is_parquet(path), layout.annotations
     if parquet and (layout.kind != "jsonl" or is_stream(path)):
         raise BertineError(f"{path}: these are not written as Parquet; name the output .jsonl")
     with contextlib.ExitStack() as stack:
-        target = Path(path) if is_stream(path) else stack.enter_context(atomic_file(path))
+        whole = atomic_dir(path) if read and read.is_folder else atomic_file(path)
+        target = Path(path) if is_stream(path) else stack.enter_context(whole)
         stack.enter_context(os_errors(path, "writing it"))
-        rows = target.with_name(f"{target.name}.rows") if parquet else target
-        if parquet:
+        converted = parquet or read is not None
+        rows = target.with_name(f"{target.name}.rows") if converted else target
+        if converted:
             stack.callback(rows.unlink, missing_ok=True)
         errors = None if parquet else AS_READ
         with open(rows, "w", encoding="utf-8", newline="", errors=errors) as handle:
@@ -118,6 +121,8 @@ def open_writer(
             mixed = write_parquet(rows, target, columns)
             if mixed:
                 logger.info(mixed_note(path, mixed))
+        elif read is not None:
+            write_predictions(rows, target, read)
 
 
 @contextlib.contextmanager

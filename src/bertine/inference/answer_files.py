@@ -33,6 +33,7 @@ from bertine.core.files import (
 from bertine.core.names import option
 from bertine.data.lines import TableLayout, first_numbers
 from bertine.data.parquet import is_parquet, mixed_note, write_parquet
+from bertine.data.pre_annotation import write_predictions
 from bertine.data.writer import AS_READ, TableWriter, check_output
 from bertine.tasks.base import Features, cut_at
 from bertine.tasks.unknown_text import UnknownText
@@ -148,6 +149,9 @@ def open_resumable_table(
                     mixed = write_parquet(folder / "rows", temporary, columns)
                 if mixed:
                     logger.info(mixed_note(output, mixed))
+            elif layout.annotations is not None:
+                with atomic_file(output) as temporary:
+                    write_predictions(folder / "rows", temporary, layout.annotations)
             else:
                 os.replace(folder / "rows", target)
                 sync_path(target.parent)
