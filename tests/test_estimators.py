@@ -452,7 +452,6 @@ def test_wrong_scores_are_a_value_error(model: Path, y: Any, said: str) -> None:
 def test_mistakes_of_parameters_are_told(model: Path) -> None:
     given, labels = texts(16)
     for more, said in (
-        ({"model": None}, r"name its directory: BertClassifier\('my-model'\)"),
         ({"model": model / "nowhere"}, "does not exist"),
         ({"class_weights": "heavy"}, "class_weights is 'heavy'"),
         ({"long_text": "middle"}, "long_text is 'middle'"),

@@ -15,11 +15,9 @@ import os
 import shlex
 import sys
 import textwrap
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from bertine.commands.parser import Command, Parser, Switch, line_width, nearest
 from bertine.commands.study import (
@@ -65,6 +63,7 @@ from bertine.core.process import (
     out_of_memory,
     prepared_process,
 )
+from bertine.core.strict_json import parse_yaml
 from bertine.core.text import briefly, one_line, printable
 
 #: The commands under their headings, in the order of their use; a new command needs a line here, or
@@ -102,43 +101,6 @@ _RECIPES = Path(__file__).parent / "recipes"
 
 #: Most bytes of a file; the longest recipe has 3 kB.
 _MAX_BYTES = 2**18
-#: Deepest nesting of lists; no argument has more than one level.
-_MAX_DEPTH = 16
-
-
-class _TooDeep(ValueError):
-    """The error for deeply nested lists and mappings, on which YAML's reader would recurse without
-    bound."""
-
-
-class _Loader(yaml.SafeLoader):
-    """A reader of YAML's safe subset; duplicate keys are errors, and so are aliases (``*name``),
-    with which a few lines can expand to billions."""
-
-    _depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise _TooDeep("has an alias (*name); write the value out")
-        self._depth += 1
-        if self._depth > _MAX_DEPTH:
-            raise _TooDeep(f"lists and mappings are nested more than {_MAX_DEPTH} deep")
-        try:
-            return super().compose_node(parent, index)
-        finally:
-            self._depth -= 1
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[Hashable] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, Hashable):
-                if key in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"'{key}' is given twice", key_node.start_mark
-                    )
-                seen.add(key)
-        return super().construct_mapping(node, deep)
 
 
 def recipes() -> list[str]:
@@ -164,17 +126,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
     raw = read_bounded(path, _MAX_BYTES, pipes=True)
     if len(raw) > _MAX_BYTES:
         raise BertineError(f"{path}: is larger than {_MAX_BYTES >> 10} KiB, not a configuration")
-    try:
-        content = yaml.load(raw, _Loader)  # _Loader is safe: plain values only
-    except _TooDeep as error:
-        raise BertineError(f"{path}: {error}") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{path}, line {mark.line + 1}" if mark else f"{path}"
-        problem = getattr(error, "problem", None) or "it is not text"
-        raise BertineError(f"{where}: not valid YAML: {problem}") from error
-    except (ValueError, TypeError, OverflowError) as error:  # a date in month 13, 5,000 digits
-        raise BertineError(f"{path}: not valid YAML: {error}") from error
+    content = parse_yaml(raw, path)
     if content is None:
         return {}
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):

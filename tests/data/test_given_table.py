@@ -13,7 +13,7 @@ import pytest
 import bertine
 from bertine.core.errors import BertineError
 from bertine.data.examples import read_examples
-from bertine.data.in_memory import InMemorySplits, InMemoryTable, as_data, as_table, plain_value
+from bertine.data.in_memory import DataParts, InMemoryTable, as_data, as_table, plain_value
 from bertine.datasets.own_data import DatasetSplits
 from bertine.datasets.readers import read_evaluation, read_labelled
 from bertine.options.data import DataConfig
@@ -64,7 +64,7 @@ def test_rows_without_a_text_are_read_as_empty_and_counted(tmp_path: Path) -> No
 
 def test_a_dictionary_of_tables_has_parts() -> None:
     given = as_data({"train": ROWS[:15], "dev": PandasFrame(COLUMNS)})
-    assert isinstance(given, InMemorySplits)
+    assert isinstance(given, DataParts)
     labelled = read_labelled("text", given)
     assert (len(labelled.train), len(labelled.validation)) == (15, 20)
     with pytest.raises(BertineError, match="the part 'training' is not known"):

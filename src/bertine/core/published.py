@@ -145,7 +145,7 @@ def _from_hugging_face(name: PublishedName, choose: Choice, kind: Kind) -> tuple
             return folder, files
     wanted = choose(files)
     lacks = [file for file in wanted if current is None or not (current / file).is_file()]
-    if not lacks and current == folder:
+    if not lacks and current is not None and current == folder:
         return folder, files
     if lacks:
         logger.info(f"{name}: fetching {plural(len(lacks), 'file')} from {constants.ENDPOINT}")
@@ -455,6 +455,13 @@ def published_name(folder: Path) -> PublishedName | None:
         return None
     hub = "hf" if match[1] == "--" else "modelscope"
     return PublishedName(hub, match[2].replace("--", "/", 1), match[3])
+
+
+def name_in_cache(file: object) -> str | None:
+    """Return a short name for a file of a data set in the cache of the Hugging Face hub; None: it
+    is elsewhere."""
+    match = re.fullmatch(r".*/datasets--([^/]+)/snapshots/[^/]+/(.+)", str(file))
+    return match and f"hf:{match[1].replace('--', '/', 1)}/{match[2]}"
 
 
 def hashes_of(folder: Path) -> dict[str, str]:

@@ -1,9 +1,9 @@
-"""Parse JSON that may be damaged or hostile, check the types of its values, and write results.
+"""Parse JSON and YAML that may be damaged or hostile, check the types of values, write results.
 
 All JSON files that are read whole are parsed here. Python's parser accepts more than JSON (NaN,
 lone surrogates, duplicate keys), and a file can make it recurse too deeply. The result of
 :func:`parse_json` is bounded in size and depth, has no duplicate keys, and can be written again as
-UTF-8.
+UTF-8. :func:`parse_yaml` reads the safe subset of YAML in the same way.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from pathlib import PurePath
 from types import UnionType
 from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
@@ -27,6 +28,9 @@ MAX_DEPTH = 64
 #: Most digits of a number. No size, count or seed needs more; transformers writes 10 to the power
 #: of 30 if a tokenizer has no longest input.
 MAX_DIGITS = 40
+
+#: Deepest nesting of YAML, as of configuration files and of data sets' cards.
+_YAML_DEPTH = 16
 
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 #: Maps every digit to 0 and removes every other byte: a run of digits is then found by comparing
@@ -76,6 +80,71 @@ def parse_json(raw: bytes, source: object, *, lenient: bool = False) -> Any:
     except ValueError as error:
         raise BertineError(f"{source}: not valid JSON ({error})") from error
     return value
+
+
+@cache
+def _yaml_loader() -> Any:
+    """Return a reader of YAML's safe subset, without importing it for those who read none."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """A reader in which duplicate keys are errors, and so are aliases (``*name``), with which a
+        few lines can expand to billions."""
+
+        _depth = 0
+
+        def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+            if self.check_event(yaml.AliasEvent):
+                raise _Refused("has an alias (*name); write the value out")
+            self._depth += 1
+            if self._depth > _YAML_DEPTH:
+                raise _Refused(f"lists and mappings are nested more than {_YAML_DEPTH} deep")
+            try:
+                return super().compose_node(parent, index)
+            finally:
+                self._depth -= 1
+
+        def construct_mapping(
+            self, node: yaml.MappingNode, deep: bool = False
+        ) -> dict[Hashable, Any]:
+            seen: set[Hashable] = set()
+            for key_node, _ in node.value:
+                key = self.construct_object(key_node, deep=True)
+                if isinstance(key, Hashable):
+                    if key in seen:
+                        raise yaml.constructor.ConstructorError(
+                            None, None, f"'{key}' is given twice", key_node.start_mark
+                        )
+                    seen.add(key)
+            return super().construct_mapping(node, deep)
+
+    return Loader
+
+
+def parse_yaml(raw: bytes, source: object) -> Any:
+    """Parse YAML: plain values, lists and mappings.
+
+    Args:
+        raw: the text, as bytes; its size is bounded by the caller.
+        source: the file's name, for messages.
+
+    Raises:
+        BertineError: it is not YAML, is nested deeper than `_YAML_DEPTH`, has a duplicate key or an
+            alias.
+    """
+    import yaml
+
+    try:
+        return yaml.load(raw, _yaml_loader())  # which is safe: plain values only
+    except _Refused as error:
+        raise BertineError(f"{source}: {error}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{source}, line {mark.line + 1}" if mark else f"{source}"
+        problem = getattr(error, "problem", None) or "it is not text"
+        raise BertineError(f"{where}: not valid YAML: {problem}") from error
+    except (ValueError, TypeError, OverflowError) as error:  # a date in month 13, 5,000 digits
+        raise BertineError(f"{source}: not valid YAML: {error}") from error
 
 
 def _too_deep(source: object) -> BertineError:

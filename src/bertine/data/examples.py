@@ -21,7 +21,7 @@ from bertine.core.names import option, text_option
 from bertine.core.rng import generator
 from bertine.core.text import briefly
 from bertine.data.annotations import is_brat
-from bertine.data.in_memory import SPLIT_NAMES, Data, InMemorySplits, InMemoryTable, Source
+from bertine.data.in_memory import SPLIT_NAMES, Data, DataParts, InMemoryTable, Source, as_data
 from bertine.data.lines import first_numbers
 from bertine.data.parquet import SUFFIXES as PARQUET
 from bertine.data.parquet import find_parts
@@ -182,9 +182,9 @@ _SPLITS_SHOWN = 10
 class Splits:
     """The files of a data set, or its tables in memory; None for a missing part."""
 
-    train: Path | InMemoryTable | None = None
-    validation: Path | InMemoryTable | None = None
-    test: Path | InMemoryTable | None = None
+    train: Source | None = None
+    validation: Source | None = None
+    test: Source | None = None
 
 
 def find_splits(path: Data, more: Sequence[str] = ()) -> Splits:
@@ -200,9 +200,10 @@ def find_splits(path: Data, more: Sequence[str] = ()) -> Splits:
         BertineError: the path is missing, has none of these files, two for the same part, or only
             some of the parts of a table.
     """
+    path = as_data(path)  # which fetches a published one
     if isinstance(path, InMemoryTable):
         return Splits(train=path)
-    if isinstance(path, InMemorySplits):
+    if isinstance(path, DataParts):
         return Splits(path.train, path.validation, path.test)
     path = Path(path)
     with os_errors(path, "looking for its files"):
@@ -266,7 +267,7 @@ def judged_table(data: Data, find: Callable[[Data], Splits] = find_splits) -> So
         BertineError: there is only training data; or an error of `find`.
     """
     splits = find(data)
-    parts = isinstance(data, InMemorySplits) or (
+    parts = (isinstance(data, DataParts) and not data.alone) or (
         isinstance(data, str | Path) and Path(data).is_dir() and not is_brat(data)
     )
     table = (splits.validation or splits.test) if parts else splits.train

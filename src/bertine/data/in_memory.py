@@ -1,11 +1,10 @@
-"""Accept tables in memory in place of a file: data frames, lists of dictionaries, data sets.
+"""Accept tables in memory, and published data sets by name, in place of a file.
 
 No library is imported: the data are recognized by their methods. Accepted are pandas and polars
 frames, Arrow tables and record batches, ``datasets.Dataset``, anything else with the Arrow
 interface ``__arrow_c_stream__``, sequences of dictionaries, and dictionaries of columns. A
 dictionary of such tables under the names of the parts (``train``, ``validation``, ``test``), such
 as a ``datasets.DatasetDict``, is a data set with these parts.
-``datasets.DatasetDict`` is, is a data set with its parts.
 """
 
 from __future__ import annotations
@@ -14,11 +13,12 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from bertine.core.errors import BertineError
+from bertine.core.published import PublishedName
 
 #: The name of data in memory in messages, in place of a file's name.
 NAME = "data"
@@ -76,38 +76,58 @@ class InMemoryTable:
             yield dict(zip(self.columns, plain, strict=True))
 
 
-@dataclass(frozen=True)
-class InMemorySplits:
-    """A data set in memory with its parts; None for a missing part."""
+#: The source of examples that their readers accept.
+Source = Path | str | InMemoryTable
 
-    train: InMemoryTable | None = None
-    validation: InMemoryTable | None = None
-    test: InMemoryTable | None = None
+
+@dataclass(frozen=True)
+class DataParts:
+    """A data set with its parts, in memory or in the files of a published one; None for a missing
+    part.
+
+    Attributes:
+        name: for messages; of a published one the name, with which it is read again.
+        alone: whether `train` is a part that was named, whatever it is called there.
+    """
+
+    train: Source | None = None
+    validation: Source | None = None
+    test: Source | None = None
+    name: str = NAME
+    alone: bool = False
 
     def __str__(self) -> str:
-        return NAME
+        return self.name
+
+    @property
+    def published(self) -> PublishedName | None:
+        """The name of a published data set; None for tables in memory."""
+        return PublishedName.parse(self.name)
 
 
 #: A table of any kind that :func:`as_table` accepts; the libraries are not imported, so not named.
 TableLike = Any
-#: The source of examples that their readers accept.
-Source = Path | str | InMemoryTable
 #: The data argument of a verb after :func:`as_data`.
-Data = Path | str | InMemoryTable | InMemorySplits
+Data = Path | str | InMemoryTable | DataParts
 
 
 def as_data(data: Any, name: str = NAME) -> Data:
-    """Return `data` as a path, :class:`InMemoryTable` or :class:`InMemorySplits`; such an object is
-    returned unchanged.
+    """Return `data` as a path, :class:`InMemoryTable` or :class:`DataParts`; such an object is
+    returned unchanged. The name of a published data set (``hf:NAME``) becomes its parts, which are
+    fetched if they are not in the cache.
 
     Args:
         name: the argument's name, for messages.
 
     Raises:
         BertineError: it is of no accepted kind, has no columns or no rows, or its columns differ in
-            length.
+            length; or what :func:`~bertine.data.published.published_data` raises.
     """
-    if isinstance(data, str | Path | InMemoryTable | InMemorySplits):
+    if isinstance(data, str | Path) and (published := PublishedName.parse(data)) is not None:
+        from bertine.data.published import published_data
+
+        return published_data(published)
+    if isinstance(data, str | Path | InMemoryTable | DataParts):
         return data
     if isinstance(data, os.PathLike):
         return Path(os.fspath(data))
@@ -123,9 +143,16 @@ def as_source(data: Any, name: str) -> Source:
         BertineError: it has several parts, or an error of :func:`as_data`.
     """
     source = as_data(data, name)
-    if isinstance(source, InMemorySplits):
-        raise BertineError(f"{name} has several parts; give one table")
-    return source
+    if not isinstance(source, DataParts):
+        return source
+    there = {part: table for part in SPLIT_NAMES if (table := getattr(source, part)) is not None}
+    if len(there) == 1:
+        return next(iter(there.values()))
+    what, which = name, "give one table"
+    if (published := source.published) is not None:
+        part = f"{published.part}/{list(there)[-1]}".strip("/")
+        what, which = source.name, f"name one, as in {replace(published, part=part, revision=None)}"
+    raise BertineError(f"{what} has several parts; {which}")
 
 
 def reads_again(source: Source) -> bool:
@@ -174,7 +201,7 @@ def _is_rows(value: Any) -> bool:
     return sequence and len(value) > 0 and all(isinstance(row, Mapping) for row in value)
 
 
-def _parts(data: Mapping[Any, Any], name: str) -> InMemorySplits:
+def _parts(data: Mapping[Any, Any], name: str) -> DataParts:
     part_of = {alias: part for part, names in SPLIT_NAMES.items() for alias in names}
     tables: dict[str, InMemoryTable] = {}
     for key, value in data.items():
@@ -186,7 +213,7 @@ def _parts(data: Mapping[Any, Any], name: str) -> InMemorySplits:
         if part in tables:
             raise BertineError(f"{name}: has the part {part} twice; leave one out")
         tables[part] = as_table(value, f"{name}[{key!r}]")
-    return InMemorySplits(**tables)
+    return DataParts(**tables)
 
 
 def _converted(data: Any, name: str) -> InMemoryTable | None:

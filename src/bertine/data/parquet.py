@@ -12,8 +12,11 @@ from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertine.core.console import logger
 from bertine.core.errors import BertineError
+from bertine.core.files import read_bounded
 from bertine.core.foreign_files import reading_outside
+from bertine.core.strict_json import parse_yaml
 from bertine.data.in_memory import plain_value
 from bertine.data.streams import listed
 
@@ -134,7 +137,8 @@ def count_rows(path: str | Path) -> int:
 
 def class_names(path: str | Path, column: str) -> tuple[str, ...]:
     """Read the class names of the numbers in a column, or in its lists, if the `datasets` library
-    has stored them with the table (its ``ClassLabel``); empty if there are none.
+    has stored them with the table (its ``ClassLabel``), or the card of the data set has them; empty
+    if there are none.
 
     Raises:
         BertineError: no such file, or not Parquet.
@@ -148,9 +152,48 @@ def class_names(path: str | Path, column: str) -> tuple[str, ...]:
             feature = feature[0]
         names = feature.get("feature", feature)["names"]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return ()
+        return () if metadata.get(b"huggingface") else _names_on_card(Path(path), column)
     texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
     return tuple(names) if texts else ()
+
+
+#: The card of a data set, which is in the folder of its files or above it, and its largest size.
+CARD = "README.md"
+_CARD_BYTES, _ABOVE = 2**22, 3
+
+
+def read_card(folder: Path) -> dict[str, Any]:
+    """Read the YAML at the beginning of a data set's card; empty without it, and with a note if it
+    cannot be read."""
+    if not (folder / CARD).is_file():
+        return {}
+    raw = read_bounded(folder / CARD, _CARD_BYTES)
+    front = re.match(rb"---[ \t]*\r?\n(.*?)^---", raw, re.DOTALL | re.MULTILINE)
+    try:
+        content = parse_yaml(front[1], folder / CARD) if front else {}
+    except BertineError as error:
+        logger.info(f"{error}; the card is not used")
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _names_on_card(path: Path, column: str) -> tuple[str, ...]:
+    """Read the class names of a column from the card of a data set of the Hugging Face hub."""
+    folders = [*path.parents][:_ABOVE]
+    card = next((card for folder in folders if (card := read_card(folder))), {})
+    about = card.get("dataset_info")
+    entries = about if isinstance(about, list) else [about]
+    for entry in entries:
+        if len(entries) > 1 and entry.get("config_name") not in {*path.parts[-_ABOVE:]}:
+            continue
+        for feature in entry.get("features", ()) if isinstance(entry, dict) else ():
+            try:
+                if feature["name"] == column:
+                    names = feature["dtype"]["class_label"]["names"]
+                    return tuple(str(names[key]) for key in sorted(names, key=int))
+            except (LookupError, TypeError, ValueError):
+                continue
+    return ()
 
 
 def write_parquet(rows: Path, target: Path, columns: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.data.examples import as_columns, find_splits, judged_table, open_table
-from bertine.data.in_memory import SPLIT_NAMES, Data, InMemorySplits, InMemoryTable, Source
+from bertine.data.in_memory import SPLIT_NAMES, Data, DataParts, InMemoryTable, Source
 from bertine.data.lines import inner_suffix, quotes_for
 from bertine.data.squad import RawQuestion, SpanExamples, load_squad, read_squad, span_examples
 from bertine.data.streams import ambiguous_column_error, missing_column, require_columns
@@ -216,7 +216,7 @@ def read_span_evaluation(
             file in SQuAD's format; or an error of reading.
     """
     path: Source
-    if isinstance(data, InMemoryTable | InMemorySplits):
+    if isinstance(data, InMemoryTable | DataParts):
         path = judged_table(data)
     else:
         folder = Path(data)

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
+from bertine.core.published import name_in_cache
 from bertine.core.text import briefly
 from bertine.data.annotations import annotation_tool, read_annotations
 from bertine.data.in_memory import InMemoryTable, Source
@@ -124,7 +125,7 @@ class Table:
         skip_damaged: bool = False,
         optional: Sequence[str] = (),
     ) -> None:
-        self.name = STDIN if str(path) == "-" else str(path)
+        self.name = STDIN if str(path) == "-" else name_in_cache(path) or str(path)
         self.stats = TableStats()
         self._stack = contextlib.ExitStack()
         self._wanted = tuple(wanted)

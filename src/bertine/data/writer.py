@@ -15,7 +15,7 @@ from bertine.core.errors import BertineError
 from bertine.core.files import atomic_dir, atomic_file, os_errors
 from bertine.core.names import option
 from bertine.core.text import ESCAPED
-from bertine.data.in_memory import InMemorySplits, InMemoryTable
+from bertine.data.in_memory import DataParts, InMemoryTable
 from bertine.data.lines import LINE_COLUMN, TableLayout
 from bertine.data.parquet import is_parquet, mixed_note, write_parquet
 from bertine.data.pre_annotation import write_predictions
@@ -188,7 +188,7 @@ def _quoted(cell: str, delimiter: str, *, force: bool) -> str:
     return cell
 
 
-def write_given(data: InMemoryTable | InMemorySplits, folder: Path) -> Path:
+def write_given(data: InMemoryTable | DataParts, folder: Path) -> Path:
     """Write tables as JSON lines, ``train.jsonl`` and so on, with names in place of class numbers.
 
     Returns:

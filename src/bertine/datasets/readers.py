@@ -20,7 +20,7 @@ from bertine.data.examples import (
     judged_table,
     unused_note,
 )
-from bertine.data.in_memory import Data, InMemorySplits, InMemoryTable, TableLike, as_data
+from bertine.data.in_memory import Data, DataParts, InMemoryTable, TableLike, as_data
 from bertine.data.spans import read_span_evaluation, read_span_splits, span_files
 from bertine.data.tagged_sentences import WordColumns, find_tagged, named_columns, read_sentences
 from bertine.datasets.glue import (
@@ -194,7 +194,7 @@ class GlueReader:
     def evaluation(self, task: Task[Any], data: Data, config: DataConfig) -> Sets:
         kind = glue_task_of(task.task_info().dataset)
         own = config.layout or config.probability_columns
-        if kind is None or own or isinstance(data, InMemoryTable | InMemorySplits):
+        if kind is None or own or isinstance(data, InMemoryTable | DataParts):
             return TableReader().evaluation(task, data, config)
         labelled = find_glue_labelled(data, kind)
         if labelled is None:  # a user's table, for a model of GLUE
@@ -280,7 +280,7 @@ def read_labelled(task: str, data: Data, config: DataConfig = DEFAULTS) -> Datas
             cannot be read.
     """
     refuse_options_of_others(task, config)
-    if task in ("glue", "squad") and isinstance(data, InMemoryTable | InMemorySplits):
+    if task in ("glue", "squad") and isinstance(data, InMemoryTable | DataParts):
         raise BertineError(
             f"{data}: the task {task!r} reads official files, not tables in memory; give their "
             "path, or fine-tune on the table as your own data"

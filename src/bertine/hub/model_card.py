@@ -235,6 +235,8 @@ def _interval(name: str, value: float, count: int) -> str:
 def _data(facts: Mapping[str, Any]) -> Iterator[str]:
     if path := facts.get("data_path"):
         yield f"- trained on `{_file(path)}`"
+        for file, digest in sorted(_mapping(facts.get("data_files")).items()):
+            yield f"  - `{file}`, SHA-256 `{digest}`"
     for key, unit in (("documents", "document"), ("sentences", "sentence"), ("tokens", "token")):
         if isinstance(count := facts.get(f"num_{key}"), int):
             yield f"- {plural(count, unit)}"
@@ -314,6 +316,8 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 def _file(path: Any) -> str:
     """Return the last part of a path of any system, or the run's for the model of a run. The
     folders above are private to the machine."""
+    if str(path).startswith(("hf:", "modelscope:")):
+        return str(path)  # with the revision
     parts = PureWindowsPath(str(path))
     named = parts.parent.name if parts.name == "model" else ""
     return named or parts.name or str(path)

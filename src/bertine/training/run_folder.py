@@ -40,13 +40,21 @@ _TRAINING = (FinetuneOptions, PretrainOptions, SimilarityOptions)
 #: Settings that may differ when a run is resumed: they do not change what is computed.
 #: The exception is ``split_seed`` if the examples differ: see `refuse_changes`.
 _FREE = free_in("run", _TRAINING) | {
-    *("held_out_tokens", "data_path", "model_path", "teacher_path", "bf16_speedup", "threads")
+    *(
+        "held_out_tokens",
+        "data_path",
+        "data_files",
+        "model_path",
+        "teacher_path",
+        "bf16_speedup",
+        "threads",
+    )
 }
 _JOB = JobFolder("run", _SETTINGS, _FREE, scraps=(START, DATA, "tensorboard/*"))
 
 #: Settings that may differ from process to process. The others decide what is computed, or when the
 #: processes synchronize: if one evaluated more often than the others, they would wait for it.
-_OWN = own_of_processes(_TRAINING) | {"data_path", "model_path", "teacher_path"}
+_OWN = own_of_processes(_TRAINING) | {"data_path", "data_files", "model_path", "teacher_path"}
 
 
 @dataclass(frozen=True)

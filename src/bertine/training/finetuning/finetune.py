@@ -17,6 +17,7 @@ from bertine.core.names import TaskName
 from bertine.core.text import briefly
 from bertine.data.examples import KNOWN, Examples
 from bertine.data.in_memory import TableLike
+from bertine.data.published import recorded_data
 from bertine.datasets.glue import AVERAGED, glue_tasks_in
 from bertine.datasets.own_data import DatasetSplits
 from bertine.options.data import DEFAULTS, DataConfig
@@ -240,7 +241,7 @@ def run_finetuning(
     info = prepared.task.task_info()
     settings = {
         "task": info.dataset or task,
-        "data_path": data.path,
+        **recorded_data(data.train.source if data.source is None else data.source),
         "model_path": str(prepared.model),
         "num_examples": len(data.train),
         "examples_fingerprint": data.train.fingerprint(),

@@ -22,6 +22,7 @@ from bertine.corpora.batch import FeatureBatches
 from bertine.data.examples import KNOWN, Examples, SoftExample, count_known
 from bertine.data.in_memory import TableLike
 from bertine.data.languages import model_for
+from bertine.data.published import data_of_run
 from bertine.datasets.check import DataReport, check_data
 from bertine.datasets.own_data import DatasetSplits
 from bertine.datasets.readers import given_data, splits_of
@@ -156,7 +157,9 @@ def prepare(
             that the training examples lack; examples for another task.
     """
     # Examples, and the task that they define.
-    data = given_data(data)  # what is no data is said before the model is loaded
+    data = given_data(
+        data_of_run(data, begun)
+    )  # what is no data is said before the model is loaded
     splits = None
     model = model or (begun or {}).get("model_path")
     if model is None:

@@ -21,7 +21,7 @@ from bertine.core.files import atomic_dir, os_errors, write_json
 from bertine.core.model_folders import locate
 from bertine.core.names import TaskName, option
 from bertine.core.task_info import TaskInfo
-from bertine.data.in_memory import TableLike, as_data
+from bertine.data.in_memory import DataParts, TableLike, as_data
 from bertine.data.languages import model_for
 from bertine.data.writer import write_given
 from bertine.datasets.own_data import DatasetSplits
@@ -151,10 +151,14 @@ def search(
     settings |= {key: value for key, value in sorted(changed.items()) if key not in _FREE}
     with _JOB.open(out, settings, grid.resume) as table:
         doing = _Search(Path(out), settings, wanted, place, grid.keep_models, table)
-        if not isinstance(source, str | Path):
-            # Each run reads them again, possibly in another process.
-            source = write_given(source, doing.folder / "data")
-        arguments = {"task": task, "model": place(locate(model)), "data": place(source), **changed}
+        # Each run reads them again, possibly in another process.
+        if isinstance(source, DataParts) and source.published:
+            where = source.name
+        elif isinstance(source, str | Path):
+            where = place(source)
+        else:
+            where = place(write_given(source, doing.folder / "data"))
+        arguments = {"task": task, "model": place(locate(model)), "data": where, **changed}
         return doing.finish(
             json.loads(json.dumps(arguments)), Experiment(processes, ray, options["device"])
         )

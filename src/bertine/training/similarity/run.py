@@ -20,8 +20,9 @@ from bertine.core.model_folders import locate
 from bertine.core.names import PairKind, option
 from bertine.core.task_info import TaskInfo
 from bertine.data.examples import ROWS, find_splits, row_number, rows_as_facts, share_of
-from bertine.data.in_memory import TableLike, as_data
+from bertine.data.in_memory import Data, TableLike, as_data
 from bertine.data.languages import model_for
+from bertine.data.published import data_of_run, recorded_data
 from bertine.data.text_pairs import KINDS, PairColumns, PairRow, PairRows
 from bertine.hub.model_directory import load_model, save_model
 from bertine.inference.embedding.embedder import Embedder
@@ -144,7 +145,7 @@ class SimilarityRun:
         return file
 
     def train(
-        self, file: PairFile, scratch: Path, judged: PairRows | None, model: str, data: str
+        self, file: PairFile, scratch: Path, judged: PairRows | None, model: str, data: Data
     ) -> SimilarityResult:
         """Train, evaluate and save."""
         options = self.options
@@ -381,7 +382,7 @@ class SimilarityRun:
         settings = {
             "task": "similarity",
             "kind": self.kind,
-            "data_path": data,
+            **recorded_data(data),
             "model_path": model,
             "num_examples": len(file),
             "examples_fingerprint": file.fingerprint(),
@@ -466,17 +467,16 @@ def finetune_similarity(
     Run.check(out, options.resume)
     if options.steps is not None and options.epochs is not None:
         raise BertineError(f"give {option('steps')} or {option('epochs')}, not both")
-    data = as_data(data)
+    begun = Run.begun(folder := Path(out)) if options.resume else None
+    data = as_data(data_of_run(data, begun))
     parts = find_splits(data)
     if parts.train is None:
         raise BertineError(f"{data}: has no training file")
-    folder = Path(out)
     rows = training_rows(parts.train, options)
     columns = rows.open_columns()
     loss = _loss(columns, options)
     logger.info(columns.line(str(parts.train)))
     if model is None:
-        begun = Run.begun(folder) if options.resume else None
         model = (begun or {}).get("model_path") or model_for(list(islice(rows, _SAMPLE)))
     embedder, modules = _embedder(model, options)
     check_lengths(loss.lengths, embedder.dimensions)
@@ -498,7 +498,7 @@ def finetune_similarity(
     with scratch_dir(folder) as scratch:
         file = work.read(rows, scratch)
         with file:
-            return work.train(file, scratch, judged, str(model), str(data))
+            return work.train(file, scratch, judged, str(model), data)
 
 
 def _loss(columns: PairColumns, options: SimilarityOptions) -> PairLoss:
