@@ -164,12 +164,12 @@ class Annotations:
         longest = max(sizes, key=lambda name: sizes[name])
         name = next(name for name in (*best, *_USUAL, longest) if name in sizes)
         for item in self.texts:
-            item.text = item.fields.get(name)
-            if not isinstance(item.text, str):
+            text = item.fields.get(name)
+            if not isinstance(text, str):
                 where = f"{self.source}:{item.line}"
                 raise BertineError(f"{where}: has no text {name!r}, as the others have")
-            self._counts["nul"] += item.text.count("\0")
-            item.text = item.text.replace("\0", " ")
+            self._counts["nul"] += text.count("\0")
+            item.text = text.replace("\0", " ")
         return name
 
     def _choose_unit(self, units: Sequence[Unit]) -> Unit:

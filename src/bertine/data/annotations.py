@@ -33,11 +33,13 @@ _LIST = re.compile(r"\s*\[\s*[\[{\]]")
 _JSON = re.compile(r'\[\{|\{"')
 #: What every row of Label Studio's short exports, JSON-MIN and csv, has.
 _SHORT = {"annotation_id", "annotator", "lead_time"}
-#: Keys that may hold spans, and labels; keys of a span; answers of Label Studio that are labels.
+#: Keys that may hold spans, and labels; keys of a span; the names of a
+#: question of Label Studio, and its answers that are labels.
 SPAN_KEYS = ("entities", "ents", "spans", "label", "labels")
 _LABEL_KEYS = ("label", "labels", "cats")
 _STARTS = ("start", "start_offset", "start_char")
 _ENDS = ("end", "end_offset", "end_char")
+_NAMES = ("from_name", "to_name", "type")
 _CHOICES = ("choices", "taxonomy", "rating", "number")
 #: Lines of brat that are no spans, by their first letter.
 _BRAT = {"R": "relation", "*": "relation", "E": "event", "A": "attribute", "M": "attribute"}
@@ -287,7 +289,7 @@ class _Reader:
 
     def _control(self, what: str, region: dict[str, Any]) -> None:
         """Keep the names of what asks for spans or labels."""
-        names = {key: str(region[key]) for key in ("from_name", "to_name", "type") if key in region}
+        names: dict[str, str] = {key: str(region[key]) for key in _NAMES if key in region}
         self.controls.setdefault(what, names)
 
     def _short(self, item: dict[str, Any]) -> _Read:
@@ -359,7 +361,8 @@ class _Reader:
             if name[0] != "T" or len(numbers) > 2:
                 self.left_out["discontinuous span" if name[0] == "T" else _BRAT[name[0]]] += 1
             else:
-                answer.spans.append(Span(*map(int, numbers), label, covered or None))
+                start, end = map(int, numbers)
+                answer.spans.append(Span(start, end, label, covered or None))
         return self._others(item, "ann"), [] if item["ann"] is None else [answer]
 
 
