@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+import annotated
 import bertine
 import squad_files
 import tagged
@@ -140,6 +141,7 @@ def _tables(home: Path) -> None:
         "question,choice0,choice1,label\n"
         + "".join(f"the,{text},{texts[i - 1]},{i % 2}\n" for i, text in enumerate(texts))
     )
+    annotated.write_files(folder, rows)
     toys.write_pairs(folder / "pairs.csv", 24)
     tagged.write_columns(folder / "train.conll", 16)
     tagged.write_json(folder / "tagged.jsonl", 16)
@@ -322,6 +324,7 @@ TARGETS = (
     Target("tables", ("choice.csv",), _reads("choice")),
     Target("tables", ("train.conll", "tagged.jsonl"), _reads("tagging"), 8),
     Target("tables", ("spans.csv", "squad.json"), _reads("spans"), 8),
+    Target("tables", annotated.NAMES, _reads("text"), 16),
     Target("tables", ("train.csv", "train.jsonl", "train.parquet"), (_training("text"),), 2),
     Target("tables", ("train.conll", "tagged.jsonl"), (_training("tagging"),), 1),
     Target("tables", ("squad.json",), (_training("squad", "--doc-stride", 8),), 1),

@@ -199,7 +199,6 @@ class Annotations:
                 if len(self.questions) == 1:
                     column = "labels" if self._several else "label"
                 row[column] = self._chosen(votes, name in self._several)
-        self._counts["annotated"] += bool(item.answers)
         self._counts["shared"] += len(item.answers) > 1
         self._counts["disagreements"] += min(self._agreements[before:], default=1.0) < 1
         return row | {name: value for name, value in item.fields.items() if name not in row}
@@ -248,17 +247,15 @@ class Annotations:
                 row[f"{PREFIX}{label}"] = share
 
     def _notes(self, named: str, spans: int, unit: str) -> list[str]:
-        counts, size = self._counts, len(self.texts)
+        counts = self._counts
         what = f", {counts['entities']} entities" * self._has_spans
         what += f", labels of {', '.join(self.questions)}" * bool(self.questions)
-        notes = [f"read as {self.tool}: {plural(size, 'text')}{named}{what}"]
+        notes = [f"read as {self.tool}: {plural(len(self.texts), 'text')}{named}{what}"]
         if self.unit.name != unit or self.unit.one_break:
             breaks = ", and \\r\\n as one" * self.unit.one_break
             notes.append(f"offsets count {self.unit.name}{breaks}, as its spans show")
         if counts["nul"]:
             notes.append(f"{plural(counts['nul'], 'zero character')} in texts read as spaces")
-        if counts["annotated"] < size:
-            notes.append(f"{size - counts['annotated']} of {size} texts are not annotated")
         if counts["shared"]:
             most = max(len(item.answers) for item in self.texts)
             share = sum(self._agreements) / max(1, len(self._agreements))

@@ -138,7 +138,8 @@ def read_annotations(path: Path, tool: str, *, strict: bool, stats: TableStats) 
             item = {"text": record[0], **record[1]} if pair else typed(dict, record, "it")
             fields, answers = read(item)
         except (ValueError, LookupError, TypeError, AttributeError, StopIteration) as error:
-            what = str(error) or "a key is missing"
+            known = type(error) is ValueError
+            what = str(error) if known else "a value is of another kind, or missing"
             raise BertineError(f"{path}:{line}: is not as {tool} writes it: {what}") from error
         key = str(fields.get("text", line)) if tool == "prodigy" else None
         if fields.get("id") is not None and (tool == "doccano" or "annotation_id" in item):
