@@ -197,7 +197,7 @@ def test_tags_in_json_have_no_space_around_them(tmp_path: Path) -> None:
 def test_csv_is_no_column_file_unless_it_looks_like_one(tmp_path: Path) -> None:
     path = file(tmp_path / "ner.csv", "Sentence #,Word,Tag\nSentence: 1,Ada,B-x\n,wrote,O\n")
     with pytest.raises(
-        BertineError, match=r"ner\.csv: is a table of texts by its name .* \(format='columns'\)"
+        BertineError, match=r"ner\.csv: cannot tell which key holds the words.* format='columns'"
     ):
         read_sentences(path)
     file(path, "a B-x\nb O\n")
@@ -238,7 +238,7 @@ def test_json_lines(tmp_path: Path, words: str, tags: str) -> None:
         ("a.conll", "\n\t\n", "a.conll: has no words"),
         ("a.jsonl", '{"words": ["a"], "tags": [""]}', "a.jsonl:1: the tag of word 1 is empty"),
         ("a.jsonl", '{"words": "a", "tags": ["O"]}', "a.jsonl:1: 'words' must be a list of texts"),
-        ("a.jsonl", '{"text": "a", "tags": []}', "a.jsonl: cannot tell which key holds the words"),
+        ("a.jsonl", '{"txt": "a", "tags": []}', "a.jsonl: cannot tell which key holds the words"),
         ("a.jsonl", '{"words": ["a"]}', "a.jsonl: cannot tell which key holds the tags"),
     ],
 )
@@ -258,8 +258,8 @@ def test_columns_that_are_not_there(tmp_path: Path) -> None:
         DataConfig(tag_column=0)
     with pytest.raises(BertineError, match="tagging takes one column of words, not 2"):
         named_columns(DataConfig(text_columns=["a", "b"]))
-    with pytest.raises(BertineError, match="read from column files or JSON lines"):
-        read_sentences(path, DataConfig(format="csv"))
+    with pytest.raises(BertineError, match=r"cannot tell which key holds the words.* are 'a', 'O'"):
+        read_sentences(path, DataConfig(format="tsv"))
 
 
 def test_the_files_of_a_folder(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from bertine.core.errors import BertineError
+from bertine.data.tables import Table
 from bertine.families.bert import BertConfig
-from bertine.inference.predict import predict
-from bertine.inference.predict_files import TagReport
+from bertine.inference import predict_files
+from bertine.inference.predict import TagReport, predict
 from bertine.inference.predictor import Predictor
 from bertine.models.heads import Model
 from bertine.tasks.tagging import Tagging
@@ -140,16 +141,22 @@ def test_what_is_no_text_is_called_so(
         ("in.tsv", "id\ttext\n1\tthe old cat sleeps\n2\tthe dog barks\n"),
     ],
 )
-def test_a_table_of_texts_is_neither_columns_nor_plain_text(
+def test_a_table_of_texts_is_not_a_column_file(
     name: str, content: str, predictor: Predictor, tmp_path: Path
 ) -> None:
-    path, out = tmp_path / name, tmp_path / "out.jsonl"
+    path, out = tmp_path / name, tmp_path / f"out{Path(name).suffix}"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(BertineError, match=rf"{name}: is a table of texts by its name .* or text"):
-        predict(predictor, path, out, show_progress=False)
-    assert not out.exists()
-    predict(predictor, path, out, format="text", show_progress=False)
-    assert len(rows_of(out)) == len(content.splitlines())
+    report = predict(predictor, path, out, show_progress=False)
+    before = [row.values for row in Table(path)]
+    rows = [row.values for row in Table(out)]
+    assert [{k: v for k, v in row.items() if k != "entities"} for row in rows] == before
+    answers = predictor([row["text"] for row in before])
+    assert [json.loads(row["entities"]) for row in rows] == [
+        [entity.to_json() for entity in answer.entities] for answer in answers
+    ]
+    assert report.columns == ["entities"]
+    predict(predictor, path, tmp_path / "lines.jsonl", format="text", show_progress=False)
+    assert len(rows_of(tmp_path / "lines.jsonl")) == len(content.splitlines())
 
 
 def test_a_column_file_may_be_called_tsv(predictor: Predictor, tmp_path: Path) -> None:
@@ -162,8 +169,8 @@ def test_a_column_file_may_be_called_tsv(predictor: Predictor, tmp_path: Path) -
 def test_other_formats_of_answers_are_refused(predictor: Predictor, tmp_path: Path) -> None:
     source = tmp_path / "in.txt"
     source.write_text("the cat sat\n")
-    with pytest.raises(BertineError, match=r"out\.csv: texts with their tags are not .* \.csv"):
-        predict(predictor, source, tmp_path / "out.csv")
+    with pytest.raises(BertineError, match=r"out\.xlsx: rows of plain text are not .* \.xlsx"):
+        predict(predictor, source, tmp_path / "out.xlsx")
     assert list(tmp_path.iterdir()) == [source]
 
 
@@ -174,4 +181,63 @@ def test_words_that_the_vocabulary_does_not_know_are_flagged(
     source.write_text('{"words": ["the", "cat"]}\n{"words": ["好", "的"]}\n')
     report = predict(predictor, source, out)
     assert [row.get("unknown") for row in rows_of(out)] == [None, 1.0]
-    assert any("1 of 2 texts is mostly unknown" in note for note in report.notes)
+    assert any("1 of 2 texts is mostly unknown" in note for note in report.lines())
+
+
+ODD = (
+    "the cat \U0001f469\u200d\U0001f680 sat",
+    "cafe\u0301\u00a0the\r\ncat, \u2764\ufe0fcat",
+    "北京タワー the ประเทศ",
+    '  "the" cat ',
+    "",
+)
+
+
+def test_offsets_of_answers_count_the_characters_of_the_text_as_given(
+    predictor: Predictor, tmp_path: Path
+) -> None:
+    answers = predictor(ODD)
+    assert any(answer.entities for answer in answers)
+    for text, answer in zip(ODD, answers, strict=True):
+        assert all(text[one.start : one.end] == one.text for one in answer.entities)
+    frame = [{"n": number, "body": text} for number, text in enumerate(ODD)]
+    rows = predict(predictor, frame, text_columns="body", show_progress=False)
+    assert [row["entities"] for row in rows] == [
+        [entity.to_json() for entity in answer.entities] for answer in answers
+    ]
+    assert [row["body"] for row in rows] == list(ODD)
+
+
+def test_a_table_goes_on_where_it_was_stopped(
+    predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, whole, out = tmp_path / "in.csv", tmp_path / "whole.csv", tmp_path / "out.csv"
+    source.write_text("text,n\n" + "the cat sat,1\na dog,2\n" * 5)
+    expected = predict(predictor, source, whole, show_progress=False)
+    monkeypatch.setattr(predict_files, "CHUNK_ROWS", 2)
+    run, calls = predictor.run, iter(range(3))
+
+    def stopped(examples: Any) -> Any:
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return run(examples)
+
+    monkeypatch.setattr(predictor, "run", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        predict(predictor, source, out, show_progress=False)
+    monkeypatch.setattr(predictor, "run", run)
+    report = predict(predictor, source, out, resume=True, show_progress=False)
+    assert out.read_text() == whole.read_text()
+    assert (report.rows_before, report.rows, report.words) == (6, 10, expected.words)
+    assert report.entities == expected.entities
+
+
+def test_a_table_without_a_text_is_named(predictor: Predictor, tmp_path: Path) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text("id,body\n1,the cat\n")
+    with pytest.raises(BertineError, match=r"in\.csv:2: has neither words .*; it has 'id', 'body'"):
+        predict(predictor, source, tmp_path / "out.csv")
+    source.write_text("body\nthe cat\n")
+    assert predict(predictor, source, tmp_path / "out.csv").words == 2
+    with pytest.raises(BertineError, match=r"is not a column file; name its columns by text_col"):
+        predict(predictor, source, tmp_path / "out.csv", word_column=1)

@@ -115,7 +115,7 @@ def test_entities_and_words(ask: Client, models: dict[str, Path]) -> None:
     answer = Predictor.load(models["tagging"], "cpu", "fp32").predict([CAT])[0].to_json(True)
     found = ask("/", {"inputs": CAT, "model": "tagging"}).json
     assert [(each["entity_group"], each["word"], each["start"], each["end"]) for each in found] == [
-        (each["type"], each["text"], each["start"], each["end"]) for each in answer["entities"]
+        (each["label"], each["text"], each["start"], each["end"]) for each in answer["entities"]
     ]
     body = {"inputs": [CAT], "model": "tagging", "parameters": {"aggregation_strategy": "none"}}
     (words,) = ask("/", body).json

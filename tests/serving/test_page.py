@@ -132,7 +132,7 @@ def test_entities_are_coloured_in_the_text(page: Any, ask: Client) -> None:
         wanted = f"{entity['text']}\u00a0{entity['type']} {chance}"
         assert marks.nth(number).inner_text() == wanted
     colours = marks.evaluate_all("all => all.map(e => getComputedStyle(e).borderTopColor)")
-    types = [entity["type"] for entity in expected["entities"]]
+    types = [entity["label"] for entity in expected["entities"]]
     assert len(set(zip(types, colours, strict=True))) == len(set(types)) == len(set(colours))
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bertine.core.errors import BertineError
 from bertine.core.task_info import TaskInfo
 from bertine.corpora.batch import check_batch, split
-from bertine.data.entities import Sentence, Sentences
+from bertine.data.entities import Counts, Entity, Sentence, Sentences
 from bertine.families.bert import BertConfig
 from bertine.models.heads import Model
 from bertine.tasks.tagged_words import Tags, WordFeatures
@@ -115,7 +115,7 @@ def test_every_word_is_predicted_once_whatever_its_place(
         assert len(tags.tags) == len(tags.probabilities) == len(item.words)
         assert item.tags is not None
         for at, (tag, answer_tag) in enumerate(zip(item.tags, tags.tags, strict=True)):
-            assert answer_tag == ("O" if at in tags.unread else tag)
+            assert answer_tag == tag or (at in tags.unread and answer_tag in ("O", "I-x"))
         assert all(item.words[at] in ("", "\u200b") for at in tags.unread)
 
 
@@ -238,6 +238,33 @@ def test_scores_and_the_report() -> None:
         task.report(half[:1], [("O", "O")])
 
 
+def test_entities_given_by_characters_are_judged_by_these() -> None:
+    """What tags of words cannot mark is missed, though the tags are those of the training."""
+    text = "bs ab a"
+    given = (Entity(0, 1, "x"), Entity(3, 5, "x"), Entity(3, 7, "x"))
+    offsets = ((0, 2), (3, 5), (6, 7))
+    item = Sentence(
+        ("bs", "ab", "a"), ("B-x", "B-x", "I-x"), 1, text=text, offsets=offsets, spans=given
+    )
+    examples = Sentences("in.csv", ("text",), "entities", [item])
+    report = Tagging(LABELS).judge([Tags(("B-x", "B-x", "I-x"), (0.9, 0.8, 0.7))], examples)
+    assert report.types == {"x": Counts(correct=1, predicted=2, true=3)}
+    assert report.metrics["accuracy"] == 1
+    assert report.reliability is not None
+
+
+def test_a_word_without_pieces_belongs_to_the_entity_around_it() -> None:
+    task = Tagging(LABELS, max_length=16)
+    words = ["\u200b", "a", "\ufe0f", "b", "\u200b", "b", "\u200b"]
+    features = features_of(task, examples_of([(words, None)]))
+    logits = np.zeros((len(features[0].input_ids), 3), np.float32)
+    for position, tag in zip(features[0].positions, ("B-x", "I-x", "B-x"), strict=True):
+        logits[position, LABELS.index(tag)] = 5
+    (answer,) = task.decode([logits], features)
+    assert answer.tags == ("O", "B-x", "I-x", "I-x", "O", "B-x", "O")
+    assert answer.unread == (0, 2, 4, 6)
+
+
 def test_plain_tags_are_scored_by_words() -> None:
     task = Tagging(("N", "V"))
     report = task.report([Tags(("N", "N", "N"), (1.0,) * 3)], [("N", "V", "N")])
@@ -274,7 +301,8 @@ def test_what_is_met_is_noted_once() -> None:
     assert examples.notes == [
         "train.conll: 1 of 2 sentences are longer than 12 pieces; they are read in 6 windows, so "
         "that every word is predicted",
-        "train.conll: of 1 of 32 words normalization leaves nothing; their tag is O",
+        "train.conll: of 1 of 32 words normalization leaves nothing; their tag is O, "
+        "except inside of entities",
         "train.conll: 1 word has more than 10 pieces; the last ones are left out (10 pieces lost)",
     ]
 

@@ -3,9 +3,11 @@ same in transformers; column files, JSON lines and plain text are answered in th
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ import tagged
 import toys
 from bertine.cli import main
 from bertine.core.errors import BertineError
+from bertine.data.entities import entities
+from bertine.data.tagged_sentences import read_sentences
 from bertine.hub.model_directory import load_model
 from bertine.inference import predict_files
 from bertine.tasks.tagged_words import Mention
@@ -211,7 +215,7 @@ def test_plain_text_becomes_json_lines_with_entities(trained: Learner, tmp_path:
     assert [row["text"] for row in rows] == source.read_text().split("\n")[:-1]
     (entity,) = rows[0]["entities"]
     chance = entity.pop("probability")
-    assert entity == {"type": "animal", "text": "cat sleeps", "start": 8, "end": 18}
+    assert entity == {"start": 8, "end": 18, "label": "animal", "text": "cat sleeps"}
     assert set(rows[0]) == {"text", "entities"}
     assert rows[1]["entities"] == []
     detailed = predict(trained.model, source, tmp_path / "more", "--all-probabilities")
@@ -231,9 +235,43 @@ def test_json_lines_get_tags_and_keep_their_keys(trained: Learner, tmp_path: Pat
     assert found[0] == {
         **rows[0],
         "predicted_tags": ["O", "O", "B-dish", "I-dish"],
-        "entities": [{"type": "dish", "text": "soup boils", "first_word": 2, "end_word": 4}],
+        "entities": [{"first_word": 2, "end_word": 4, "label": "dish", "text": "soup boils"}],
     }
     assert found[1] == {**rows[1], "predicted_tags": [], "entities": [], "empty": True}
+
+
+@pytest.mark.slow
+def test_entities_by_characters_from_a_csv_to_a_csv(
+    model: Path, data: Path, tmp_path: Path
+) -> None:
+    """A table of texts with their entities is learned by heart: the answers are what was given."""
+    rows = []
+    for item in read_sentences(data / "train.conll").items:
+        text = "\U0001f600\u00a0" + "  ".join(item.words)
+        (entity,) = entities(item.tags or ())
+        words = "  ".join(item.words[entity.begin : entity.end])
+        start = text.index(words)
+        span = {"start": start, "end": start + len(words), "label": entity.type}
+        rows.append({"id": len(rows), "text": text, "entities": json.dumps([span])})
+    for name in ("train.csv", "validation.csv"):
+        with open(tmp_path / name, "w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, ["id", "text", "entities"])
+            writer.writeheader()
+            writer.writerows(rows)
+    run = bertine.finetune("tagging", model=model, data=tmp_path, out=tmp_path / "run", **QUICK)
+    assert run.metrics["f1"] == 1
+    report = bertine.predict(run.model, tmp_path / "train.csv", tmp_path / "out.csv")
+    assert report.entities.total() == len(rows)
+    with open(tmp_path / "out.csv", encoding="utf-8", newline="") as file:
+        answered = list(csv.DictReader(file))
+    for row, before in zip(answered, rows, strict=True):
+        assert (row["id"], row["text"]) == (str(before["id"]), before["text"])
+        assert row["entities"] == before["entities"]
+        (found,) = json.loads(row["predicted_entities"])
+        assert row["text"][found["start"] : found["end"]] == found["text"]
+        assert [{name: found[name] for name in ("start", "end", "label")}] == json.loads(
+            before["entities"]
+        )
 
 
 # Documents
@@ -298,7 +336,8 @@ def test_a_long_file_is_tagged_in_parts_with_the_same_answers(
     text.write_text("the old cat sleeps .\n" * 20 + "a warm soup boils .\n" * 20, encoding="utf-8")
     sources = [data / "dev.conll", text]
     whole = [predict(trained.model, source, tmp_path / "whole") for source in sources]
-    monkeypatch.setattr(predict_files, "CHUNK_WORDS", 10)
+    monkeypatch.setattr(sys.modules["bertine.inference.predict"], "CHUNK_WORDS", 10)
+    monkeypatch.setattr(predict_files, "CHUNK_CHARACTERS", 40)
     parts = [predict(trained.model, source, tmp_path / "parts") for source in sources]
     assert parts == whole
 

@@ -67,7 +67,7 @@ def test_columns_are_named(tmp_path: Path) -> None:
         read_sentences(path)
     with pytest.raises(BertineError, match=r"no column 'foam' \(did you mean 'form'\?\)"):
         read_sentences(path, columns=WordColumns(word_key="foam", tag_key="pos"))
-    with pytest.raises(BertineError, match=r"train\.pq: is not a column file; name its keys"):
+    with pytest.raises(BertineError, match=r"train\.pq: is not a column file; name its columns"):
         read_sentences(path, columns=WordColumns(word_column=1, given=("word_column",)))
     with pytest.raises(BertineError, match=r"leave out format"):
         read_sentences(path, DataConfig(format="jsonl"))
@@ -137,7 +137,7 @@ def test_from_parquet_to_a_tagger_and_its_answers(
     answers = bertine.Predictor.load(run, precision="fp32")([row["tokens"] for row in source])
     assert [tuple(row["tags"]) for row in rows] == [answer.tags for answer in answers]
     assert "tagged 24 sentences, 192 words" in told.lines()[0]
-    with pytest.raises(BertineError, match=r"dev\.parquet:1: there is no column 'words'"):
+    with pytest.raises(BertineError, match=r"dev\.parquet: there is no column 'words'"):
         bertine.predict(run, dev, tmp_path / "no", text_columns="words", **quiet)
     # The same as Parquet, in the order of the columns; its lists are lists.
     table = tmp_path / "out.parquet"
@@ -166,7 +166,7 @@ def test_rows_are_read_in_bounded_chunks(
         return run(examples)
 
     monkeypatch.setattr(predictor, "run", counted)
-    monkeypatch.setattr(predict_files, "CHUNK_WORDS", 10)
+    monkeypatch.setattr(predict_files, "CHUNK_CHARACTERS", 30)
     path = write(tmp_path / "in.parquet", listed(9))
     bertine.predict(predictor, path, tmp_path / "out.jsonl", show_progress=False)
     assert sum(sizes) == 9

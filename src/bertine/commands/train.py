@@ -119,7 +119,8 @@ _TABLES = (
 )
 #: The data by task, where it is not a table.
 _DATA = {
-    "tagging": "a file (.conll, .tsv, .txt, .jsonl, .parquet), or a folder with train.* and dev.*",
+    "tagging": "a file (.conll, .tsv, .txt, .csv, .jsonl, .parquet), or a folder with train.* and "
+    "dev.*",
     "glue": "the folder of its tasks' folders, or one of those",
     "squad": "train-v….json, in whose folder dev-v….json is looked for",
     "swag": "the folder of its files, or one of them",

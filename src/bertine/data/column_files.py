@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
 from typing import Literal
 
 from bertine.core.console import plural
@@ -181,16 +180,21 @@ def column_number(name: str | None) -> int | None:
     return int(match[1]) if match else None
 
 
-def looks_like_columns(head: Iterable[str]) -> bool:
-    """Return whether the first lines of a file are those of a column file, not of a text.
+def looks_like_columns(head: Iterable[str], suffix: str = "") -> bool:
+    """Return whether the first lines of a file are those of a column file, not of a text or a
+    table.
 
     They are if the first one begins a document; or if at least two words all have the same number
     of columns, two or more, and the separator is a tab or the last column holds only tags of
-    entities.
+    entities. A file with the `suffix` of tsv is one unless most rows have a cell with a space.
     """
     lines = list(head)
     if lines and lines[0].startswith(DOCUMENT):
         return True
+    if suffix in (".tsv", ".tab"):
+        cells = [line.split("\t") for line in lines if "\t" in line]
+        texts = sum(any(" " in cell.strip() for cell in row) for row in cells)
+        return texts <= len(lines) / 2
     words = [line for line in lines if not _outside(line) and not line.startswith("#")]
     if len(words) < 2:
         return False
@@ -200,30 +204,6 @@ def looks_like_columns(head: Iterable[str]) -> bool:
     rows = [_SPACES.split(line.strip(_SPACE + "\n")) for line in words]
     last = {row[-1] for row in rows}
     return len(rows[0]) > 1 and len({*map(len, rows)}) == 1 and spelling_of(last) is not None
-
-
-def refuse_table(path: str | Path, lines: Sequence[str], how: str) -> None:
-    """Refuse a csv or tsv file, recognized by its name, if its first `lines` do not show that it is
-    a column file: any csv that does not look like one, and tsv if most rows have a cell with a
-    space.
-
-    Args:
-        how: the option that reads it nevertheless, for the message.
-
-        Raises:
-        BertineError: the file is refused.
-    """
-    suffix = inner_suffix(path)
-    rows = [line.split("\t") for line in lines if "\t" in line]
-    texts = sum(any(" " in cell.strip() for cell in row) for row in rows)
-    if (suffix == ".csv" and not looks_like_columns(lines)) or (
-        suffix in (".tsv", ".tab") and texts > len(lines) / 2
-    ):
-        raise BertineError(
-            f"{path}: is a table of texts by its name ({suffix}), but words are read from column "
-            f"files (one on each line), JSON lines or Parquet; write one of those, or say what it "
-            f"is ({how})"
-        )
 
 
 # Columns of words and tags: those that the user names, else the first and the last.

@@ -137,17 +137,27 @@ def _is_mark(match: re.Match[str]) -> bool:
 # Words of plain text, for models that tag words.
 #
 # Tagged corpora are already split into words; this is for other text. The rules approximate those
-# corpora: split at white space, then split off punctuation at both ends and ``'s``; each Chinese
-# character is a word.
+# corpora: split at white space, then split off punctuation at both ends and ``'s``; each character
+# of a script without spaces between words is a word, together with its marks.
 
 _RUN = re.compile(r"\S+")
-#: Chinese characters as in BERT's published tokenizer, the rare planes included.
-_CHINESE = re.compile(
-    "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002ceaf\U0002f800-\U0002fa1f]"
+#: What is a word anywhere: letters of scripts that are written without spaces, with their marks
+#: (Chinese characters as in BERT's published tokenizer, the rare planes included; kana; Thai, Lao,
+#: Burmese and Khmer), and runs of equal full-width signs.
+_ALONE = re.compile(
+    "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002ceaf\U0002f800-\U0002fa1f"
+    "\u3005\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9d"
+    "\u0e01-\u0e30\u0e32\u0e33\u0e40-\u0e46\u0e81-\u0eb0\u0eb2\u0eb3\u0ec0-\u0ec6"
+    "\u1000-\u102a\u103f\u1780-\u17b3]"
+    "[\u3099\u309a\uff9e\uff9f\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece"
+    "\u102b-\u103e\u17b4-\u17d3\ufe00-\ufe0f\U000e0100-\U000e01ef]*"
+    "|([\u3001-\u3003\u3008-\u3011\u3014-\u301f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65])"
+    r"\1*"
 )
 _POSSESSIVE = re.compile(r"['\u2019][sS]$")
 #: Marks that begin a word of social media and stay with it: @name, #topic.
 _MARKS = "@#"
+_JOINER = "\u200d"
 
 
 def split_words(text: str) -> list[tuple[int, int]]:
@@ -155,7 +165,7 @@ def split_words(text: str) -> list[tuple[int, int]]:
     words: list[tuple[int, int]] = []
     for run in _RUN.finditer(text):
         begin = run.start()
-        for match in _CHINESE.finditer(text, begin, run.end()):
+        for match in _ALONE.finditer(text, begin, run.end()):
             words.extend(_parts(text, begin, match.start()))
             words.append(match.span())
             begin = match.end()
@@ -164,15 +174,20 @@ def split_words(text: str) -> list[tuple[int, int]]:
 
 
 def _parts(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """Split a run without white space and Chinese characters into punctuation, word, ending,
+    """Split a run without white space and unspaced letters into punctuation, word, ending,
     punctuation."""
     start, stop = begin, end
-    while start < stop and _words_is_mark(text[start]):
-        if text[start] in _MARKS and start + 1 < stop and not _words_is_mark(text[start + 1]):
+    while start < stop and (_is_sign(text[start]) or (start > begin and _goes_on(text[start]))):
+        if text[start] in _MARKS and start + 1 < stop and not _is_sign(text[start + 1]):
             break
         start += 1
-    while stop > start and _words_is_mark(text[stop - 1]):
-        stop -= 1
+    last = stop - 1
+    while last >= start:
+        if _is_sign(text[last]):
+            stop = last
+        elif not _goes_on(text[last]):
+            break
+        last -= 1
     yield from _equal_runs(text, begin, start)
     if start < stop:
         ending = _POSSESSIVE.search(text[start:stop])
@@ -184,17 +199,29 @@ def _parts(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _equal_runs(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """Split punctuation into signs; a run of equal ones ("...") is one word."""
+    """Split punctuation into signs, each with its marks; a run of equal ones ("...") is one word,
+    and so is what joiners make one sign (an emoji)."""
     while begin < end:
         after = begin + 1
-        while after < end and text[after] == text[begin]:
+        while after < end and (
+            text[after] == text[begin] or _goes_on(text[after]) or text[after - 1] == _JOINER
+        ):
             after += 1
         yield begin, after
         begin = after
 
 
-def _words_is_mark(character: str) -> bool:
-    return unicodedata.category(character)[0] in "PS"
+def _is_sign(character: str) -> bool:
+    return unicodedata.category(character)[0] in "PS" and not _goes_on(character)
+
+
+def _goes_on(character: str) -> bool:
+    """Return whether a character belongs to the one before it: marks, joiners, colours of skin."""
+    return (
+        unicodedata.category(character)[0] == "M"
+        or character == _JOINER
+        or "\U0001f3fb" <= character <= "\U0001f3ff"
+    )
 
 
 #: Tag schemes: IOB1 (Ramshaw and Marcus 1995; ``B-`` only between two adjacent entities of one
@@ -211,7 +238,7 @@ _TRIED: tuple[Scheme, ...] = ("IOB2", "IOB1", "IOBES")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Entity:
-    """An entity: the words from `begin` to before `end`, and its type."""
+    """An entity: the words (or characters) from `begin` to before `end`, and its type."""
 
     begin: int
     end: int
@@ -414,13 +441,20 @@ def entity_counts(
     Raises:
         ValueError: a sentence has different numbers of predicted and true tags.
     """
-    correct: Counter[str] = Counter()
-    predicted: Counter[str] = Counter()
-    true: Counter[str] = Counter()
     for true_tags, guessed_tags in zip(truth, guesses, strict=True):
         if len(true_tags) != len(guessed_tags):
             raise ValueError(f"{len(true_tags)} true tags, but {len(guessed_tags)} predicted ones")
-        expected, guessed = set(entities(true_tags)), set(entities(guessed_tags))
+    return span_counts(map(entities, truth), map(entities, guesses))
+
+
+def span_counts(
+    truth: Iterable[Iterable[Entity]], guesses: Iterable[Iterable[Entity]]
+) -> dict[str, Counts]:
+    """Count the true and the predicted entities of N sentences, as :func:`entity_counts` does."""
+    correct: Counter[str] = Counter()
+    predicted: Counter[str] = Counter()
+    true: Counter[str] = Counter()
+    for expected, guessed in zip(map(set, truth), map(set, guesses), strict=True):
         true.update(entity.type for entity in expected)
         predicted.update(entity.type for entity in guessed)
         correct.update(entity.type for entity in expected & guessed)
@@ -454,23 +488,32 @@ def tag_counts(
 _DOCUMENTS = 20
 
 
+#: Start and end of each word, in characters; the end is exclusive.
+Offsets = tuple[tuple[int, int], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Sentence:
     """Words with one tag each (None when unknown).
 
     `line` is the line of the first word, for messages; `document` is the number of the document in
-    its file, None if the file does not mark documents.
+    its file, None if the file does not mark documents. Of words found in a `text`, `offsets` are
+    their places in it; `spans` are its entities as they were given, by characters, also those that
+    tags of words cannot mark (None: the tags are what was given).
     """
 
     words: tuple[str, ...]
     tags: tuple[str, ...] | None = None
     line: int = 0
     document: int | None = None
+    text: str | None = None
+    offsets: Offsets = ()
+    spans: tuple[Entity, ...] | None = None
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The words as one text, joined by spaces."""
-        return (" ".join(self.words),)
+        """The text, or the words joined by spaces."""
+        return (" ".join(self.words) if self.text is None else self.text,)
 
     @property
     def label(self) -> tuple[str, ...] | None:
@@ -495,10 +538,10 @@ class Sentences(Examples[Sentence]):
     met: Counter[str] = field(default_factory=Counter)
 
     def fingerprint(self) -> str:
-        """Compute SHA-256 of words, tags and documents in their order, as hex digits."""
+        """Compute SHA-256 of words, tags, spans and documents in their order, as hex digits."""
         digest = hashlib.sha256()
         for item in self.items:
-            content = repr((item.words, item.tags, item.document))
+            content = repr((item.words, item.tags, item.document, *(item.spans or ())))
             digest.update(content.encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
 

@@ -1,15 +1,17 @@
-"""Read sentences of tagged words from column files, JSON lines and Parquet."""
+"""Read sentences of tagged words from column files and tables."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
+from typing import Literal
 
-from bertine.core.console import plural, visible_list
+from bertine.core.console import visible_list
 from bertine.core.errors import BertineError
 from bertine.core.names import option, text_option
 from bertine.data.column_files import (
@@ -18,24 +20,20 @@ from bertine.data.column_files import (
     Line,
     column_name,
     column_number,
+    looks_like_columns,
     places,
-    refuse_table,
 )
 from bertine.data.entities import OUTSIDE, Sentence, Sentences, spelling_of, strange_tags, to_iob2
-from bertine.data.examples import Splits, as_columns, find_splits, refuse_damaged
-from bertine.data.in_memory import Data, InMemoryTable, Source
-from bertine.data.lines import inner_suffix
+from bertine.data.examples import Splits, as_columns, find_splits, open_table, refuse_damaged
+from bertine.data.in_memory import Data, InMemoryTable, Source, reads_again
+from bertine.data.lines import LINE_COLUMN, inner_suffix
 from bertine.data.parquet import is_parquet
-from bertine.data.streams import listed, missing_column
 from bertine.data.tables import Table, TableRow
+from bertine.data.tagged_tables import read_rows
 from bertine.options.data import DEFAULTS, DataConfig
 
 #: Suffixes of column files, in addition to those of tables and texts.
 SUFFIXES = (".conll", ".conllu", ".iob", ".iob2", ".bio", ".col")
-#: Usual keys of words and of tags in JSON lines and Parquet, tried in this order.
-WORD_KEYS = ("words", "tokens")
-TAG_KEYS = ("tags", "ner_tags", "pos_tags", "labels")
-
 #: Lines that are read ahead to recognize a column file.
 HEAD = 100
 
@@ -49,16 +47,25 @@ _HEADER = frozenset(
 )
 #: A language prefix of a word, as in WikiAnn; and separators of columns elsewhere, after a word.
 _PREFIX, _SUFFIX = re.compile(r"^([a-z]{2,3}:)."), re.compile(r".([,;:|])$")
-_OBJECT = re.compile(r'\{\s*"')
-_JSON = (".jsonl", ".ndjson", ".json")
+#: Suffixes of files that are no column files.
+_TYPED = (".json", ".jsonl", ".ndjson", ".xlsx", ".ods", ".ann", ".parquet")
 #: The suffixes of the official CoNLL-2003 files.
 _OFFICIAL = {"train": ".train", "validation": ".testa", "test": ".testb"}
 
 
 @dataclass(frozen=True)
+class WordSource:
+    """An open file of words or texts: a column file ("columns"), the rows of a table ("rows"), or
+    plain text ("text"). `rows` are all of them; iterate once."""
+
+    kind: Literal["columns", "rows", "text"]
+    table: Table
+    rows: Iterable[TableRow]
+
+
+@dataclass(frozen=True)
 class WordColumns:
-    """The places of words and tags: numbers (from 1) in column files, keys in JSON lines, names in
-    Parquet.
+    """The places of words and tags: numbers (from 1) in column files, keys or names in tables.
 
     None means that the place is found: the first and the last column, or the usual keys. `given`
     are the arguments by which the user named them; they must suit the file.
@@ -89,8 +96,8 @@ class WordColumns:
         return replace(self, **lacking)
 
     def require(self, name: str, kind: str) -> None:
-        """Refuse names for a column file ("columns"), numbers for JSON lines and Parquet ("jsonl",
-        "parquet"), and both for plain text ("text").
+        """Refuse names for a column file ("columns"), numbers for the rows of a table ("rows"), and
+        both for plain text ("text").
 
         Raises:
             BertineError: the user has given unsuitable ones; `name` is the file's.
@@ -108,7 +115,7 @@ class WordColumns:
                 )
             if kind != "columns" and name_of in numbers:
                 raise BertineError(
-                    f"{name}: is not a column file; name its keys by {text_option()} and "
+                    f"{name}: is not a column file; name its columns by {text_option()} and "
                     f"{option('label_column')}, not {option(name_of)}"
                 )
 
@@ -135,61 +142,76 @@ def named_columns(config: DataConfig) -> WordColumns:
     return WordColumns(config.word_column, config.tag_column, word_key, config.label_column, given)
 
 
-def file_format(path: str | Path, format: str | None, first: str) -> str:
-    """Return ``"columns"`` or ``"jsonl"``: `format`, or by the suffix, or by the first line.
+@contextlib.contextmanager
+def open_words(path: Source, config: DataConfig) -> Iterator[WordSource]:
+    """Open a file of words or texts, and recognize what it is: by the format or the suffix, csv and
+    tsv also by their lines, other files by the first ones.
 
     Raises:
-        BertineError: another format is asked for.
+        BertineError: an error of :class:`~bertine.data.tables.Table`.
     """
-    if format in ("columns", "jsonl"):
-        return format
-    if format is not None:
-        raise BertineError(
-            f"{path}: tagged words are read from column files or JSON lines (columns or jsonl), "
-            f"not as {format}"
-        )
-    if inner_suffix(path) in _JSON:
-        return "jsonl"
-    braces = _OBJECT.match(first) and first.rstrip().endswith("}")
-    return "jsonl" if braces else "columns"
+    format, suffix = config.format, _suffix_of(path)
+    by_lines = format in ("columns", "text") or (format is None and suffix in SUFFIXES)
+    asked = format is None and suffix not in (*SUFFIXES, *_TYPED) and reads_again(path)
+    with contextlib.ExitStack() as stack:
+        if by_lines or asked:
+            lines = DataConfig.of(config, format="text", quotes=None)
+            source = _by_lines(stack.enter_context(open_table(path, lines, ())), suffix)
+            if by_lines:
+                yield replace(source, kind="text" if format == "text" else "columns")
+                return
+            if source.kind == "columns":
+                yield source
+                return
+        table = stack.enter_context(open_table(path, config))
+        yield _by_lines(table) if table.layout.kind == "text" else WordSource("rows", table, table)
+
+
+def _suffix_of(path: Source) -> str:
+    """Return the suffix of a file's content; that of Parquet for whatever needs no look at its
+    lines: tables in memory, folders."""
+    if isinstance(path, InMemoryTable) or is_parquet(path) or Path(path).is_dir():
+        return _TYPED[-1]
+    return inner_suffix(path)
+
+
+def _by_lines(table: Table, suffix: str = "") -> WordSource:
+    """Return the lines of a file as those of a column file if the first ones look like it, else as
+    plain text."""
+    rows = iter(table)
+    head = list(islice(rows, HEAD))
+    columns = looks_like_columns([row.values[LINE_COLUMN] for row in head], suffix)
+    return WordSource("columns" if columns else "text", table, chain(head, rows))
 
 
 def read_sentences(
     path: Source, config: DataConfig = DEFAULTS, columns: WordColumns | None = None
 ) -> Sentences:
-    """Read a file of tagged words whole.
+    """Read a file of tagged words, or of texts with their entities, whole.
 
     Args:
-        path: a column file or JSON lines, plain or compressed; or Parquet, by its name; or rows in
-            memory.
+        path: a column file, plain or compressed; a table; or rows in memory.
         config: its `tag_scheme` is that of the tags (:data:`~bertine.data.entities.SCHEMES`); None:
-            detected. Tags of entities are converted to IOB2. Its format is ``"columns"`` or
-            ``"jsonl"``; None: detected from the suffix and the first line. Not for Parquet.
+            detected. Tags of entities are converted to IOB2. Its format is ``"columns"`` or that of
+            a table; None: detected from the suffix and the first lines. Not for Parquet.
         columns: the places of words and tags; None: those that `config` names.
 
     Raises:
-        BertineError: an error of :class:`~bertine.data.tables.Table`; it is a table of texts; a
-            column or key is missing; a sentence has more or fewer tags than words; a tag is empty
-            or not in `scheme`; there is no word.
+        BertineError: an error of :class:`~bertine.data.tables.Table` or of
+            :func:`~bertine.data.tagged_tables.read_rows`; a column is missing; a tag is empty or
+            not in `scheme`; there is no word.
     """
-    columns, format, strict = columns or named_columns(config), config.format, config.strict
-    kind = "parquet" if is_parquet(path) or isinstance(path, InMemoryTable) else ""
-    if not isinstance(path, InMemoryTable) and not kind:
-        with Table(path, format="text", strict=strict) as table:
-            rows = iter(table)
-            head = list(islice(rows, HEAD))
-            lines = [row.values["text"] for row in head]
-            kind = file_format(path, format, lines[0])
-            if kind == "columns":
-                if format is None:
-                    refuse_table(path, lines, option("format", "columns"))
-                columns.require(table.name, kind)
-                examples = _from_columns(table.name, chain(head, rows), columns)
-    if kind != "columns":
-        reading = format if kind == "parquet" else "jsonl"
-        with Table(path, format=reading, strict=strict) as table:
-            columns.require(table.name, kind)
-            examples = _from_json(table, columns)
+    columns = columns or named_columns(config)
+    with open_words(path, config) as source:
+        table = source.table
+        if source.kind == "rows":
+            columns.require(table.name, source.kind)
+            examples, tagged = read_rows(
+                table, columns.word_key, columns.tag_key, given=columns.given
+            )
+        else:
+            columns.require(table.name, "columns")
+            examples, tagged = _from_columns(table.name, iter(source.rows), columns), True
     examples.notes.extend(table.stats.notes(table.name))
     words = sum(len(item.words) for item in examples.items)
     if not words:
@@ -197,7 +219,13 @@ def read_sentences(
     empty = sum(not item.words for item in examples.items)
     if empty:
         examples.note(f"{examples.source}: {empty} of {len(examples)} sentences have no words")
-    _unify(examples, config.tag_scheme)
+    if tagged:
+        _unify(examples, config.tag_scheme)
+    elif config.tag_scheme:
+        raise BertineError(
+            f"{examples.source}: has entities by their characters, which are in no scheme of tags; "
+            f"leave out {option('tag_scheme')}"
+        )
     return examples
 
 
@@ -211,8 +239,7 @@ def _unify(examples: Sentences, scheme: str | None) -> None:
             _note_mixed(examples, sequences)
         return
     examples.items = [
-        Sentence(item.words, tuple(new), item.line, item.document)
-        for item, new in zip(examples.items, tags, strict=True)
+        replace(item, tags=tuple(new)) for item, new in zip(examples.items, tags, strict=True)
     ]
     spelling = spelling_of({tag for tags in sequences for tag in tags})
     assert spelling is not None  # plain tags have none
@@ -327,74 +354,6 @@ def blocks(lines: Iterable[Line]) -> Iterator[tuple[list[Line], int | None]]:
                 document = 0 if document is None else document + 1
     if block:
         yield block, document
-
-
-def _from_json(table: Table, columns: WordColumns) -> Sentences:
-    words_key = columns.word_key or _usual(table, WORD_KEYS, "words", "text_columns")
-    tags_key = columns.tag_key or _usual(table, TAG_KEYS, "tags", "label_column")
-    examples = Sentences(table.name, (words_key,), tags_key)
-    names = table.class_names(tags_key)
-    for row in table:
-        words = json_words(table.name, row, words_key)
-        tags = _json_tags(table.name, row, tags_key, names)
-        if len(words) != len(tags):
-            raise BertineError(
-                f"{table.name}:{row.line}: {plural(len(words), 'word')} ({words_key}), but "
-                f"{plural(len(tags), 'tag')} ({tags_key}); each word needs one"
-            )
-        if not all(tags):
-            raise BertineError(
-                f"{table.name}:{row.line}: the tag of word {tags.index('') + 1} is empty"
-            )
-        for tag in tags:
-            refuse_damaged(tag, f"{table.name}:{row.line}", "tag")
-        examples.items.append(Sentence(words, tags, row.line))
-    return examples
-
-
-def json_words(name: str, row: TableRow, key: str) -> tuple[str, ...]:
-    """Return the list of texts under `key`.
-
-    Raises:
-        BertineError: there is no such key, or its value is not a list of texts.
-    """
-    if key not in row.values:
-        raise BertineError(missing_column(f"{name}:{row.line}", list(row.values), key))
-    value = row.values[key]
-    if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
-        raise BertineError(
-            f'{name}:{row.line}: {key!r} must be a list of texts, like ["Ada", "wrote"]'
-        )
-    return tuple(value)
-
-
-def _json_tags(name: str, row: TableRow, key: str, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the tags under `key`: texts, or numbers that are indices of `names`."""
-    value = row.values.get(key)
-    if isinstance(value, list) and value and all(type(part) is int for part in value):
-        if not names:
-            raise BertineError(
-                f"{name}:{row.line}: {key!r} holds numbers, and nothing says which tags they stand "
-                "for; write the tags themselves"
-            )
-        wrong = [part for part in value if not 0 <= part < len(names)]
-        if wrong:
-            raise BertineError(
-                f"{name}:{row.line}: {key!r} holds {wrong[0]}, but its names are those of 0 to "
-                f"{len(names) - 1}"
-            )
-        return tuple(names[part].strip() for part in value)
-    return tuple(tag.strip() for tag in json_words(name, row, key))
-
-
-def _usual(table: Table, keys: Sequence[str], what: str, name: str) -> str:
-    for key in keys:
-        if key in table.columns:
-            return key
-    raise BertineError(
-        f"{table.name}: cannot tell which key holds the {what}; name it with {_option(name)}; the "
-        f"keys are {listed(table.columns)}"
-    )
 
 
 def find_tagged(data: Data) -> Splits:

@@ -179,6 +179,8 @@ def _json_as_read(values: Mapping[str, Any]) -> str:
 
 
 def _cell(value: Any) -> str:
+    if isinstance(value, list | dict):
+        return json_text(value)
     return "" if value is None else str(value)
 
 

@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TextIO
 
-from bertine.core.console import Shown, human_time, logger
+from bertine.core.console import Shown, human_time, logger, plural, visible_list
 from bertine.core.errors import BertineError
 from bertine.core.files import (
     atomic_file,
@@ -313,3 +313,49 @@ def pace(count: int, seconds: float, unit: str = "") -> str:
     a second)"."""
     rate = count / seconds if seconds else 0.0
     return f"in {human_time(seconds)} ({rate:.0f} {unit + ' ' if unit else ''}a second)"
+
+
+#: The counts of a report that a process takes over from an earlier one.
+_COUNTS = ("rows", "cut", "pieces_lost", "empty", "half_empty", "abstained")
+#: Columns that are named in the report; of many labels there are thousands.
+_SHOWN = 20
+
+
+@dataclass(repr=False)
+class PredictReport(TextReport):
+    """The report of predicting a file.
+
+    Attributes:
+        columns: the names of the columns that were added.
+        rows_before: the part of `rows` that an earlier process has answered.
+    """
+
+    columns: list[str] = field(default_factory=list)
+    rows_before: int = 0
+
+    def counts(self) -> dict[str, int]:
+        """Return the counts so far, for a process that continues."""
+        unknown = {} if self.unknown is None else self.unknown.counts()
+        return {name: getattr(self, name) for name in _COUNTS} | unknown
+
+    def go_on(self, table: ResumableTable) -> None:
+        """Add the counts of an earlier process."""
+        for name in _COUNTS:
+            setattr(self, name, table.counts.get(name, 0))
+        if self.unknown is not None:
+            self.unknown.go_on(table.counts)
+        self.rows_before = table.rows_done
+
+    def done(self) -> str:
+        """Return what this process has done, and how fast."""
+        rows = self.rows - self.rows_before
+        return f"predicted {plural(rows, 'row')} {pace(rows, self.seconds)}"
+
+    def lines(self) -> list[str]:
+        """Return the report as lines of text."""
+        more = ", …" * (len(self.columns) > _SHOWN)
+        lines = [f"{self.done()}; added {visible_list(self.columns[:_SHOWN])}{more}"]
+        if self.rows_before:
+            there = plural(self.rows_before, "row", "that was", "that were")
+            lines.append(f"went on after {there} there; now {self.rows}")
+        return lines + self.warnings()

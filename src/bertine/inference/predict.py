@@ -1,4 +1,4 @@
-"""Predict answers for a file of texts, or for a file in SQuAD's format: ``predict``."""
+"""Predict answers for files: tables of texts, SQuAD's format, files of words: ``predict``."""
 
 from __future__ import annotations
 
@@ -7,24 +7,34 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
-from bertine.core.console import logger, plural, progress, quietly, visible_list
+from bertine.core.console import logger, plural, progress, quietly
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors, write_text
-from bertine.core.names import option
-from bertine.data.examples import Example, Examples, row_texts
+from bertine.core.names import option, text_option
+from bertine.data.column_files import LOOKED_AT, ColumnLines, Line, word_place
+from bertine.data.entities import OUTSIDE, Sentence, Sentences, entities
 from bertine.data.in_memory import InMemoryTable, Source, TableLike, as_source
-from bertine.data.lines import TableLayout, written_layout
+from bertine.data.lines import LINE_COLUMN, TableLayout, named_kind, written_layout
 from bertine.data.parquet import is_parquet
 from bertine.data.squad import load_squad, read_squad
+from bertine.data.streams import json_kind, listed
 from bertine.data.tables import TableRow
+from bertine.data.tagged_sentences import (
+    WordColumns,
+    WordSource,
+    blocks,
+    named_columns,
+    open_words,
+)
+from bertine.data.tagged_tables import TEXT_KEYS, WORD_KEYS, json_words
 from bertine.data.writer import (
     AS_READ,
     TableWriter,
@@ -33,44 +43,36 @@ from bertine.data.writer import (
     json_text,
     open_writer,
 )
-from bertine.inference.answer_files import (
-    ResumableTable,
-    TextReport,
-    input_identity,
-    open_resumable_table,
-    pace,
-)
-from bertine.inference.explaining.nearest import NearestExamples, nearest_of
-from bertine.inference.explaining.target import LEAVE_ONE_OUT
+from bertine.inference.answer_files import PredictReport, ResumableTable, TextReport, pace
 from bertine.inference.predict_files import (
     EXPLANATION,
     Asked,
     GivenTextsReport,
-    TagReport,
-    check_explained,
+    TablePrediction,
+    answer_table,
     explained_or_none,
     grouped,
+    is_lasting,
+    predict_table,
     predict_texts,
     question_texts,
-    tag_file,
 )
 from bertine.inference.predictor import Predictor
 from bertine.inference.rows import (
-    CHUNK_CHARACTERS,
-    CHUNK_ROWS,
     TaskTable,
     TextOrDict,
     bytes_to_come,
-    chunks,
     joined,
-    open_task_table,
     text_progress,
     unmeasured,
     unused,
 )
+from bertine.options.data import DEFAULTS, DataConfig
 from bertine.options.inference import PredictOptions
 from bertine.options.verbs import takes_options
+from bertine.tasks.answer import json_value
 from bertine.tasks.spans import SpanExtraction, n_best_values
+from bertine.tasks.tagging import Tagging
 from bertine.tasks.unknown_text import UnknownText
 
 # SQuAD: answers in the format of the official scorers.
@@ -124,7 +126,7 @@ def predict_squad(
         BertineError: the file is not in the format; the n best answers are requested without a
             file; `output` is a folder, or named as a compressed file or as Parquet.
     """
-    task, output, n_best = cast(SpanExtraction, predictor.task), asked.output, asked.details
+    output, n_best = asked.output, asked.details
     stdout = str(output) == "-"
     if not stdout:
         check_output(output)
@@ -146,8 +148,6 @@ def predict_squad(
     best: dict[str, list[dict[str, Any]]] = {}
     report = SquadPredictReport(
         notes=examples.notes,
-        max_length=task.limits.max_question_length,
-        cut_texts="questions",
         unknown=UnknownText(predictor.tokenizer),
     )
     with progress(show=asked.shows_progress) as bar:
@@ -191,49 +191,307 @@ def _json(value: Any) -> str:
     return json_text(value, indent=2) + "\n"
 
 
-# ``predict``: answers for texts or tables.
+# Words: a column file gets a column, a row of a table the entities of its text.
 
-#: The counts of a report that a process takes over from an earlier one.
-_COUNTS = ("rows", "cut", "pieces_lost", "empty", "half_empty", "abstained")
-#: Columns that are named in the report; of many labels there are thousands.
-_SHOWN = 20
+#: Words that are tagged at once: enough to sort by length, few enough to hold in memory.
+CHUNK_WORDS = 1 << 15
 
 
 @dataclass(repr=False)
-class PredictReport(TextReport):
-    """The report of predicting a file.
+class TagReport(PredictReport):
+    """The report of tagging a file. A row of a table, or a line of plain text, is a sentence.
 
     Attributes:
-        columns: the names of the columns that were added.
-        rows_before: the part of `rows` that an earlier process has answered.
+        words: the number of tagged words.
+        entities: the number of entities, by type.
+        left_out: the number of entities left out because their probability is too low.
+        met: counts of special cases; see :func:`bertine.tasks.tagged_words.met_notes`.
     """
 
-    columns: list[str] = field(default_factory=list)
-    rows_before: int = 0
+    words: int = 0
+    entities: Counter[str] = field(default_factory=Counter)
+    left_out: int = 0
+    met: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def sentences(self) -> int:
+        """The number of tagged sentences."""
+        return self.rows
 
     def counts(self) -> dict[str, int]:
-        """Return the counts so far, for a process that continues."""
-        unknown = {} if self.unknown is None else self.unknown.counts()
-        return {name: getattr(self, name) for name in _COUNTS} | unknown
+        own = {"words": self.words, "left_out": self.left_out}
+        parts = {"met ": self.met, "entities ": self.entities}
+        named = {part + name: n for part, counts in parts.items() for name, n in counts.items()}
+        return super().counts() | own | named
 
     def go_on(self, table: ResumableTable) -> None:
-        """Add the counts of an earlier process."""
-        for name in _COUNTS:
-            setattr(self, name, table.counts.get(name, 0))
-        if self.unknown is not None:
-            self.unknown.go_on(table.counts)
-        self.rows_before = table.rows_done
+        super().go_on(table)
+        self.words, self.left_out = table.counts["words"], table.counts["left_out"]
+        for part, counts in (("met ", self.met), ("entities ", self.entities)):
+            known = {k: n for k, n in table.counts.items() if k.startswith(part)}
+            counts.update({name.removeprefix(part): n for name, n in known.items()})
+
+    def done(self) -> str:
+        return (
+            f"tagged {plural(self.rows, 'sentence')}, {plural(self.words, 'word')}, "
+            f"{pace(self.words, self.seconds, 'words')}"
+        )
 
     def lines(self) -> list[str]:
         """Return the report as lines of text."""
-        rows = self.rows - self.rows_before
-        line = f"predicted {plural(rows, 'row')} {pace(rows, self.seconds)}; added "
-        more = ", …" * (len(self.columns) > _SHOWN)
-        lines = [line + visible_list(self.columns[:_SHOWN]) + more]
-        if self.rows_before:
-            there = plural(self.rows_before, "row", "that was", "that were")
-            lines.append(f"went on after {there} there; now {self.rows}")
-        return lines + self.warnings()
+        first, *others = super().lines()
+        lines = [first]
+        if self.entities:
+            item = ", ".join(f"{kind or 'no type'} {n}" for kind, n in self.entities.most_common())
+            lines.append(f"{self.entities.total()} entities: {item}")
+        if self.left_out:
+            lines.append(f"left out, as their probability is too low: {self.left_out}")
+        return lines + others
+
+
+def tag_sentences(predictor: Predictor, sentences: Sentences, report: TagReport) -> list[Any]:
+    """Tag some of the sentences of a file, and count them."""
+    result, features = predictor.run(sentences)
+    lines = [item.line for item in sentences.items]
+    report.count(len(sentences), features, [item.words for item in sentences.items], lines)
+    pairs = zip(lines, result, strict=True)
+    report.count_empty(line for line, answer in pairs if getattr(answer, "empty", False))
+    report.words += sum(len(item.words) for item in sentences.items)
+    report.met.update(sentences.met)
+    if cast(Tagging, predictor.task).has_entities:
+        for tags in result:
+            report.entities.update(entity.type for entity in entities(tags.tags))
+            report.left_out += tags.left_out
+    return result
+
+
+def tag_columns(
+    predictor: Predictor, input: Source, source: WordSource, columns: WordColumns, asked: Asked
+) -> TagReport:
+    """Tag every word of a column file, in its order, in bounded memory (that of a document, where
+    the model reads document context). It gets its tags as the last column and is otherwise
+    unchanged.
+
+    Args:
+        predictor: the predictor of a tagger.
+        input: the file, for the progress; `source` is the same, opened.
+        columns: the place of the words.
+        asked: where and how to answer.
+
+    Raises:
+        BertineError: the words are not in the given column; the output is Parquet or JSON lines.
+    """
+    output, table = asked.output, source.table
+    if named_kind(output) == "jsonl":
+        raise BertineError(
+            f"{output}: the tags of a column file are one more column of it, not Parquet or "
+            "JSON lines; name the output .conll"
+        )
+    job = _ColumnFile(predictor, table.name, columns, asked.details)
+    with (
+        open_writer(output, TableLayout("text"), ()) as writer,
+        text_progress("tag", input, show=asked.shows_progress) as advance,
+    ):
+        reached = 0
+        for line in job.run(source.rows, writer):
+            advance(line - reached)
+            reached = line
+    job.report.notes.extend(table.stats.notes(table.name))
+    return job.report
+
+
+class _ColumnFile:
+    """The tagging of a column file; the counts are kept in `report`."""
+
+    def __init__(
+        self, predictor: Predictor, name: str, columns: WordColumns, details: bool
+    ) -> None:
+        self.predictor, self.task = predictor, cast(Tagging, predictor.task)
+        self.name, self.columns, self.details = name, columns, details
+        self.report = TagReport(unknown=UnknownText(predictor.tokenizer))
+        self._documents = False
+        self._word_at = -1
+
+    def run(self, rows: Iterable[TableRow], writer: TableWriter) -> Iterator[int]:
+        """Tag and write a column file; yield the number of the line that is reached."""
+        lines = ColumnLines(self.name, rows)
+        waiting: list[Line] = []
+        words = 0
+        for line in lines:
+            self._documents |= line.kind == "document"
+            # With document context a document is tagged as a whole, else a part may end at any
+            # sentence.
+            whole = self.task.document_context and self._documents
+            ends = ("document",) if whole else ("document", "blank")
+            if words >= CHUNK_WORDS and line.kind in ends:
+                self._columns(lines, waiting, writer)
+                yield line.number
+                waiting, words = [], 0
+            waiting.append(line)
+            words += line.kind == "word"
+        self._columns(lines, waiting, writer)
+        names = [
+            f"column {lines.width + 1} (the tag)",
+            f"column {lines.width + 2} (its probability)",
+        ]
+        self.report.columns = names[: 1 + self.details]
+        self.report.notes.extend(lines.notes())
+        self.report.notes.extend(
+            self.task.met_notes(self.name, self.report.met, self.predictor.tokenizer)
+        )
+        if self.task.document_context and not self._documents:
+            self.report.notes.append(
+                f"{self.name}: tells no documents, so each sentence is read by itself"
+            )
+
+    def _columns(self, lines: ColumnLines, waiting: list[Line], writer: TableWriter) -> None:
+        groups = list(blocks(waiting))
+        if groups:
+            if self._word_at < 0:
+                said, named = self.columns.word_column, "word_column" in self.columns.given
+                first = [block for block, _ in groups[:LOOKED_AT]]
+                self._word_at = word_place(lines, first, said, named=named)
+            at = self._word_at
+            items = [
+                Sentence(tuple(line.cells[at] for line in block), None, block[0].number, document)
+                for block, document in groups
+            ]
+            sentences = Sentences(self.name, (), None, items, word_a_line=True)
+            result = tag_sentences(self.predictor, sentences, self.report)
+        else:
+            result = []
+        answers = chain.from_iterable(
+            zip(tags.tags, tags.probabilities, strict=True) for tags in result
+        )
+        by, width = "\t" if lines.tabs else " ", 1 + self.details
+        for line in waiting:
+            added: list[str] = []
+            if line.kind == "word":
+                tag, chance = next(answers)
+                added = [tag, f"{chance:.6f}"][:width]
+            elif line.kind == "document" and len(line.text.split()) == lines.width > 1:
+                added = [OUTSIDE, "1.000000"][:width]
+            elif line.kind == "range":
+                added = ["_"] * width
+            text = line.text.rstrip(" \r") if added else line.text
+            writer.write({LINE_COLUMN: by.join([text, *added])})
+
+
+class _TableTagging(TablePrediction):
+    """The tagging of one table, whose rows have texts or lists of words."""
+
+    all_in_rows = False
+    report: TagReport
+
+    def _begin(self, details: bool) -> TagReport:
+        self.details, self._entities = details, cast(Tagging, self.task).has_entities
+        names = ["words", "offsets", "tags", "probabilities", "entities", EXPLANATION]
+        self._keys = {name: unused(name, self.table.columns, "predicted_") for name in names}
+        self._used: dict[str, None] = {}
+        columns = [self._keys[name] for name in self._added(True)]
+        return TagReport(columns=columns, unknown=UnknownText(self.predictor.tokenizer))
+
+    @staticmethod
+    def layout(output: Path | str, layout: TableLayout) -> TableLayout:
+        layout = written_layout(output, layout)
+        return TableLayout("jsonl") if layout.kind == "text" else layout
+
+    def _added(self, whole: bool) -> list[str]:
+        """Return the names of the values that are added to a row with a `whole` text, or with a
+        list of words."""
+        plain = not self._entities
+        names = ["words", "offsets"] if whole and (plain or self.details) else []
+        names += ["tags"] if not whole or plain or self.details else []
+        names += ["probabilities"] * self.details + ["entities"] * (not plain)
+        return [*names, *([EXPLANATION] if self.explained else [])]
+
+    def _key(self, row: TableRow) -> str:
+        """Choose the column of the text, or words, of a row.
+
+        Raises:
+            BertineError: there is none.
+        """
+        usual = (*self.columns, *WORD_KEYS, *TEXT_KEYS)
+        if len(self.table.columns) == 1:
+            usual += (*self.table.columns,)
+        for key in usual:
+            if key in row.values:
+                return key
+        raise BertineError(
+            f"{self.table.name}:{row.line}: has neither words ({', '.join(WORD_KEYS)}) nor a text; "
+            f"name the column with {text_option()}; it has {listed([*row.values])}"
+        )
+
+    def _text(self, row: TableRow) -> str | tuple[str, ...]:
+        key = self._key(row)
+        value = row.values[key]
+        if isinstance(value, str):
+            return value
+        if key in WORD_KEYS or (isinstance(value, list) and key not in TEXT_KEYS):
+            return json_words(self.table.name, row, key)
+        raise BertineError(
+            f"{self.table.name}:{row.line}: {key!r} is {json_kind(value)}, but must be a text"
+        )
+
+    def _size(self, row: TableRow) -> int:
+        text = self._text(row)
+        return len(text) if isinstance(text, str) else sum(map(len, text))
+
+    def _answer(self, rows: Sequence[TableRow], writer: TableWriter | ResumableTable) -> None:
+        texts, lines = [self._text(row) for row in rows], [row.line for row in rows]
+        sentences = self.task.examples_of(texts, self.table.name, lines)
+        answers = tag_sentences(self.predictor, cast(Sentences, sentences), self.report)
+        for row, text, answer in zip(rows, texts, answers, strict=True):
+            added: dict[str, Any] = {}
+            for name in self._added(isinstance(text, str)):
+                if name == EXPLANATION:
+                    result = explained_or_none(
+                        self.predictor, (text,) if isinstance(text, str) else text, self.nearest
+                    )
+                    added[self._keys[name]] = result and result.to_dict()
+                else:
+                    added[self._keys[name]] = json_value(getattr(answer, name))
+            self._used |= dict.fromkeys(added)
+            flags = {self._flags[flag]: value for flag, value in answer.flags().items()}
+            values = joined(self.table.name, row, added | flags, (self._key(row),))
+            writer.write(values)
+
+    def notes(self) -> list[str]:
+        self.report.columns = [*self._used] or self.report.columns
+        task = cast(Tagging, self.task)
+        return task.met_notes(self.table.name, self.report.met, self.predictor.tokenizer)
+
+
+def tag_file(predictor: Predictor, input: Source, asked: Asked) -> TagReport:
+    """Tag every word of a file, in its order, in bounded memory: of a column file
+    (:func:`tag_columns`), of a table or of plain text.
+
+    A row gets ``entities``, by characters: a list of ``{"start", "end", "label", "text",
+    "probability"}``, in cells of csv as JSON; with all probabilities also ``words``, ``offsets``,
+    ``tags`` and ``probabilities``. A row with a list of words gets ``tags`` and ``entities``, by
+    words. Tags that mark no entities come with their words. Plain text becomes JSON lines, or csv
+    by the name of the output.
+
+    Raises:
+        BertineError: the file cannot be read; the words are not in the given columns; the output
+            has the suffix of a format in which the rows cannot be written.
+    """
+    options = asked.options
+    trained = WordColumns.trained_with(predictor.task.text_columns, None)
+    config = DataConfig.of(options, DEFAULTS)
+    columns = named_columns(config).merged(trained)
+    with open_words(input, config) as source:
+        columns.require(source.table.name, source.kind)
+        if source.kind == "columns":
+            problem = f"{source.table.name} is a column file"
+            options.refuse_others("files of words", options.changed(), problem)
+            return tag_columns(predictor, input, source, columns, asked)
+        key = (columns.word_key,) if columns.word_key else ()
+        opened = TaskTable(source.table, source.rows, key, [])
+        return cast(TagReport, answer_table(_TableTagging, predictor, input, opened, asked))
+
+
+# ``predict``: answers for texts or tables.
 
 
 @takes_options()
@@ -258,7 +516,7 @@ def predict(
     ``.parquet`` has that format for any input, and one named ``.csv`` where the input is tsv or
     plain text. For spans, a file in SQuAD's format becomes the official object of answers by id;
     see :func:`~bertine.inference.predict.predict_squad`. The output of a tagger is described at
-    :func:`~bertine.inference.predict_files.tag_file`. For a table in memory without an output the
+    :func:`~bertine.inference.predict.tag_file`. For a table in memory without an output the
     answered rows are returned.
 
     Args:
@@ -320,19 +578,23 @@ def predict(
 def _answer_file(model: Predictor | Path | str, input: Source, asked: Asked) -> Any:
     """Answer a file, or a table in memory, by its kind; return the report."""
     options = asked.options
-    if options.resume and not _lasting(input, asked.output):
+    if options.resume and not is_lasting(input, asked.output):
         raise BertineError("resume is for an input and an output that are files")
     predictor = _opened(model, bytes_to_come(input), options)
     task = predictor.task
-    kind, problem = "tables of texts", f"the task is {task.name!r}"
-    answer: Callable[[Predictor, Any, Asked], TextReport | TagReport] = predict_table
     if task.reader == "words":
-        kind, answer = "files of words", tag_file
-    elif task.reader == "questions" and options.format is None and (content := load_squad(input)):
+        return _timed(tag_file, predictor, input, asked)
+    kind, problem = "tables of texts", f"the task is {task.name!r}"
+    answer: Callable[[Predictor, Any, Asked], TextReport] = predict_table
+    if task.reader == "questions" and options.format is None and (content := load_squad(input)):
         kind, problem = "files in SQuAD's format", f"{input} is in SQuAD's format"
         answer = partial(predict_squad, content=content)
     options.refuse_others(kind, options.changed(), problem)
-    return _timed(answer, predictor, input, asked)
+    report: TextReport = _timed(answer, predictor, input, asked)
+    if task.reader == "questions":
+        report.max_length = cast(SpanExtraction, task).limits.max_question_length
+        report.cut_texts = "questions"
+    return report
 
 
 def _timed(
@@ -380,142 +642,9 @@ def _answered_rows(given: Any, table: InMemoryTable, write: Callable[[Path], Any
     return rows
 
 
-def predict_table(predictor: Predictor, input: Source, asked: Asked) -> PredictReport:
-    """Answer every row of a table of texts.
-
-    Raises:
-        BertineError: the table cannot be read, a column is missing, or the answers have no
-            probabilities or explanations; the output cannot be written, or not be resumed.
-    """
-    task, options, output = predictor.task, asked.options, asked.output
-    if asked.details and [*task.output_columns(True)] == [*task.output_columns(False)]:
-        raise BertineError(
-            f"the task {task.name!r} answers without probabilities; leave out "
-            f"{option('all_probabilities', True)}"
-        )
-    if asked.explained:
-        predictor.explainer().check(LEAVE_ONE_OUT)
-    nearest = nearest_of(predictor, options, asked.show_progress)
-    with open_task_table(task, input, options) as opened:
-        layout = written_layout(output, opened.table.layout)
-        if asked.explained:
-            check_explained(layout.kind, output)
-        job = _TablePrediction(predictor.over(opened.columns), opened, asked, nearest)
-        writing: AbstractContextManager[TableWriter | ResumableTable]
-        if not isinstance(input, InMemoryTable) and _lasting(input, output):
-            identity = partial(job.identity, input, layout)
-            writing = open_resumable_table(
-                Path(output), layout, job.names, identity, resume=options.resume
-            )
-        else:
-            writing = open_writer(output, layout, job.names)
-        bar = text_progress("predict", input, opened.table.layout, show=asked.shows_progress)
-        with writing as writer, bar as advance:
-            for count in job.run(writer):
-                advance(count)
-        job.report.notes = opened.notes + opened.table.stats.notes(opened.table.name)
-    return job.report
-
-
-class _TablePrediction:
-    """The prediction of one table; the counts are kept in `report`.
-
-    Attributes:
-        names: the names of the columns that are written.
-    """
-
-    def __init__(
-        self, predictor: Predictor, opened: TaskTable, asked: Asked, nearest: NearestExamples | None
-    ) -> None:
-        task, table = predictor.task, opened.table
-        self.predictor, self.task, self.table, self.rows = predictor, task, table, opened.rows
-        self.columns, self.explained, self.nearest = opened.columns, asked.explained, nearest
-        added_columns = task.output_columns(asked.details)
-        self._values = [*added_columns.values()]
-        names = [*added_columns, *([EXPLANATION] if self.explained else [])]
-        added = [unused(name, table.columns, "predicted_") for name in names]
-        self._flags = {
-            flag: unused(flag, table.columns, "predicted_") for flag in ("unknown", "empty")
-        }
-        unknown = UnknownText(predictor.tokenizer)
-        self.report = PredictReport(max_length=task.max_length, columns=added, unknown=unknown)
-        if task.reader == "questions":
-            self.report.max_length = cast(SpanExtraction, task).limits.max_question_length
-            self.report.cut_texts = "questions"
-        self.names = [*table.columns, *added]
-
-    def identity(self, input: Path | str, layout: TableLayout) -> dict[str, Any]:
-        """Return everything that the answers depend on."""
-        model = self.predictor.fingerprint()
-        return {
-            "input": input_identity(input),
-            # Separate: "auto" measures, and may choose another precision in another run.
-            "precision": model.pop("precision"),
-            "model": model,
-            "setting": [
-                layout.kind,
-                layout.delimiter,
-                layout.quotes,
-                self.names,
-                list(self.columns),
-                *([] if self.nearest is None else [self.nearest.origin]),
-            ],
-        }
-
-    def run(self, writer: TableWriter | ResumableTable) -> Iterator[int]:
-        """Predict and write, from where an earlier process was stopped; yield the number of further
-        rows done, those of the earlier process first."""
-        unfinished = writer if isinstance(writer, ResumableTable) else None
-        rows = iter(self.rows)
-        if unfinished is not None and unfinished.rows_done:
-            self.report.go_on(unfinished)
-            for _ in islice(rows, unfinished.rows_done):
-                pass
-            yield unfinished.rows_done
-        for number, chunk in enumerate(chunks(rows, self._size, CHUNK_CHARACTERS, CHUNK_ROWS)):
-            if number and unfinished is not None:
-                unfinished.commit(self.report.rows, self.report.counts())
-            self._answer(chunk, writer)
-            yield len(chunk)
-
-    def _size(self, row: TableRow) -> int:
-        return sum(map(len, row_texts(self.table, row, self.columns)))
-
-    def _answer(self, rows: Sequence[TableRow], writer: TableWriter | ResumableTable) -> None:
-        """Predict and write one chunk."""
-        name, report = self.table.name, self.report
-        items = [Example(row_texts(self.table, row, self.columns), line=row.line) for row in rows]
-        predictions, features = self.predictor.run(Examples(name, self.columns, None, items))
-        for row, prediction in zip(rows, predictions, strict=True):
-            values = [None if prediction.empty else value(prediction) for value in self._values]
-            if self.explained:
-                texts = row_texts(self.table, row, self.columns)
-                explanation = explained_or_none(self.predictor, texts, self.nearest)
-                values.append(explanation and explanation.to_dict())
-            added = dict(zip(report.columns, values, strict=True))
-            # Rows of JSON may have other keys; in other tables the report names the lines.
-            flags = {self._flags[flag]: value for flag, value in prediction.flags().items()}
-            writer.write(joined(name, row, added | flags, self.columns))
-        lines = [item.line for item in items]
-        report.count(len(rows), features, [item.texts for item in items], lines)
-        report.abstained += sum(prediction.abstains for prediction in predictions)
-        there = [[bool(text.strip()) for text in item.texts] for item in items]
-        pairs = zip(lines, predictions, strict=True)
-        report.count_empty(line for line, prediction in pairs if prediction.empty)
-        report.half_empty += sum(len(texts) == 2 and sum(texts) == 1 for texts in there)
-
-
 def _named_file(texts: Any) -> str | None:
     """Return the only text if it is the name of a file, whose contents were probably meant."""
     text = texts[0] if isinstance(texts, list | tuple) and len(texts) == 1 else texts
     # Longer names are refused by the system, and a zero character by Python.
     name = isinstance(text, str) and len(text) < 256 and "\0" not in text and text
     return name if name and os.path.isfile(name) else None
-
-
-def _lasting(input: Source, output: Path | str) -> bool:
-    """Return whether both are regular files, so that the work can be resumed. A device or a pipe is
-    written to directly."""
-    if isinstance(input, InMemoryTable) or is_stream(output):
-        return False
-    return str(input) != "-" and Path(input).is_file()

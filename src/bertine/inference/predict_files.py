@@ -1,79 +1,54 @@
-"""Answer texts that are given, and tag the words of files; add explanations to the answers.
-
-Column files get a column, JSON lines keys; plain text and Parquet become JSON lines, or Parquet if
-the output is named so.
-"""
+"""Answer texts that are given, and the rows of tables; add explanations to the answers."""
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar
 
-from bertine.core.console import Report, aligned, plural
+from bertine.core.console import aligned
 from bertine.core.errors import BertineError
-from bertine.core.names import option, text_option
-from bertine.data.column_files import (
-    LOOKED_AT,
-    ColumnLines,
-    Line,
-    looks_like_columns,
-    refuse_table,
-    word_place,
-)
-from bertine.data.entities import OUTSIDE, Sentence, Sentences, entities
+from bertine.core.names import option
+from bertine.data.examples import Example, Examples, row_texts
 from bertine.data.in_memory import InMemoryTable, Source
-from bertine.data.lines import (
-    LINE_COLUMN,
-    TableLayout,
-    first_numbers,
-    inner_suffix,
-    named_kind,
-    written_layout,
-)
-from bertine.data.parquet import is_parquet
+from bertine.data.lines import TableLayout, named_kind, written_layout
 from bertine.data.spans import TEXT_COLUMNS
-from bertine.data.streams import begins_list, json_kind, missing_column
-from bertine.data.tables import Table, TableRow
-from bertine.data.tagged_sentences import (
-    HEAD,
-    SUFFIXES,
-    WORD_KEYS,
-    WordColumns,
-    blocks,
-    file_format,
-    json_words,
-    named_columns,
-)
+from bertine.data.tables import TableRow
 from bertine.data.writer import TableWriter, is_stream, open_writer
-from bertine.inference.answer_files import TextReport, pace
+from bertine.inference.answer_files import (
+    PredictReport,
+    ResumableTable,
+    TextReport,
+    input_identity,
+    open_resumable_table,
+)
 from bertine.inference.explaining.explainer import Explanation
 from bertine.inference.explaining.nearest import NearestExamples, nearest_of
 from bertine.inference.explaining.target import LEAVE_ONE_OUT
 from bertine.inference.explaining.words import NoWords
 from bertine.inference.predictor import Predictor
 from bertine.inference.rows import (
+    CHUNK_CHARACTERS,
+    CHUNK_ROWS,
+    TaskTable,
     Text,
     TextOrDict,
     checked_texts,
     chunks,
     joined,
+    open_task_table,
     several,
     text_progress,
     unused,
 )
-from bertine.options.data import DEFAULTS, DataConfig
 from bertine.options.inference import PredictOptions
-from bertine.tasks.answer import json_value, short
+from bertine.tasks.answer import short
 from bertine.tasks.base import Task
-from bertine.tasks.tagged_words import TaggedText
-from bertine.tasks.tagging import Tagging
 from bertine.tasks.unknown_text import UnknownText
 
 
@@ -293,299 +268,165 @@ def _count(text: TextOrDict) -> int:
     return 1 if isinstance(text, str) else len(text)
 
 
-#: Words that are tagged at once: enough to sort by length, few enough to hold in memory.
-CHUNK_WORDS = 1 << 15
-#: Characters of a word and its surroundings, for the estimate where words are not counted yet.
-_CHARACTERS = 7
+# Tables: the answers to their rows, which can be resumed after a stop.
 
 
-@dataclass(repr=False)
-class TagReport(Report):
-    """The report of tagging a file.
-
-    Attributes:
-        sentences, words: the numbers of tagged sentences and words; a line of plain text or JSON is
-            a sentence.
-        entities: the number of entities, by type.
-        left_out: the number of entities left out because their probability is too low.
-        seconds: wall time.
-        columns: the names of the added columns or keys.
-        notes: notes on what was repaired in the input, or could not be read.
-    """
-
-    sentences: int = 0
-    words: int = 0
-    entities: Counter[str] = field(default_factory=Counter)
-    left_out: int = 0
-    seconds: float = 0.0
-    columns: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def lines(self) -> list[str]:
-        """Return the report as lines of text."""
-        lines = [
-            f"tagged {plural(self.sentences, 'sentence')}, {plural(self.words, 'word')}, "
-            f"{pace(self.words, self.seconds, 'words')}; added {', '.join(self.columns)}"
-        ]
-        if self.entities:
-            item = ", ".join(f"{kind or 'no type'} {n}" for kind, n in self.entities.most_common())
-            lines.append(f"{self.entities.total()} entities: {item}")
-        if self.left_out:
-            lines.append(f"left out, as their probability is too low: {self.left_out}")
-        return lines + self.notes
+def is_lasting(input: Source, output: Path | str) -> bool:
+    """Return whether both are regular files, so that the work can be resumed. A device or a pipe is
+    written to directly."""
+    if isinstance(input, InMemoryTable) or is_stream(output):
+        return False
+    return str(input) != "-" and Path(input).is_file()
 
 
-def tag_file(predictor: Predictor, input: Source, asked: Asked) -> TagReport:
-    """Tag every word of a file, in its order, in bounded memory (that of a document, where the
-    model reads document context).
-
-    A column file gets its tags as the last column and is otherwise unchanged. JSON lines get
-    ``tags`` and ``entities`` for their words, or ``entities`` for their ``text``; rows of Parquet
-    become JSON lines with these. A line of plain text becomes a line of JSON, with the text and its
-    entities by characters; tags that mark no entities come with their words. All but column files
-    may become Parquet, by the suffix of the output.
-
-    Args:
-        predictor: the predictor of a tagger.
-        input: a file, or ``-`` for stdin; or rows in memory, which are read like Parquet's.
-        asked: where and how to answer.
+def predict_table(predictor: Predictor, input: Source, asked: Asked) -> PredictReport:
+    """Answer every row of a table of texts.
 
     Raises:
-        BertineError: the file cannot be read, or is a table of texts; the words are not in the
-            given columns; the output of a column file is Parquet or JSON lines, or that of another
-            file a format in which its rows cannot be written.
+        BertineError: the table cannot be read, a column is missing, or the answers have no
+            probabilities or explanations; the output cannot be written, or not be resumed.
     """
-    options, output, report = asked.options, asked.output, TagReport()
-    format, strict = options.format, options.strict
-    trained = WordColumns.trained_with(predictor.task.text_columns, None)
-    columns = named_columns(DataConfig.of(options, DEFAULTS)).merged(trained)
-    typed = is_parquet(input) or isinstance(input, InMemoryTable)
-    with contextlib.ExitStack() as stack:
-        reading = format if typed else "text"
-        table = stack.enter_context(Table(input, format=reading, strict=strict))
-        rows = iter(table)
-        head = list(islice(rows, HEAD))
-        kind = "parquet"
-        if not isinstance(input, InMemoryTable) and not typed:
-            kind = _kind(input, head, format)
-        if kind == "jsonl" and begins_list(head[0].values["text"]) and str(input) != "-":
-            table = stack.enter_context(Table(input, format="jsonl", strict=strict))
-            head, rows, kind = [], iter(table), "parquet"  # rows with values
-        columns.require(table.name, kind)
-        if kind == "columns" and named_kind(output) == "jsonl":
-            raise BertineError(
-                f"{output}: the tags of a column file are one more column of it, not Parquet or "
-                "JSON lines; name the output .conll"
-            )
-        layout = TableLayout("text")
-        if kind != "columns":
-            layout = written_layout(output, TableLayout("jsonl"), "texts with their tags")
-        job = _TaggingJob(predictor, table, columns, asked.details, report)
-        with (
-            open_writer(output, layout, ()) as writer,
-            text_progress("tag", input, show=asked.shows_progress) as advance,
-        ):
-            run = job.column_file if kind == "columns" else partial(job.lines_of, kind)
-            reached = 0
-            for line in run(chain(head, rows), writer):
-                advance(line - reached)
-                reached = line
-        report.notes.extend(table.stats.notes(table.name))
-    return report
+    task = predictor.task
+    if asked.details and [*task.output_columns(True)] == [*task.output_columns(False)]:
+        raise BertineError(
+            f"the task {task.name!r} answers without probabilities; leave out "
+            f"{option('all_probabilities', True)}"
+        )
+    with open_task_table(task, input, asked.options) as opened:
+        return answer_table(TablePrediction, predictor.over(opened.columns), input, opened, asked)
 
 
-def _kind(input: Path | str, head: Sequence[TableRow], format: str | None) -> str:
-    """Return the kind of the file: ``"columns"``, ``"jsonl"`` or ``"text"``."""
-    if format == "text":
-        return format
-    lines = [row.values["text"] for row in head]
-    if format is None and str(input) != "-" and inner_suffix(input) in SUFFIXES:
-        return "columns"
-    kind = file_format(input, format, lines[0])
-    if format is None and kind == "columns":
-        refuse_table(input, lines, f"{option('format', 'columns')} or text")
-        if not looks_like_columns(lines):
-            return "text"
-    return kind
+def answer_table(
+    kind: type[TablePrediction],
+    predictor: Predictor,
+    input: Source,
+    opened: TaskTable,
+    asked: Asked,
+) -> PredictReport:
+    """Answer every row of an open table."""
+    options, output = asked.options, asked.output
+    if asked.explained:
+        predictor.explainer().check(LEAVE_ONE_OUT)
+    nearest = nearest_of(predictor, options, asked.show_progress)
+    layout = kind.layout(output, opened.table.layout)
+    if asked.explained:
+        check_explained(layout.kind, output)
+    job = kind(predictor, opened, asked, nearest)
+    columns = job.names if layout.kind != "jsonl" or job.all_in_rows else ()
+    writing: AbstractContextManager[TableWriter | ResumableTable]
+    if not isinstance(input, InMemoryTable) and is_lasting(input, output):
+        identity = partial(job.identity, input, layout)
+        writing = open_resumable_table(
+            Path(output), layout, columns, identity, resume=options.resume
+        )
+    else:
+        writing = open_writer(output, layout, columns)
+    bar = text_progress("predict", input, opened.table.layout, show=asked.shows_progress)
+    with writing as writer, bar as advance:
+        for count in job.run(writer):
+            advance(count)
+    job.report.notes = opened.notes + job.notes() + opened.table.stats.notes(opened.table.name)
+    return job.report
 
 
-class _TaggingJob:
-    """The tagging of one file; the counts are kept in `report`."""
+class TablePrediction:
+    """The prediction of one table; the counts are kept in `report`.
+
+    Attributes:
+        names: the names of the columns that are written.
+        all_in_rows: whether rows of JSON have all of them.
+    """
+
+    all_in_rows: ClassVar[bool] = True
 
     def __init__(
-        self,
-        predictor: Predictor,
-        table: Table,
-        columns: WordColumns,
-        details: bool,
-        report: TagReport,
+        self, predictor: Predictor, opened: TaskTable, asked: Asked, nearest: NearestExamples | None
     ) -> None:
-        self.predictor, self.task = predictor, cast(Tagging, predictor.task)
-        self.table, self.name, self.report = table, table.name, report
-        self.columns, self.details = columns, details
-        self._met: Counter[str] = Counter()
-        self._unknown = UnknownText(predictor.tokenizer)
-        self._empty: list[int] = []
-        self._documents = False
-        self._word_at = -1
+        task, table = predictor.task, opened.table
+        self.predictor, self.task, self.table, self.rows = predictor, task, table, opened.rows
+        self.columns, self.explained, self.nearest = opened.columns, asked.explained, nearest
+        self._flags = {
+            flag: unused(flag, table.columns, "predicted_") for flag in ("unknown", "empty")
+        }
+        self._values: list[Callable[[Any], Any]] = []
+        self.report = self._begin(asked.details)
+        self.names = [*table.columns, *self.report.columns]
 
-    def _run(self, sentences: Sentences) -> list[Any]:
-        result, features = self.predictor.run(sentences)
-        report = self.report
-        lines = [item.line for item in sentences.items]
-        self._unknown.count(features, [item.words for item in sentences.items], lines)
-        self._empty += [
-            line
-            for line, entry in zip(lines, result, strict=True)
-            if getattr(entry, "empty", False)
-        ]
-        report.sentences += len(sentences)
-        report.words += sum(len(item.words) for item in sentences.items)
-        self._met.update(sentences.met)
-        if self.task.has_entities:
-            for tags in result:
-                report.entities.update(entity.type for entity in entities(tags.tags))
-                report.left_out += tags.left_out
-        return result
+    def _begin(self, details: bool) -> PredictReport:
+        """Choose the columns to add; return a report with them."""
+        task, table = self.task, self.table
+        added_columns = task.output_columns(details)
+        self._values = [*added_columns.values()]
+        names = [*added_columns, *([EXPLANATION] if self.explained else [])]
+        added = [unused(name, table.columns, "predicted_") for name in names]
+        unknown = UnknownText(self.predictor.tokenizer)
+        return PredictReport(max_length=task.max_length, columns=added, unknown=unknown)
 
-    def _finish(self) -> None:
-        tokenizer = self.predictor.tokenizer
-        self.report.notes.extend(self._unknown.lines_for_answers())
-        if self._empty:
-            self.report.notes.append(
-                f"{len(self._empty)} of {self.report.sentences} texts are empty "
-                f"({first_numbers(self._empty)})"
-            )
-        self.report.notes.extend(self.task.met_notes(self.name, self._met, tokenizer))
-        if self.task.document_context and not self._documents:
-            self.report.notes.append(
-                f"{self.name}: tells no documents, so each sentence is read by itself"
-            )
+    @staticmethod
+    def layout(output: Path | str, layout: TableLayout) -> TableLayout:
+        """Return the layout of the answers to a table."""
+        return written_layout(output, layout)
 
-    # Column files
+    def notes(self) -> list[str]:
+        """Return notes on all answers."""
+        return []
 
-    def column_file(self, rows: Iterable[TableRow], writer: TableWriter) -> Iterator[int]:
-        """Tag and write a column file; yield the number of the line that is reached."""
-        lines = ColumnLines(self.name, rows)
-        waiting: list[Line] = []
-        words = 0
-        for line in lines:
-            self._documents |= line.kind == "document"
-            # With document context a document is tagged as a whole, else a part may end at any
-            # sentence.
-            whole = self.task.document_context and self._documents
-            ends = ("document",) if whole else ("document", "blank")
-            if words >= CHUNK_WORDS and line.kind in ends:
-                self._columns(lines, waiting, writer)
-                yield line.number
-                waiting, words = [], 0
-            waiting.append(line)
-            words += line.kind == "word"
-        self._columns(lines, waiting, writer)
-        names = [
-            f"column {lines.width + 1} (the tag)",
-            f"column {lines.width + 2} (its probability)",
-        ]
-        self.report.columns = names[: 1 + self.details]
-        self.report.notes.extend(lines.notes())
-        self._finish()
+    def identity(self, input: Path | str, layout: TableLayout) -> dict[str, Any]:
+        """Return everything that the answers depend on."""
+        model = self.predictor.fingerprint()
+        return {
+            "input": input_identity(input),
+            # Separate: "auto" measures, and may choose another precision in another run.
+            "precision": model.pop("precision"),
+            "model": model,
+            "setting": [
+                layout.kind,
+                layout.delimiter,
+                layout.quotes,
+                self.names,
+                list(self.columns),
+                *([] if self.nearest is None else [self.nearest.origin]),
+            ],
+        }
 
-    def _columns(self, lines: ColumnLines, waiting: list[Line], writer: TableWriter) -> None:
-        groups = list(blocks(waiting))
-        if groups:
-            if self._word_at < 0:
-                said, named = self.columns.word_column, "word_column" in self.columns.given
-                first = [block for block, _ in groups[:LOOKED_AT]]
-                self._word_at = word_place(lines, first, said, named=named)
-            at = self._word_at
-            items = [
-                Sentence(tuple(line.cells[at] for line in block), None, block[0].number, document)
-                for block, document in groups
-            ]
-            result = self._run(Sentences(self.name, (), None, items, word_a_line=True))
-        else:
-            result = []
-        answers = chain.from_iterable(
-            zip(tags.tags, tags.probabilities, strict=True) for tags in result
-        )
-        by, width = "\t" if lines.tabs else " ", 1 + self.details
-        for line in waiting:
-            added: list[str] = []
-            if line.kind == "word":
-                tag, chance = next(answers)
-                added = [tag, f"{chance:.6f}"][:width]
-            elif line.kind == "document" and len(line.text.split()) == lines.width > 1:
-                added = [OUTSIDE, "1.000000"][:width]
-            elif line.kind == "range":
-                added = ["_"] * width
-            text = line.text.rstrip(" \r") if added else line.text
-            writer.write({LINE_COLUMN: by.join([text, *added])})
+    def run(self, writer: TableWriter | ResumableTable) -> Iterator[int]:
+        """Predict and write, from where an earlier process was stopped; yield the number of further
+        rows done, those of the earlier process first."""
+        unfinished = writer if isinstance(writer, ResumableTable) else None
+        rows = iter(self.rows)
+        if unfinished is not None and unfinished.rows_done:
+            self.report.go_on(unfinished)
+            for _ in islice(rows, unfinished.rows_done):
+                pass
+            yield unfinished.rows_done
+        for number, chunk in enumerate(chunks(rows, self._size, CHUNK_CHARACTERS, CHUNK_ROWS)):
+            if number and unfinished is not None:
+                unfinished.commit(self.report.rows, self.report.counts())
+            self._answer(chunk, writer)
+            yield len(chunk)
 
-    # JSON lines, Parquet and plain text
+    def _size(self, row: TableRow) -> int:
+        return sum(map(len, row_texts(self.table, row, self.columns)))
 
-    def lines_of(self, kind: str, rows: Iterable[TableRow], writer: TableWriter) -> Iterator[int]:
-        """Tag and write a file whose lines are rows; yield the number of the line that is
-        reached."""
-        table = self.table
-        keys: dict[str, str] = {}
-        for chunk in chunks(rows, _size, _CHARACTERS * CHUNK_WORDS):
-            if kind == "jsonl":
-                full = [row for row in chunk if row.values["text"].strip()]
-                table.stats.blank_lines += len(chunk) - len(full)
-                chunk = [table.json_row(row.line, row.as_read["text"]) for row in full]
-            texts: list[str | Sequence[str]] = [
-                row.values["text"] if kind == "text" else self._json_text(row.line, row.values)
-                for row in chunk
-            ]
-            lines = [row.line for row in chunk]
-            answers = self._run(self.task.examples_of(texts, self.name, lines))
-            for row, answer in zip(chunk, answers, strict=True):
-                writer.write(self._joined(row, self._answer(answer), keys))
-            if lines:
-                yield lines[-1]
-        self.report.columns = list(keys.values())
-        self._finish()
-
-    def _joined(self, row: TableRow, added: dict[str, Any], keys: dict[str, str]) -> dict[str, Any]:
-        """Return the row with the added values, under names that the first row does not have."""
-        for name in added:
-            keys.setdefault(name, unused(name, row.values, "predicted_"))
-        return joined(self.name, row, {keys[name]: value for name, value in added.items()}, ())
-
-    def _answer(self, answer: TaggedText) -> dict[str, Any]:
-        """Return the values to add to a row: the entities; the tags where they are requested or are
-        all."""
-        plain, whole = not self.task.has_entities, answer.text is not None
-        names = ["words", "offsets"] if whole and (plain or self.details) else []
-        names += ["tags"] if not whole or plain or self.details else []
-        names += ["probabilities"] * self.details + ["entities"] * (not plain)
-        return {name: json_value(getattr(answer, name)) for name in names} | answer.flags()
-
-    def _json_text(self, line: int, value: dict[str, Any]) -> str | Sequence[str]:
-        wanted = self.columns.word_key
-        if wanted and "text_columns" in self.columns.given and wanted not in value:
-            raise BertineError(missing_column(f"{self.name}:{line}", list(value), wanted))
-        key = wanted or next((name for name in WORD_KEYS if name in value), None)
-        name = "text" if key is None or key not in value else key
-        text = value.get(name)
-        if isinstance(text, str):
-            return text
-        if name != key and name in value:
-            raise BertineError(
-                f"{self.name}:{line}: {name!r} is {json_kind(text)}, but must be a text"
-            )
-        if key is None:
-            raise BertineError(
-                f"{self.name}:{line}: has neither words ({', '.join(WORD_KEYS)}) nor a text; name "
-                f"the key with {text_option()}"
-            )
-        return json_words(self.name, TableRow(line, value), key)
-
-
-def _size(row: TableRow) -> int:
-    """Count the characters of a line, with its end; for a row of Parquet approximately."""
-    return 1 + sum(
-        len(value) if isinstance(value, str) else _CHARACTERS * len(value)
-        for value in row.values.values()
-        if isinstance(value, str | list)
-    )
+    def _answer(self, rows: Sequence[TableRow], writer: TableWriter | ResumableTable) -> None:
+        """Predict and write one chunk."""
+        name, report = self.table.name, self.report
+        items = [Example(row_texts(self.table, row, self.columns), line=row.line) for row in rows]
+        predictions, features = self.predictor.run(Examples(name, self.columns, None, items))
+        for row, prediction in zip(rows, predictions, strict=True):
+            values = [None if prediction.empty else value(prediction) for value in self._values]
+            if self.explained:
+                texts = row_texts(self.table, row, self.columns)
+                explanation = explained_or_none(self.predictor, texts, self.nearest)
+                values.append(explanation and explanation.to_dict())
+            added = dict(zip(report.columns, values, strict=True))
+            # Rows of JSON may have other keys; in other tables the report names the lines.
+            flags = {self._flags[flag]: value for flag, value in prediction.flags().items()}
+            writer.write(joined(name, row, added | flags, self.columns))
+        lines = [item.line for item in items]
+        report.count(len(rows), features, [item.texts for item in items], lines)
+        report.abstained += sum(prediction.abstains for prediction in predictions)
+        there = [[bool(text.strip()) for text in item.texts] for item in items]
+        pairs = zip(lines, predictions, strict=True)
+        report.count_empty(line for line, prediction in pairs if prediction.empty)
+        report.half_empty += sum(len(texts) == 2 and sum(texts) == 1 for texts in there)

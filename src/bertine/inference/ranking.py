@@ -46,7 +46,7 @@ def ranked(
     for index in order:
         item = examples.items[index]
         marks = _marks(item, answers[index])
-        texts = (_shown(item.words)[0],) if isinstance(item, Sentence) else tuple(item.texts)
+        texts = (_shown(item)[0],) if isinstance(item, Sentence) else tuple(item.texts)
         tagged = isinstance(item, Sentence) and _mark_entities(item.tags, answers[index].tags)
         worst.append(
             WorstExample(
@@ -70,9 +70,7 @@ def label_text(item: Any) -> str:
     if isinstance(item, Sentence):
         tags = item.tags or ()
         if _mark_entities(tags):
-            return _entities(
-                _shown(item.words)[0], _entity_marks(item.words, tags, "label"), "label"
-            )
+            return _entities(_shown(item)[0], _entity_marks(item, tags, "label"), "label")
         return _text(tags)
     return _text(item.label)
 
@@ -85,8 +83,8 @@ def _marks(item: Any, answer: Any) -> tuple[Mark, ...]:
                 *_tag_marks(item, tags, answered, "label"),
                 *_tag_marks(item, answered, tags, "answer"),
             )
-        label = _entity_marks(item.words, tags, "label")
-        return (*label, *_entity_marks(item.words, answered, "answer"))
+        label = _entity_marks(item, tags, "label")
+        return (*label, *_entity_marks(item, answered, "answer"))
     marks: list[Mark] = []
     if isinstance(item.label, Gold) and item.label.span is not None:
         marks.append(Mark(1, *item.label.span, "", "label"))
@@ -101,9 +99,12 @@ def _mark_entities(*sides: Sequence[str] | None) -> bool:
     return all(is_entity_tag(tag) for tags in sides for tag in tags or ())
 
 
-def _shown(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
-    """Join words to a text, Chinese ones without spaces between them, and return the place of each
-    word."""
+def _shown(item: Sentence) -> tuple[str, Sequence[tuple[int, int]]]:
+    """Return the text of a sentence, or its words joined (Chinese ones without spaces between
+    them), and the place of each word."""
+    if item.text is not None:
+        return item.text, item.offsets
+    words = item.words
     text, places = cjk_space_places(" ".join(words))
     spans, begin = [], 0
     for word in words:
@@ -116,7 +117,7 @@ def _tag_marks(
     item: Sentence, tags: Sequence[str], others: Sequence[str], side: Literal["label", "answer"]
 ) -> list[Mark]:
     """Mark the words whose tags differ between the label and the answer."""
-    places = _shown(item.words)[1]
+    places = _shown(item)[1]
     return [
         Mark(0, *place, tag, side)
         for place, tag, other in zip(places, tags, others, strict=True)
@@ -125,9 +126,9 @@ def _tag_marks(
 
 
 def _entity_marks(
-    words: Sequence[str], tags: Sequence[str], side: Literal["label", "answer"]
+    item: Sentence, tags: Sequence[str], side: Literal["label", "answer"]
 ) -> list[Mark]:
-    places = _shown(words)[1]
+    places = _shown(item)[1]
     return [
         Mark(0, places[one.begin][0], places[one.end - 1][1], one.type, side)
         for one in entities(tags)

@@ -11,7 +11,6 @@ from bertine.options.data import (
     ChoiceColumns,
     ClassBalance,
     DocumentContext,
-    FileFormat,
     GlueChoice,
     LabelColumns,
     LongTexts,
@@ -424,9 +423,7 @@ class SpansOptions(TableColumns, TableReading, SpanReading, TaskTraining):
     """The options of fine-tuning for the part of a context that answers a question."""
 
 
-class TaggingOptions(
-    TableColumns, Strictness, FileFormat, TaggedColumns, DocumentContext, TaskTraining
-):
+class TaggingOptions(TableColumns, TableReading, TaggedColumns, DocumentContext, TaskTraining):
     """The options of fine-tuning for a tag of each word."""
 
 

@@ -391,7 +391,7 @@ def _span(answer: Mapping[str, Any]) -> dict[str, Any]:
 def _entities(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {
-            "entity_group": item["type"],
+            "entity_group": item["label"],
             "score": item["probability"],
             "word": item["text"],
             "start": item["start"],

@@ -110,7 +110,7 @@ class SpansAnswer(AnswerSchema):
 
 class EntityAnswer(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    type: str
+    label: str
     text: str
     start: int | None = Field(None, description="first character, in a text")
     end: int | None = Field(None, description="the character after the last")

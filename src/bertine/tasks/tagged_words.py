@@ -15,6 +15,7 @@ from bertine.core.text import visible
 from bertine.data.entities import (
     OUTSIDE,
     Counts,
+    Offsets,
     Sentence,
     Sentences,
     entities,
@@ -101,7 +102,11 @@ def met_notes(
         f"{max_length} pieces; they are read in {met['windows']} windows, so that every word is "
         "predicted",
         "empty": f"of {met['empty']} of {met['words']} words normalization leaves nothing; "
-        + ("read as unknown words" if keep else f"their tag is {OUTSIDE}"),
+        + (
+            "read as unknown words"
+            if keep
+            else f"their tag is {OUTSIDE}, except inside of entities"
+        ),
         "long": f"{plural(met['long'], 'word', 'has', 'have')} more than {room} pieces; the last "
         f"ones are left out ({plural(met['cut'], 'piece')} lost)",
     }
@@ -245,16 +250,13 @@ def word_window(
     )
 
 
-#: Start and end of each word, in characters; the end is exclusive.
-Offsets = tuple[tuple[int, int], ...]
-
-
 @dataclass(frozen=True, slots=True)
 class Tags:
     """The most probable tag of each word of a sentence, and its probability.
 
     `unread` are the words that are empty after normalization, such as control characters. Their tag
-    is O, with probability 1. `left_out` counts entities whose probability was too low.
+    is O, or that of an entity that goes on behind them, with probability 1. `left_out` counts
+    entities whose probability was too low.
     """
 
     tags: tuple[str, ...]
@@ -273,7 +275,7 @@ class Mention:
     """An entity in a text.
 
     Attributes:
-        type: the kind of entity.
+        label: the kind of entity.
         text: its words as in the text; for a list of words, joined by spaces, but not between
             Chinese characters.
         probability: of its least certain tag (:func:`entity_probability`).
@@ -281,7 +283,7 @@ class Mention:
         start, end: its characters in the text, the end exclusive; None for a list of words.
     """
 
-    type: str
+    label: str
     text: str
     probability: float
     first_word: int
@@ -297,9 +299,9 @@ class Mention:
         else:
             place = {"start": self.start, "end": self.end}
         return {
-            "type": self.type,
-            "text": self.text,
             **place,
+            "label": self.label,
+            "text": self.text,
             "probability": json_value(self.probability),
         }
 
@@ -356,13 +358,17 @@ class TaggedText(Answer):
     left_out: int = 0
 
     @classmethod
-    def of(
-        cls, text: str | Sequence[str], item: Sentence, offsets: Offsets | None, tags: Tags
-    ) -> TaggedText:
-        """Join a text, its words, their places and their tags."""
-        whole = text if isinstance(text, str) else None
+    def of(cls, item: Sentence, tags: Tags) -> TaggedText:
+        """Join the words of a text, their places and their tags."""
+        offsets = None if item.text is None else item.offsets
         return cls(
-            item.words, tags.tags, tags.probabilities, whole, offsets, tags.unread, tags.left_out
+            item.words,
+            tags.tags,
+            tags.probabilities,
+            item.text,
+            offsets,
+            tags.unread,
+            tags.left_out,
         )
 
     @property
@@ -388,11 +394,11 @@ class TaggedText(Answer):
         parts, done = list[str](), 0
         for entity in self.entities:
             if self.text is None:
-                parts += [*self.words[done : entity.first_word], f"[{entity.text}: {entity.type}]"]
+                parts += [*self.words[done : entity.first_word], f"[{entity.text}: {entity.label}]"]
                 done = entity.end_word
             else:
                 begin, end = entity.start or 0, entity.end or 0
-                parts += [self.text[done:begin], f"[{self.text[begin:end]}: {entity.type}]"]
+                parts += [self.text[done:begin], f"[{self.text[begin:end]}: {entity.label}]"]
                 done = end
         if self.text is None:
             return remove_cjk_spaces(" ".join([*parts, *self.words[done:]]))
@@ -421,7 +427,7 @@ class TaggedText(Answer):
 
     def shown_lines(self) -> list[str]:
         """Return the marked text, and its entities in a table."""
-        rows = [(visible(m.type), visible(m.text), f"{m.probability:.1%}") for m in self.entities]
+        rows = [(visible(m.label), visible(m.text), f"{m.probability:.1%}") for m in self.entities]
         return [*self.lines(), *aligned(rows, left=(0, 1))]
 
     def _mention(self, kind: str, first: int, end_word: int) -> Mention:
@@ -435,20 +441,11 @@ class TaggedText(Answer):
 
 @dataclass
 class TextSentences(Sentences):
-    """Sentences made from texts, or from lists of words.
-
-    Attributes:
-        texts: as given, one for each sentence.
-        offsets: the places of the words in each text; None for a list of words.
-    """
-
-    texts: Sequence[str | Sequence[str]] = ()
-    offsets: Sequence[Offsets | None] = ()
+    """Sentences made from texts, or from lists of words."""
 
     def answers(self, predictions: Sequence[Any]) -> list[Any]:
         """Combine tags with the words of the texts and their places."""
-        rows = zip(self.texts, self.items, self.offsets, predictions, strict=True)
-        return [TaggedText.of(text, item, spans, tags) for text, item, spans, tags in rows]
+        return list(map(TaggedText.of, self.items, predictions))
 
 
 def sentences_of(
@@ -462,18 +459,14 @@ def sentences_of(
         lines: of the source, one for each text; None: 1, 2, ….
     """
     items: list[Sentence] = []
-    offsets: list[Offsets | None] = []
-    for number, text in enumerate(texts):
-        line = number + 1 if lines is None else lines[number]
+    for line, text in zip(lines or range(1, len(texts) + 1), texts, strict=True):
         if isinstance(text, str):
-            spans = tuple(split_words(text))
-            words = tuple(text[start:end] for start, end in spans)
-            offsets.append(spans)
+            offsets = tuple(split_words(text))
+            words = tuple(text[start:end] for start, end in offsets)
+            items.append(Sentence(words, None, line, text=text, offsets=offsets))
         else:
-            words = tuple(text)
-            offsets.append(None)
-        items.append(Sentence(words, None, line))
-    return TextSentences(name, ("words",), None, items, texts=texts, offsets=offsets)
+            items.append(Sentence(tuple(text), None, line))
+    return TextSentences(name, ("words",), None, items)
 
 
 # Report: the result of evaluating a tagger.

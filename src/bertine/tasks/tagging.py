@@ -26,13 +26,15 @@ from bertine.core.text import visible
 from bertine.corpora.batch import Batch
 from bertine.data.entities import (
     OUTSIDE,
+    Entity,
     Sentence,
     Sentences,
     encode,
     entities,
-    entity_counts,
     is_entity_tag,
+    may_follow,
     ordered_tags,
+    span_counts,
     spelling_of,
     split_tag,
     tag_counts,
@@ -349,11 +351,14 @@ class Tagging(Task[Tags]):
                 if self.abstain_below and OUTSIDE in self.ids and len(rows):
                     table = probabilities_of(rows.astype(np.float64))
                     outside[window.words] = table[:, self.ids[OUTSIDE]]
-            tags = Tags(
-                tuple(self.labels[i] if i >= 0 else OUTSIDE for i in ids.tolist()),
-                tuple(chances.tolist()),
-                tuple(np.flatnonzero(ids < 0).tolist()),
-            )
+            unread = np.flatnonzero(ids < 0).tolist()
+            chosen = [self.labels[i] if i >= 0 else OUTSIDE for i in ids.tolist()]
+            for word in unread:  # inside of an entity that goes on behind it
+                before = chosen[word - 1] if word else None
+                after = next((chosen[k] for k in range(word, size) if ids[k] >= 0), OUTSIDE)
+                if split_tag(after)[0] == "I" and may_follow(before, after):
+                    chosen[word] = after
+            tags = Tags(tuple(chosen), tuple(chances.tolist()), tuple(unread))
             if self.abstain_below and self.has_entities:
                 tags = without_unsure(tags, self.abstain_below, outside.tolist())
             answers.append(tags)
@@ -406,7 +411,17 @@ class Tagging(Task[Tags]):
         Raises:
             BertineError: there are no sentences, or a sentence has another number of tags.
         """
+        items = [Sentence((), tuple(tags)) for tags in labels]
+        return self._report(predictions, items)
+
+    def judge(self, predictions: Sequence[Tags], examples: Examples[Any]) -> TaggingReport:
+        """Compute the report of the predictions for labelled sentences: of entities that were given
+        by their characters, by these."""
+        return self._report(predictions, [item for item in examples.items if item.tags is not None])
+
+    def _report(self, predictions: Sequence[Tags], items: Sequence[Sentence]) -> TaggingReport:
         require_some(predictions, "sentences")
+        labels = [item.tags or () for item in items]
         for number, (answer, true) in enumerate(zip(predictions, labels, strict=True), 1):
             if len(answer.tags) != len(true):
                 raise BertineError(
@@ -416,7 +431,11 @@ class Tagging(Task[Tags]):
         guesses: list[Sequence[str]] = [prediction.tags for prediction in predictions]
         if self.has_entities and not self._in_iob2:  # in the scheme of the true ones
             guesses = [encode(entities(tags), len(tags), "IOB2") for tags in guesses]
-        counts = (entity_counts if self.has_entities else tag_counts)(labels, guesses)
+        if self.has_entities:
+            truth = [_true_entities(item) for item in items]
+            counts = span_counts(truth, map(_in_unit_of, items, guesses))
+        else:
+            truth, counts = [], tag_counts(labels, guesses)
         return TaggingReport.of(
             counts,
             entities=self.has_entities,
@@ -427,25 +446,30 @@ class Tagging(Task[Tags]):
             ),
             num_words=sum(map(len, labels)),
             num_sentences=len(predictions),
-            reliability=self._reliability(predictions, labels),
+            reliability=self._reliability(predictions, items, truth),
         )
 
     def _reliability(
-        self, predictions: Sequence[Tags], labels: Sequence[Sequence[str]]
+        self,
+        predictions: Sequence[Tags],
+        items: Sequence[Sentence],
+        truth: Sequence[Sequence[Entity]],
     ) -> Reliability:
         """Compare the probabilities of the predicted entities, or of plain tags, with whether they
         are right; words without pieces have none."""
         chances: list[float] = []
         right: list[bool] = []
-        for answer, true in zip(predictions, labels, strict=True):
+        for number, (answer, item) in enumerate(zip(predictions, items, strict=True)):
             if not self.has_entities:
+                true = item.tags or ()
                 read = [word for word in range(len(true)) if word not in answer.unread]
                 chances += [answer.probabilities[word] for word in read]
                 right += [answer.tags[word] == true[word] for word in read]
                 continue
-            there = set(entities(true))
-            for entity in entities(answer.tags):
-                chances.append(entity_probability(answer.probabilities[entity.begin : entity.end]))
+            there = set(truth[number])
+            pairs = zip(entities(answer.tags), _in_unit_of(item, answer.tags), strict=True)
+            for words, entity in pairs:
+                chances.append(entity_probability(answer.probabilities[words.begin : words.end]))
                 right.append(entity in there)
         return Reliability.of(chances, right, "entities" if self.has_entities else "tags")
 
@@ -468,7 +492,7 @@ class Tagging(Task[Tags]):
         self, texts: Sequence[str], answer: Any, details: bool
     ) -> tuple[tuple[str, str], list[str]]:
         """Return the text with its tags, and a line for each entity with its place."""
-        rows = [(visible(m.type), visible(m.text), f"{m.start}–{m.end}") for m in answer.entities]
+        rows = [(visible(m.label), visible(m.text), f"{m.start}–{m.end}") for m in answer.entities]
         nothing = ["no entities"] if self.has_entities else []
         return answer.cells(), aligned(rows, left=(0, 1)) if rows else nothing
 
@@ -478,6 +502,20 @@ class Tagging(Task[Tags]):
         names += ["probabilities"] * details + ["entities"] * self.has_entities
         values = {name: json_value(getattr(answer, name)) for name in names}
         return {LINE_COLUMN: answer.text} | values | answer.flags()
+
+
+def _true_entities(item: Sentence) -> Sequence[Entity]:
+    """Return the entities of a sentence: those given by characters, else those of its tags."""
+    return entities(item.tags or ()) if item.spans is None else item.spans
+
+
+def _in_unit_of(item: Sentence, tags: Sequence[str]) -> list[Entity]:
+    """Return the entities of predicted tags, by characters if those of the sentence are."""
+    if item.spans is None:
+        return entities(tags)
+    return [
+        Entity(item.offsets[e.begin][0], item.offsets[e.end - 1][1], e.type) for e in entities(tags)
+    ]
 
 
 def _best(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

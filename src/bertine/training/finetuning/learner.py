@@ -112,7 +112,9 @@ def _suffix(info: TaskInfo) -> str:
     """Return the suffix of a file to answer: that of the training data, if it identifies the
     format."""
     suffix = Path(str(info.training.get("data_path", ""))).suffix.lower()
-    known = {"words": (".conll", *_ROWS)}.get(TASKS[info.name].reader, (".csv", ".tsv", *_ROWS))
+    known = (".csv", ".tsv", *_ROWS)
+    if TASKS[info.name].reader == "words":
+        known = (".conll", ".csv", *_ROWS)
     return suffix if suffix in known else known[0]
 
 
