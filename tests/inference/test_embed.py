@@ -68,7 +68,7 @@ def test_files_of_every_format_hold_the_vectors(deep: Path, tmp_path: Path, dtyp
     assert {each.name for each in tmp_path.iterdir()} == {
         "in.csv",
         *files,
-        *(f"{name}.json" for name in files),
+        *(f"{name}.json" for name in files[:2]),
     }
 
 

@@ -16,6 +16,7 @@ from bertine.data.tables import Table
 from bertine.inference.embedding.embed import embed
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.similar import similar
+from bertine.inference.embedding.vector_files import VectorMetadata
 from bertine.inference.embedding.vectors import Cosines
 from bertine.models.pooling import Pooling
 
@@ -45,10 +46,14 @@ def test_it_says_how_the_vectors_were_made(vectors: Path, pretrained: Path) -> N
 
 
 @pytest.mark.parametrize("suffix", ["npy", "jsonl", "parquet"])
-def test_files_of_every_format_have_one(suffix: str, pretrained: Path, tmp_path: Path) -> None:
+def test_files_of_every_format_say_it(suffix: str, pretrained: Path, tmp_path: Path) -> None:
+    """Parquet in itself, where no other file can be lost."""
     (tmp_path / "in.txt").write_text("a cat\na dog\n")
     embed(pretrained, tmp_path / "in.txt", tmp_path / f"v.{suffix}", **QUIET)
-    assert json.loads((tmp_path / f"v.{suffix}.json").read_text())["rows"] == 2
+    origin = VectorMetadata.read(tmp_path / f"v.{suffix}")
+    assert origin is not None
+    assert (origin.rows, origin.text_column, origin.named) == (2, "text", str(pretrained))
+    assert (tmp_path / f"v.{suffix}.json").exists() == (suffix != "parquet")
 
 
 def test_another_model_is_refused(vectors: Path, pretrained: Path, deep: Path) -> None:

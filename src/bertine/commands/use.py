@@ -357,7 +357,13 @@ def _add_similar_arguments(parser: Parser) -> None:
         help="texts (csv, tsv, jsonl, Parquet, plain text), or vectors that 'bertine embed' wrote "
         "(.npy, .parquet, .jsonl; not given: with vectors of words, the words themselves)",
     )
-    parser.require_path("--model", "MODEL", "a model directory of any kind, or vectors of words")
+    parser.add_argument(
+        "--model",
+        metavar="MODEL",
+        type=Path,
+        help="a model directory of any kind, or vectors of words (not given: the model that made "
+        "the vectors)",
+    )
     parser.add_argument(
         "--texts",
         metavar="FILE",

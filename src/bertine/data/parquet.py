@@ -48,38 +48,59 @@ def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]
         BertineError: no such file, or not Parquet; while iterating, a damaged part.
     """
     first, *others = _parts_of(path)
-    file = _opened(first)
+    file = opened(first)
     columns = list(file.schema_arrow.names)
     for name in columns:
         if columns.count(name) > 1:
             raise BertineError(f"{first}: two columns are called {name!r}; rename one")
 
     def rows() -> Iterator[dict[str, Any]]:
-        yield from _rows(file, first)
+        with file:
+            yield from rows_of(file, first)
         for part in others:
-            opened = _opened(part)
-            if (names := opened.schema_arrow.names) != columns:
-                raise BertineError(
-                    f"{part}: has the columns {listed(names)}, but {first.name}, which is of the "
-                    f"same table, {listed(columns)}"
-                )
-            yield from _rows(opened, part)
+            with opened(part) as other:
+                if (names := other.schema_arrow.names) != columns:
+                    raise BertineError(
+                        f"{part}: has the columns {listed(names)}, but {first.name}, which is of "
+                        f"the same table, {listed(columns)}"
+                    )
+                yield from rows_of(other, part)
 
     return columns, rows()
 
 
-def _rows(file: Any, path: Path) -> Iterator[dict[str, Any]]:
-    with file:
-        columns = file.schema_arrow.names
-        batches = file.iter_batches(batch_size=_ROWS)
-        while True:
-            with reading_outside(path, _AGAIN):
-                batch = next(batches, None)
-                if batch is None:
-                    return
-                values = [_values(column) for column in batch.columns]
-            for row in zip(*values, strict=True):
-                yield dict(zip(columns, map(plain_value, row), strict=True))
+def rows_of(file: Any, path: Path | str, **part: Any) -> Iterator[dict[str, Any]]:
+    """Yield the rows of an open Parquet file, with values as :func:`open_parquet` gives them.
+
+    Args:
+        file: the ``pyarrow.parquet.ParquetFile``.
+        path: its path, for messages.
+        part: the ``columns`` and the ``row_groups`` to read, as ``iter_batches`` takes them.
+
+    Raises:
+        BertineError: a damaged part.
+    """
+    for batch in batches_of(file, path, **part):
+        yield from plain_rows(batch, path)
+
+
+def plain_rows(batch: Any, path: Path | str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a record batch, or of a table, of Arrow in the same way."""
+    with reading_outside(path, _AGAIN):
+        values = [_values(column) for column in batch.columns]
+    for row in zip(*values, strict=True):
+        yield dict(zip(batch.schema.names, map(plain_value, row), strict=True))
+
+
+def batches_of(file: Any, path: Path | str, **part: Any) -> Iterator[Any]:
+    """Yield the same rows as record batches of Arrow."""
+    batches = file.iter_batches(batch_size=_ROWS, **part)
+    while True:
+        with reading_outside(path, _AGAIN):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
 
 
 def find_parts(folder: Path, name: str) -> Path | None:
@@ -115,7 +136,12 @@ def _parts_of(path: str | Path) -> list[Path]:
     return (sorted(path.parent.glob(path.name)) if "*" in path.name else []) or [path]
 
 
-def _opened(path: str | Path) -> Any:
+def opened(path: str | Path) -> Any:
+    """Open one Parquet file: a ``pyarrow.parquet.ParquetFile``.
+
+    Raises:
+        BertineError: no such file, or not Parquet.
+    """
     import pyarrow.parquet as pq
 
     with reading_outside(path, _AGAIN):
@@ -130,7 +156,7 @@ def count_rows(path: str | Path) -> int:
     """
     count = 0
     for part in _parts_of(path):
-        with _opened(part) as file:
+        with opened(part) as file:
             count += int(file.metadata.num_rows)
     return count
 
@@ -143,7 +169,7 @@ def class_names(path: str | Path, column: str) -> tuple[str, ...]:
     Raises:
         BertineError: no such file, or not Parquet.
     """
-    with _opened(_parts_of(path)[0]) as file:
+    with opened(_parts_of(path)[0]) as file:
         metadata = file.schema_arrow.metadata or {}
     try:
         info = json.loads(metadata.get(b"huggingface", b"{}"))

@@ -285,6 +285,14 @@ class EmbedOptions(VectorOptions, PlainTexts, BatchInvariance, VectorMachine):
     """All options of ``embed``."""
 
     dtype: VectorType = declare("fp32", "number format of the file", title="", unknown=NOT_KNOWN)
+    passages: bool = declare(
+        False,
+        "divide texts that are too long into passages of whole sentences, each with its vector, in "
+        "place of cutting them",
+        more="Each is a row, with the columns of its document and the number of that, "
+        "``document``; ``similar`` shows the best one of a document.",
+        title="vectors",
+    )
 
 
 class SimilarOptions(TextVectors, Shortening, Prompt, PlainTexts, VectorMachine):
@@ -308,6 +316,23 @@ class SimilarOptions(TextVectors, Shortening, Prompt, PlainTexts, VectorMachine)
         more="Of several pieces the mean of their vectors; at its first place in a text. Rows "
         "without the word are left out and counted.",
         title="vectors",
+    )
+    where: str | None = declare(
+        None,
+        "compare only the rows whose columns fulfil a condition: 'lang = de and year >= 2020'; for "
+        "a .parquet with vectors",
+        otherwise="all rows",
+        more="Comparisons with ``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=`` and ``in (a, b)``, "
+        "joined by ``and``, ``or``, ``not`` and parentheses; with quotes around what has spaces.",
+        metavar="CONDITION",
+        title="search",
+    )
+    hybrid: bool = declare(
+        False,
+        "search by words too (BM25), and join the two rankings by reciprocal ranks; for a .parquet "
+        "with vectors",
+        more="Cormack et al. 2009, with k = 60.",
+        title="search",
     )
 
 

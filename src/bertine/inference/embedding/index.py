@@ -38,6 +38,7 @@ from bertine.core.names import option
 from bertine.core.rng import generator
 from bertine.core.scores import ROUNDING, ranking
 from bertine.core.strict_json import Readable
+from bertine.core.text import cut
 from bertine.inference.embedding.vector_files import open_vectors
 from bertine.inference.rows import unused
 from bertine.options.vectors import IndexOptions
@@ -50,6 +51,8 @@ BLOCK_ROWS = 1 << 10
 _LEAST_SPAN = 1 << 14
 #: Rows that are kept in addition to twice the number asked for.
 _SPARE = 16
+#: Characters of a text that are shown.
+_SHOWN = 200
 #: An empty array of row numbers.
 NO_ROWS = np.empty(0, dtype=np.int64)
 #: The columns of a table of nearest rows, before those of the texts and of the queries.
@@ -59,10 +62,12 @@ _IDS = ("id", "_id", "doc_id", "docid", "document_id", "uid", "uuid", "key")
 
 
 class TextRow(NamedTuple):
-    """A text and the other columns of its row, by name."""
+    """A text and the other columns of its row, by name; of a passage also the number of its
+    document, from 1."""
 
     text: str
     columns: Mapping[str, Any] = {}
+    document: int | None = None
 
 
 @dataclass(frozen=True)
@@ -70,8 +75,9 @@ class Neighbour:
     """A row of the file with its score.
 
     Attributes:
-        row: its number among the texts, from 1.
-        score: the cosine of its vector and the query's, at most 1.
+        row: its number among the texts, from 1; that of its document for a passage.
+        score: the cosine of its vector and the query's, at most 1; or with words the sum of the
+            reciprocal ranks.
         text: None where only vectors were given.
         columns: the other columns of its row, by name.
     """
@@ -120,10 +126,14 @@ class Neighbours(ReportOf[Neighbour]):
         return records
 
     def lines(self) -> list[str]:
-        """Return a line for each row: score, row number, its id in the table, text."""
+        """Return a line for each row: score, row number, its id in the table, the beginning of its
+        text."""
         return [
             f"{row.score:7.4f}  {row.row:>{len(str(self.rows))}}"
-            + id_before(row.columns, "" if row.text is None else f"  {' '.join(row.text.split())}")
+            + id_before(
+                row.columns,
+                "" if row.text is None else "  " + cut(" ".join(row.text.split()), _SHOWN),
+            )
             for row in self.found
         ] + self.notes
 
@@ -246,12 +256,11 @@ class NearestRows:
 
     def neighbours(self, query: int) -> list[Neighbour]:
         """Return the best rows of a query."""
-        return [
-            Neighbour(row + 1, min(1.0, score), *self.documents.get(row, (None, {})))
-            for row, score in zip(
-                self.rows[query].tolist(), self.scores[query].tolist(), strict=True
-            )
-        ]
+        result = []
+        for row, score in zip(self.rows[query].tolist(), self.scores[query].tolist(), strict=True):
+            text, columns, document = self.documents.get(row, (None, {}, None))
+            result.append(Neighbour(document or row + 1, min(1.0, score), text, columns))
+        return result
 
 
 def lengths(vectors: np.ndarray, rows: np.ndarray, name: str) -> np.ndarray:

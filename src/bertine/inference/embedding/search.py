@@ -11,10 +11,17 @@ import numpy as np
 from bertine.core.console import logger, plural, progress
 from bertine.core.errors import BertineError
 from bertine.core.names import option
-from bertine.core.scores import COARSE_ROUNDING, ROUNDING
 from bertine.data.in_memory import InMemoryTable, Source, reads_again
+from bertine.data.parquet import is_parquet
 from bertine.data.tables import Table, TableRow
 from bertine.inference.answer_files import TextReport
+from bertine.inference.embedding.collection import (
+    Collection,
+    VectorTable,
+    model_of,
+    query_vectors,
+    tolerance_of,
+)
 from bertine.inference.embedding.embedder import Embedder, empty_texts, unknown_text
 from bertine.inference.embedding.index import (
     NO_ROWS,
@@ -32,7 +39,7 @@ from bertine.inference.embedding.vector_files import (
     vector_column,
     vectors_of,
 )
-from bertine.inference.embedding.vectors import Prompts, unit
+from bertine.inference.embedding.vectors import Prompts
 from bertine.inference.rows import (
     bytes_to_come,
     open_texts,
@@ -62,6 +69,7 @@ class Search:
     embedder: Embedder
     asking: Embedder
     columns: list[str] | None = None
+    _collection: Collection | None = None
 
     def __init__(
         self,
@@ -102,12 +110,16 @@ class Search:
                     f"out, or name the table they were made of ({option('texts')})"
                 )
 
-    def open(self, model: Embedder | Path | str, queries: Sequence[str]) -> None:
+    def open(self, model: Embedder | Path | str | None, queries: Sequence[str]) -> None:
         """Load the model, and open the vectors and the index.
 
         Raises:
             BertineError: see :func:`similar`.
         """
+        parquet = is_parquet(self._input) and Path(str(self._input)).is_file()
+        if parquet and (origin := VectorMetadata.read(str(self._input))) is not None:
+            column = self._reading.text_column or origin.text_column or None
+            self._reading = PlainTexts.of(self._reading, text_column=column)
         if not self._ready:
             self._column = _given_vectors(self._input, self._reading)
         ready = self._ready or self._column is not None
@@ -116,15 +128,32 @@ class Search:
                 f"{len(queries):,} queries are too many to compare with texts that have no vectors "
                 "yet; write those with 'bertine embed' first, and name the .npy"
             )
+        kept = parquet and (self._column or "").endswith("vector")  # not those of tokens
+        for name in ("where", "hybrid"):
+            if getattr(self._options, name) and not kept:
+                raise BertineError(
+                    f"{self._input}: {option(name)} is for a .parquet that 'bertine embed' wrote"
+                )
+        if ready and not isinstance(self._input, InMemoryTable):
+            self._origin = VectorMetadata.read(self._input)
+        if kept:
+            # A mistake in the condition is found before the model is loaded, which takes longer.
+            table = VectorTable(str(self._input), self._reading.text_column)
+            if self._options.where is not None:
+                table.fulfilling((self._options.where,))
         # Where the vectors exist, only the queries are computed.
         size = sum(map(len, queries)) if ready else bytes_to_come(self._input)
-        self._load(model, ready, size)
+        with model_of(self._input, self._origin, model) as named:
+            self._load(named, ready, size)
         self._tolerance = tolerance_of(self.embedder.precision)
         self._unknown = unknown_text(self.embedder)
         if self._ready:
             self._vectors = open_vectors(Path(str(self._input)), self.embedder.dimensions)
         if ready:
             self._check_origin()
+        if kept:
+            self._collection = Collection(table, self.asking, self._tolerance)
+            self.columns = table.columns
         if self._index_folder is not None:
             assert self._vectors is not None
             self._index = VectorIndex.read(self._index_folder, self._vectors, str(self._input))
@@ -156,9 +185,12 @@ class Search:
                     f"{option('prompt', options.prompt)}"
                 )
             prompt = asked
+        settings = VectorOptions.of(options, normalize=None).values()
+        for name, value in {} if self._origin is None else self._origin.settings().items():
+            settings[name] = value if settings[name] is None else settings[name]
         embedder = Embedder.opened(
             model,
-            **{**VectorOptions.of(options, normalize=None).values(), "prompt": prompt},
+            **{**settings, "prompt": prompt},
             **unmeasured(model, size, options.device, options.precision),
         )
         self.embedder = self.asking = embedder
@@ -175,12 +207,10 @@ class Search:
             BertineError: another model, pooling or layer.
         """
         source = self._input
-        if isinstance(source, InMemoryTable):
-            why = "is in memory"
-        else:
-            self._origin = VectorMetadata.read(source)
-            why = f"its description {metadata_path(source).name} is missing"
         if self._origin is None:
+            why = "is in memory"
+            if not isinstance(source, InMemoryTable):
+                why = f"its description {metadata_path(source).name} is missing"
             self._note(
                 [
                     f"{source}: {why}, so nothing says which model made these vectors; those of "
@@ -212,6 +242,8 @@ class Search:
             BertineError: see :func:`similar`.
         """
         asked = self._embedded(queries)
+        if self._collection is not None:
+            return self._in_collection(self._collection, asked, queries)
         if self._vectors is None:
             return self._compare_table(asked)
         while True:
@@ -223,6 +255,19 @@ class Search:
                     f"{self._texts}: some of its texts are empty, so it has to be read again, "
                     "which is possible with a file only; write it to one"
                 )
+
+    def _in_collection(
+        self, collection: Collection, asked: np.ndarray, queries: Sequence[str]
+    ) -> NearestRows:
+        """Search a collection, and note what is not compared."""
+        where = self._options.where
+        nearest = collection.nearest(asked, queries, self._top, where, self._options.hybrid)
+        if where:
+            self._note([f"{nearest.seen:,} of {plural(collection.rows, 'row')} match {where!r}"])
+        report = TextReport(rows=collection.rows, of_empty=_OF_EMPTY)
+        report.count_empty((collection.empty + 1).tolist())
+        self._note(report.warnings())
+        return nearest
 
     def _compare_vectors(self, asked: np.ndarray, vectors: np.ndarray) -> NearestRows:
         """Compare with the vectors of a ``.npy``, or look them up in their index."""
@@ -250,15 +295,7 @@ class Search:
         """
         embedder = self.asking
         features = embedder.features(queries)
-        asked = unit(embedder.run(features))
-        for query, vector in zip(queries, asked, strict=True):
-            if not np.isfinite(vector).all():
-                raise BertineError(
-                    f"{query!r}: its vector has a number that is NaN or infinite; compute in fp32 "
-                    f"({option('precision', 'fp32')})"
-                )
-            if embedder.unit == "word" and not vector.any():
-                raise BertineError(f"{query!r}: none of its words has a vector")
+        asked = query_vectors(embedder, features, queries)
         if self._unknown is not None:
             self._unknown.count(features, queries)
         for feature in features:
@@ -382,8 +419,3 @@ def _given_vectors(source: Source, reading: PlainTexts) -> str | None:
     with open_texts(source, reading) as (table, _):
         first = next(iter(table), None)
         return None if first is None else vector_column(table.columns, first)
-
-
-def tolerance_of(*types: str) -> float:
-    """Return the tolerance for cosines of vectors that are computed and stored in these types."""
-    return ROUNDING if {*types} == {"fp32"} else COARSE_ROUNDING

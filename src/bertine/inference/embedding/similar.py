@@ -21,6 +21,7 @@ from bertine.data.lines import LINE_COLUMN, TableLayout, first_numbers, named_ki
 from bertine.data.streams import ambiguous_column_error
 from bertine.data.tables import Table
 from bertine.data.writer import TableWriter, check_output, json_text, open_writer
+from bertine.inference.embedding.collection import tolerance_of
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.encoder import nothing_to_compare
 from bertine.inference.embedding.index import (
@@ -33,7 +34,7 @@ from bertine.inference.embedding.index import (
     id_before,
     query_column_names,
 )
-from bertine.inference.embedding.search import QUERIES, Search, tolerance_of
+from bertine.inference.embedding.search import QUERIES, Search
 from bertine.inference.embedding.vectors import unit
 from bertine.inference.rows import (
     bytes_to_come,
@@ -241,7 +242,7 @@ def similar(
     query: str | Sequence[str] | None = None,
     input: Path | str | TableLike | None = None,
     *,
-    model: Embedder | Path | str,
+    model: Embedder | Path | str | None = None,
     texts: Path | str | TableLike | None = None,
     queries: Path | str | TableLike | None = None,
     index: Path | str | None = None,
@@ -263,7 +264,7 @@ def similar(
             themselves.
         model: a model directory; vectors of words (:func:`~bertine.word2vec`), where a text has the
             mean of its words' vectors; or a loaded :class:`~bertine.Embedder`, whose own settings
-            then apply.
+            then apply. None: the one that made the vectors, by the name that they record.
         texts: for a ``.npy``, the table that it was made from, in a file or in memory; None: rows
             are shown by number.
         queries: a table of queries in place of `query`, in a file or in memory: its column
@@ -304,17 +305,22 @@ def similar(
         raise BertineError(f"{option('word')} takes one query, and its answer is printed; give one")
     if options.word is not None:
         whole = {"texts": texts, "index": index, "query_prompt": options.query_prompt}
+        whole |= {"where": options.where, "hybrid": options.hybrid or None}
         for name, value in whole.items():
             if value is not None:
                 raise BertineError(
                     f"{option(name)} is for vectors of whole texts; leave it out, or "
                     f"{option('word')}"
                 )
+    if model is None and (input is None or options.word is not None):
+        raise BertineError(f"name a model ({option('model')})")
     if input is None:
         assert isinstance(query, str)
+        assert model is not None
         return _nearest_words(query, model, texts, index, top, options)
     if options.word is not None:
         assert isinstance(query, str)
+        assert model is not None
         return _similar_uses(query, as_source(input, "input"), model, top, options, show_progress)
     search = Search(
         as_source(input, "input"),
@@ -352,17 +358,17 @@ def similar(
                 of_queries = [*dict.fromkeys(name for row in asked for name in row.columns)]
                 opened = open_batch_search(output, texts=search.columns, queries=of_queries)
                 writer = stack.enter_context(opened)
-            for place, (number, (text, columns)) in enumerate(part):
+            for place, (number, row) in enumerate(part):
                 rows = nearest.neighbours(place)
-                item = Neighbours(text, nearest.seen, rows, columns=columns)
+                item = Neighbours(row.text, nearest.seen, rows, columns=row.columns)
                 if writer is None:
                     result[number] = item
                 else:
                     writer.write(number, item)
     items: list[Neighbours] = []
     if output is None:
-        for number, (text, columns) in enumerate(asked, 1):
-            none = Neighbours(text, nearest.seen, [], columns=columns)
+        for number, row in enumerate(asked, 1):
+            none = Neighbours(row.text, nearest.seen, [], columns=row.columns)
             items.append(result.get(number, none))
     notes += [*search.notes(), *([] if writer is None else writer.notes())]
     return BatchSearch(items, len(asked), notes, output)
@@ -445,8 +451,8 @@ def _nearest_words(
     # A model with layers takes long to load, and has no vectors of words.
     if not isinstance(model, Embedder) and kind_of_model(model) is None:
         raise nothing_to_compare()
-    given = {"texts": texts, "index": index, "word": options.word}
-    given["query_prompt"] = options.query_prompt
+    given = {"texts": texts, "index": index, "word": options.word, "where": options.where}
+    given |= {"query_prompt": options.query_prompt, "hybrid": options.hybrid or None}
     for name in [
         *PlainTexts.of(options).changed(),
         *(name for name, value in given.items() if value is not None),

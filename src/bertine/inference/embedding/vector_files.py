@@ -1,5 +1,7 @@
 """Write and read files of vectors (``.npy``, Parquet, JSON lines) and the metadata of their origin.
 
+Parquet has the metadata in it, the others in a file of JSON beside them.
+
 Files are written a part at a time, and completely or not at all. A ``.npy`` is numbers after a
 header with the number of rows. The rows are appended and the header, for which room is left, is
 written last, so memory holds one part and the number of rows need not be known before. With vectors
@@ -12,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TextIO
 
@@ -22,16 +24,19 @@ from bertine.core.errors import BertineError
 from bertine.core.files import atomic_file, os_errors, read_json_object, write_json
 from bertine.core.foreign_files import open_array
 from bertine.core.names import option
-from bertine.core.strict_json import Readable
+from bertine.core.strict_json import Readable, parse_json
+from bertine.data.parquet import is_parquet, opened
 from bertine.data.tables import TableRow
 from bertine.data.writer import check_output, json_text
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.rows import joined, unused
 
-# Metadata: the JSON file with the model and the settings that made a file of vectors.
+# Metadata: the model and the settings that made a file of vectors.
 
-#: Version of the layout of the file; a reader refuses other versions.
+#: Version of the layout of the metadata; a reader refuses other versions.
 _FORMAT = 1
+#: The key of the metadata in Parquet.
+_KEY = "bertine"
 
 
 def hashed(texts: Iterable[str]) -> bytes:
@@ -60,6 +65,11 @@ class VectorMetadata(Readable):
         dimensions: the dimensions of a vector.
         texts: SHA-256 of the texts in their order (:func:`hashed`), as hex digits; "" in files of
             an older version.
+        named: the model as it was named, to be opened again; "": it was in memory.
+        text_column: the column of the texts.
+        named_layer: the layer that was asked for; None: none was.
+        document_column: the column with the number of the document that a text is a passage of,
+            from 1; "": texts were not cut into passages.
     """
 
     model: str
@@ -76,6 +86,10 @@ class VectorMetadata(Readable):
     rows: int
     dimensions: int
     texts: str = ""
+    named: str = ""
+    text_column: str = ""
+    named_layer: int | None = None
+    document_column: str = ""
 
     @classmethod
     def of(cls, embedder: Embedder, *, dtype: str, rows: int, texts: str = "") -> VectorMetadata:
@@ -98,6 +112,7 @@ class VectorMetadata(Readable):
             rows=rows,
             dimensions=embedder.dimensions,
             texts=texts,
+            named_layer=pooling.layer,
         )
 
     def write(self, vectors: Path | str) -> None:
@@ -106,27 +121,47 @@ class VectorMetadata(Readable):
 
     @classmethod
     def read(cls, vectors: Path | str) -> VectorMetadata | None:
-        """Read the metadata file of `vectors`; None where there is none: another program, or an
-        older version, has made them.
+        """Read the metadata of `vectors`, in Parquet or in the file beside them; None where there
+        is none: another program, or an older version, has made them.
 
         Raises:
-            BertineError: the file is broken, or of another version.
+            BertineError: the metadata are broken, or of another version.
         """
-        path = metadata_path(vectors)
-        if not path.exists():
-            return None
-        values = read_json_object(path)
-        if values.pop("format", None) != _FORMAT:
-            raise BertineError(
-                f"{path}: is of another version; embed the texts again, or remove this file"
-            )
+        path, values = Path(vectors), None
+        if is_parquet(path) and path.is_file():
+            with opened(path) as file:
+                text = (file.metadata.metadata or {}).get(_KEY.encode())
+            if text is not None:
+                values = parse_json(text, path)
+        if values is None:
+            path = metadata_path(vectors)
+            if not path.exists():
+                return None
+            values = read_json_object(path)
+        again = "embed the texts again" + (f", or remove {path}" if path != Path(vectors) else "")
+        if not isinstance(values, dict) or values.pop("format", None) != _FORMAT:
+            raise BertineError(f"{path}: is of another version; {again}")
         try:
             return cls.from_dict(values)
         except ValueError as error:
             raise BertineError(
-                f"{path}: does not say how vectors were made ({error}); embed the texts again, or "
-                "remove this file"
+                f"{path}: does not say how vectors were made ({error}); {again}"
             ) from error
+
+    def settings(self) -> dict[str, Any]:
+        """Return the options with which a model makes vectors to compare with these."""
+        single = self.pooling[0] if len(self.pooling) == 1 and self.pooling != ("tokens",) else None
+        return {"pooling": single, "layer": self.named_layer, "dimensions": self.keep}
+
+    def differing(self, other: VectorMetadata) -> list[str]:
+        """Return what differs in the making of other vectors: a text has the same vector in both
+        where nothing does."""
+        names = ["model", "pooling", "layer", "dimensions", "normalize", "prompt"]
+        names += ["max_length", "precision", "dtype"]
+        mine, theirs = (
+            replace(item, model=f"{item.weights} {item.tokenizer}") for item in (self, other)
+        )
+        return [name for name in names if getattr(mine, name) != getattr(theirs, name)]
 
     def check(
         self, vectors: Path | str, embedder: Embedder, shape: Sequence[int] | None
@@ -215,7 +250,13 @@ class VectorPart:
 
 
 class VectorWriter(Protocol):
-    """A writer of vectors, part after part."""
+    """A writer of vectors, part after part.
+
+    Attributes:
+        origin: their metadata, set before the end; None: they are not described.
+    """
+
+    origin: VectorMetadata | None = None
 
     def write(self, part: VectorPart) -> None: ...
 
@@ -263,21 +304,26 @@ def open_vector_writer(
         BertineError: another suffix than :data:`SUFFIXES`, or the file cannot be written.
     """
     suffix = check_vector_file(path)
+    writer: _JsonLines | _Npy | _Parquet
     with contextlib.ExitStack() as stack:
         temporary = stack.enter_context(atomic_file(path))
         stack.enter_context(os_errors(path, "writing it"))
         if suffix == ".jsonl":
             text = stack.enter_context(open(temporary, "w", encoding="utf-8", newline=""))
-            yield _JsonLines(text, columns)
+            writer = _JsonLines(text, columns)
         elif suffix == ".npy":
             # Entered after the vectors' file, so it is complete before that file is.
             at = stack.enter_context(atomic_file(offsets_path(path))) if tokens else None
             starts = stack.enter_context(open_npy(at, np.dtype("<i8"), None)) if at else None
-            yield _Npy(stack.enter_context(open_npy(temporary, dtype, dimensions)), starts)
+            writer = _Npy(stack.enter_context(open_npy(temporary, dtype, dimensions)), starts)
         else:
             writer = _Parquet(temporary, columns, dimensions, dtype, tokens)
             stack.callback(writer.close)
-            yield writer
+        yield writer
+        # The metadata of an earlier file must not describe this one.
+        metadata_path(path).unlink(missing_ok=True)
+    if writer.origin is not None and suffix in (".jsonl", ".npy"):
+        writer.origin.write(path)
 
 
 def open_vectors(path: Path | str, dimensions: int | None = None) -> np.ndarray:
@@ -301,6 +347,12 @@ def open_vectors(path: Path | str, dimensions: int | None = None) -> np.ndarray:
     return table
 
 
+def written_names(columns: Sequence[str]) -> list[str]:
+    """Return the names that :func:`open_vector_writer` has given to vectors, of texts and of
+    tokens, if the table with these columns has any."""
+    return [_unused(name, columns).removeprefix("embedded_") for name in ("vector", "vectors")]
+
+
 def vector_column(columns: Sequence[str], row: TableRow) -> str | None:
     """Return the column in which :func:`open_vector_writer` has put vectors, of texts or of tokens;
     None: there is none.
@@ -309,8 +361,7 @@ def vector_column(columns: Sequence[str], row: TableRow) -> str | None:
         columns: the columns of the table.
         row: the first row of the table.
     """
-    for written in ("vector", "vectors"):
-        name = _unused(written, columns).removeprefix("embedded_")
+    for name in written_names(columns):
         value = row.values.get(name)
         if isinstance(value, list) and value and all(type(item) in _IN_VECTORS for item in value):
             return name
@@ -331,12 +382,16 @@ def vectors_of(source: str, rows: Sequence[TableRow], column: str, dimensions: i
                 raise ValueError
             vectors[at] = value
         except (TypeError, ValueError, OverflowError):
-            raise BertineError(
-                f"{source}:{row.line}: {column!r} is not {dimensions} numbers, as the model's "
-                "vectors are; name the model that made them, or leave that column out, to have the "
-                "texts embedded"
-            ) from None
+            raise no_vector(source, row.line, column, dimensions) from None
     return vectors
+
+
+def no_vector(source: object, row: int, column: str, dimensions: int) -> BertineError:
+    """Return the error for a row without a vector of the model's dimensions."""
+    return BertineError(
+        f"{source}:{row}: {column!r} is not {dimensions} numbers, as the model's vectors are; name "
+        "the model that made them, or leave that column out, to have the texts embedded"
+    )
 
 
 def offsets_path(path: str | Path) -> Path:
@@ -378,7 +433,7 @@ def open_npy(path: Path, dtype: np.dtype[Any], width: int | None) -> Iterator[Np
         rows.finish()
 
 
-class _Npy:
+class _Npy(VectorWriter):
     def __init__(self, vectors: NpyRows, starts: NpyRows | None) -> None:
         self._vectors, self._starts = vectors, starts
         if starts is not None:
@@ -393,7 +448,7 @@ class _Npy:
         self._starts.append(ends)
 
 
-class _JsonLines:
+class _JsonLines(VectorWriter):
     """A writer of JSON lines that adds ``vector``, or for tokens ``tokens`` and ``vectors``, to
     each row."""
 
@@ -417,7 +472,7 @@ def _shortest(vector: np.ndarray) -> list[float]:
     return [float(str(value)) for value in vector]
 
 
-class _Parquet:
+class _Parquet(VectorWriter):
     """A writer of Parquet: the row's columns and a list of fixed size ``vector``; for tokens lists
     of ``tokens`` and ``vectors``. A column's type is that of the first part: texts, whole numbers,
     numbers, truth values; mixed types, lists and objects are written as JSON."""
@@ -500,6 +555,9 @@ class _Parquet:
     def close(self) -> None:
         if self._writer is None:
             self._open([])
+        if self.origin is not None:
+            text = json.dumps({"format": _FORMAT} | self.origin.to_dict())
+            self._writer.add_key_value_metadata({_KEY: text})
         self._writer.close()
 
 
