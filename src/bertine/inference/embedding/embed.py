@@ -197,7 +197,7 @@ def embed(
         report.notes = embedder.notes() + table.stats.notes(table.name)
         report.passages = written if options.passages else None
     if kept is not None:
-        report.kept, report.dropped = kept.taken, int((~kept.used).sum())
+        report.kept, report.dropped = kept.taken, int(kept.copies.sum())
     report.seconds = time.monotonic() - started
     return report
 
@@ -225,15 +225,15 @@ class KeptVectors:
     """The vectors of an earlier file, to be used again for the same texts.
 
     Attributes:
-        rows: the numbers of its rows, by the fingerprints of their texts.
+        rows: the number of the first row with each text, by the fingerprint of that.
         vectors: [N, D], on disk.
-        used: whether each row's text is there again, [N].
+        copies: how often the text of each of these rows is there, [N]; 0 once it is used again.
         taken: how many vectors were used.
     """
 
     rows: dict[bytes, int]
     vectors: np.ndarray
-    used: np.ndarray
+    copies: np.ndarray
     taken: int = 0
 
     @classmethod
@@ -244,26 +244,26 @@ class KeptVectors:
             if other := origin.differing(made):
                 raise BertineError(f"{path}: was made with another {listing(other)}")
             table = VectorTable(path)
-            rows: dict[bytes, int] = {}
+            rows, copies = dict[bytes, int](), np.zeros(table.rows, dtype=np.int64)
             digest, seen = hashlib.sha256(), 0
             for texts in table.texts():
                 digest.update(hashed(texts))
                 for row, text in enumerate(texts, seen):
-                    rows.setdefault(_fingerprint(text), row)
+                    copies[rows.setdefault(_fingerprint(text), row)] += 1
                 seen += len(texts)
             if digest.hexdigest() != origin.texts:
                 raise BertineError(f"{path}: was changed since its vectors were made")
         except BertineError as error:
             logger.info(f"{error}; all vectors are computed anew")
             return None
-        return cls(rows, table.vectors, np.zeros(table.rows, dtype=bool))
+        return cls(rows, table.vectors, copies)
 
     def row(self, text: str) -> int | None:
         """Return the row with the vector of a text, and note that it is used; None: there is
         none."""
         row = self.rows.get(_fingerprint(text))
         if row is not None:
-            self.used[row] = True
+            self.copies[row] = 0
             self.taken += 1
         return row
 

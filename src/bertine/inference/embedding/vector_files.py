@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TextIO
 
@@ -156,12 +156,11 @@ class VectorMetadata(Readable):
     def differing(self, other: VectorMetadata) -> list[str]:
         """Return what differs in the making of other vectors: a text has the same vector in both
         where nothing does."""
-        names = ["model", "pooling", "layer", "dimensions", "normalize", "prompt"]
-        names += ["max_length", "precision", "dtype"]
-        mine, theirs = (
-            replace(item, model=f"{item.weights} {item.tokenizer}") for item in (self, other)
-        )
-        return [name for name in names if getattr(mine, name) != getattr(theirs, name)]
+        if (self.weights, self.tokenizer) != (other.weights, other.tokenizer):
+            return ["model"]
+        names = ["pooling", "layer", "dimensions", "normalize", "prompt", "max_length"]
+        names += ["precision", "dtype"]
+        return [name for name in names if getattr(self, name) != getattr(other, name)]
 
     def check(
         self, vectors: Path | str, embedder: Embedder, shape: Sequence[int] | None
