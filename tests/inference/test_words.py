@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import bertine
+import toys
 from bertine.core.errors import BertineError
-from bertine.inference.embedding.words import WordIndex, words_of
+from bertine.inference.embedding.words import WordIndex, joined, words_of
 
 _TEXTS = ["the cat sat", "the dog", "", "a cat and a cat", "the dog", "!?"]
 
@@ -100,3 +104,34 @@ def test_a_missing_package_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertine.core.errors.find_spec", lambda name: None)
     with pytest.raises(BertineError, match=r"pip install bm25s$"):
         WordIndex([])
+
+
+def test_rankings_are_joined_by_reciprocal_ranks() -> None:
+    rows, sums = joined([7, 3, 5], [5, 9])
+    assert rows.tolist() == [5, 7, 3, 9]
+    assert sums == pytest.approx([1 / 63 + 1 / 61, 1 / 61, 1 / 62, 1 / 62])
+
+
+def test_evaluate_scores_the_search_by_words_beside_the_vectors(tmp_path: Path) -> None:
+    """One word among many others is little of a vector, but the only one that is asked for."""
+    rows = [
+        [f"a {topic}", f"{8 * f'the {toys.ADJECTIVES[at % 4]} '}{topic} in the {place}"]
+        for at, (topic, (_, place)) in enumerate(toys.TOPICS.items())
+    ]
+    pairs, scored = tmp_path / "pairs.csv", tmp_path / "scored.csv"
+    for file, table in (
+        (pairs, [["query", "match"], *rows]),
+        (scored, [["query", "match", "score"], *([*row, len(row[1])] for row in rows)]),
+    ):
+        with open(file, "w", encoding="utf-8", newline="") as handle:
+            csv.writer(handle).writerows(table)
+    with toys.one_thread():
+        model = toys.write_model(tmp_path / "model")
+        report = bertine.evaluate(model, pairs, baselines=True, show_progress=False)
+        without = bertine.evaluate(model, scored, baselines=True, show_progress=False)
+    table_of = {line.split("  ")[0]: line.split()[-5:] for line in report.notes}
+    assert table_of["BM25"] == ["100.00%"] * 5
+    assert table_of["this model"] == [f"{report.metrics[name]:.2%}" for name in table_of[""]]
+    own, joint = (float(table_of[name][1].rstrip("%")) for name in ("this model", "hybrid"))
+    assert own < joint <= 100
+    assert "no baselines: pairs with a score are not searched" in without.notes

@@ -111,7 +111,7 @@ class ScoredExamplesOptions(KnownExamples, DecisionOptions, ScoringMachine):
     baselines: bool = declare(
         False,
         "also score the task's baselines on these examples, fitted on the training file if it is "
-        "still there and unchanged",
+        "still there and unchanged; of a search the search by words (BM25)",
         title="",
     )
 
@@ -121,6 +121,7 @@ class ScoredVectorsOptions(KnownTexts, ScoringMachine):
 
     label_column: str | None = like(KnownExamples, "label_column")
     format: LabelledFormat | None = like(ScoredExamplesOptions, "format")
+    baselines: bool = like(ScoredExamplesOptions, "baselines")
     dimensions: int | None = like(
         Shortening, "dimensions", help="keep only this many of a vector's first numbers", more=""
     )

@@ -21,6 +21,8 @@ from bertine.tasks.calibration import Reliability, coverage_line
 
 #: The name of the baseline that trains only the head.
 HEAD_ALONE = "frozen vectors"
+#: The names of a search by words, and by words and vectors.
+BY_WORDS, HYBRID = "BM25", "hybrid"
 #: The most scores in a table of baselines, including those by which the task is judged.
 _SHOWN = 3
 
@@ -57,7 +59,10 @@ def winner(
 
 
 def baseline_lines(
-    metrics: Mapping[str, float], judged: Sequence[str], baselines: Sequence[BaselineScore]
+    metrics: Mapping[str, float],
+    judged: Sequence[str],
+    baselines: Sequence[BaselineScore],
+    most: int = _SHOWN,
 ) -> list[str]:
     """Return a table of the model and the baselines, with a headline if one of them wins; nothing
     without baselines.
@@ -66,10 +71,11 @@ def baseline_lines(
         metrics: of the model.
         judged: the metrics by which the task is judged.
         baselines: judged on the same examples.
+        most: the most scores in the table, beside those of `judged`.
     """
     if not baselines:
         return []
-    names = shown_metrics(metrics, judged)
+    names = shown_metrics(metrics, judged, most)
     rows = [["", *names], ["this model", *(score_text(name, metrics.get(name)) for name in names)]]
     for baseline in baselines:
         rows.append(
@@ -91,16 +97,20 @@ def what_to_do(name: str) -> str:
     """Return advice for the case that the baseline of this name wins."""
     if name == HEAD_ALONE:
         return f"{option('frozen', True)} trains that one"
+    if name in (BY_WORDS, HYBRID):
+        return f"'bertine similar' with {option('hybrid', True)} searches by words too"
     return "use it, or train longer, on more labels or from another model"
 
 
-def shown_metrics(metrics: Mapping[str, float], judged: Sequence[str]) -> list[str]:
+def shown_metrics(
+    metrics: Mapping[str, float], judged: Sequence[str], most: int = _SHOWN
+) -> list[str]:
     """Return the names of the scores in a table of baselines: those by which the task is judged,
-    then others, three in all, losses and errors last."""
+    then others, `most` in all, losses and errors last."""
     order = [name for name in judged if name in metrics]
     others = [name for name in metrics if name not in order]
     others.sort(key=lambda name: name.endswith(("loss", "error")))
-    return [*order, *others][: max(_SHOWN, len(order))]
+    return [*order, *others][: max(most, len(order))]
 
 
 #: The key of the most frequent training label in the training facts of a model directory.

@@ -7,7 +7,8 @@ and its match by what a search for the first text finds among all second texts.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -23,17 +24,18 @@ from bertine.core.names import PairKind, option
 from bertine.core.scores import correlation_interval
 from bertine.data.examples import find_splits
 from bertine.data.in_memory import Data, InMemoryTable, Source
-from bertine.data.text_pairs import KINDS, USUAL_PAIRS, PairRows
+from bertine.data.text_pairs import KINDS, USUAL_PAIRS, PairRow, PairRows
 from bertine.inference.embedding.embedder import Embedder, unknown_text
 from bertine.inference.embedding.index import NearestRows, search_all
 from bertine.inference.embedding.vectors import unit
+from bertine.inference.embedding.words import WordIndex, joined
 from bertine.inference.rows import text_progress
 from bertine.models.config_file import MODULES
 from bertine.options.data import DEFAULTS, DataConfig
 from bertine.options.inference import EvaluateOptions
 from bertine.tasks.base import Features, text_number
 from bertine.tasks.metrics import regression_scores
-from bertine.tasks.report import EvaluationReport
+from bertine.tasks.report import BY_WORDS, HYBRID, BaselineScore, EvaluationReport, baseline_lines
 
 # Report: the scores of vectors on pairs of texts.
 
@@ -105,7 +107,9 @@ def score_order(embedder: Embedder, chunks: Chunks) -> SimilarityReport:
     return SimilarityReport(num_examples=sum(map(len, truth)), metrics=metrics)
 
 
-def score_search(embedder: Embedder, chunks: Chunks) -> SimilarityReport:
+def score_search(
+    embedder: Embedder, chunks: Chunks, baselines: Iterable[PairRow] | None = None
+) -> SimilarityReport:
     """Score how well a search for each first text finds its second texts among all distinct second
     texts.
 
@@ -113,8 +117,12 @@ def score_search(embedder: Embedder, chunks: Chunks) -> SimilarityReport:
     right one among ten (MRR@10), and the share of the right ones among the first 1, 10 and 100
     (recall). A query never finds its own text.
 
+    Args:
+        baselines: the pairs of the chunks as texts; then a search by words (BM25), and one by words
+            and vectors, are scored beside, in the notes.
+
     Raises:
-        BertineError: there are no pairs.
+        BertineError: there are no pairs; the package of the search by words is missing.
     """
     width = embedder.dimensions
     with (
@@ -132,23 +140,58 @@ def score_search(embedder: Embedder, chunks: Chunks) -> SimilarityReport:
         wanted: list[set[int]] = [set() for _ in queries.numbers]
         for query, text in right:
             wanted[query].add(text)
-        corpus, total = texts.vectors(width), np.zeros(5)
+        by_words = None if baselines is None else _WordSearch(right, baselines)
+        # Of the vectors, of the words, and of both.
+        corpus, totals = texts.vectors(width), np.zeros((3, 5))
         own = [texts.numbers.get(number, -1) for number in queries.numbers]
         asking = queries.vectors(width)
         for start in range(0, len(wanted), _QUERIES):
             part = asking[start : start + _QUERIES]
             nearest = NearestRows(len(part), _TOP + 1)
             search_all(nearest, np.ascontiguousarray(part), corpus)
-            for at, rows in enumerate(nearest.rows):
-                needed = wanted[start + at]
+            for at, rows in enumerate(nearest.rows, start):
+                orders = [rows.tolist()]
+                if by_words is not None:
+                    orders.append(by_words.search(at))
+                    orders.append(joined(*orders)[0].tolist())
                 # A query that is among the texts would find itself first, unless that is wanted.
-                itself = own[start + at]
-                skipped = {itself} - needed
-                hits = [row in needed for row in rows.tolist() if row not in skipped][:_TOP]
-                total += _scores(hits, len(needed))
+                skipped = {own[at]} - wanted[at]
+                for total, order in zip(totals, orders, strict=False):
+                    hits = [row in wanted[at] for row in order if row not in skipped][:_TOP]
+                    total += _scores(hits, len(wanted[at]))
     names = ("ndcg@10", "mrr@10", "recall@1", "recall@10", "recall@100")
-    means = dict(zip(names, (total / len(wanted)).tolist(), strict=True))
-    return SimilarityReport(num_examples=len(wanted), num_texts=len(texts.numbers), metrics=means)
+    means, *others = (
+        dict(zip(names, total.tolist(), strict=True)) for total in totals / len(wanted)
+    )
+    report = SimilarityReport(num_examples=len(wanted), num_texts=len(corpus), metrics=means)
+    if by_words is not None:
+        scores = [
+            BaselineScore(name, metrics, by_words.seconds, 0, len(wanted))
+            for name, metrics in zip((BY_WORDS, HYBRID), others, strict=True)
+        ]
+        report.notes += baseline_lines(means, names[:1], scores, len(names))
+    return report
+
+
+class _WordSearch:
+    """A search by words for the queries of `pairs`, whose texts `right` numbers, from 0."""
+
+    def __init__(self, right: Sequence[tuple[int, int]], pairs: Iterable[PairRow]) -> None:
+        begun = time.perf_counter()
+        self._queries: dict[int, str] = {}
+        texts: dict[int, str] = {}
+        for (query, text), row in zip(right, pairs, strict=True):
+            self._queries.setdefault(query, row.texts[0])
+            texts.setdefault(text, row.texts[1])
+        self._index = WordIndex(texts.values())
+        self.seconds = time.perf_counter() - begun
+
+    def search(self, query: int) -> list[int]:
+        """Return the best rows of a query."""
+        begun = time.perf_counter()
+        best = self._index.search(self._queries[query], _TOP + 1)
+        self.seconds += time.perf_counter() - begun
+        return [row for row, _ in best]
 
 
 def _scores(hits: list[bool], wanted: int) -> np.ndarray:
@@ -233,7 +276,7 @@ def evaluate_vectors(
         device=options.device,
         precision=options.precision,
     )
-    report = score_rows(embedder, rows, show_progress=show_progress)
+    report = score_rows(embedder, rows, show_progress=show_progress, baselines=options.baselines)
     report.notes += rows.notes()
     return report
 
@@ -271,9 +314,10 @@ def evaluated_part(data: Data) -> Source:
 
 
 def score_rows(
-    embedder: Embedder, rows: PairRows, *, show_progress: bool = True
+    embedder: Embedder, rows: PairRows, *, show_progress: bool = True, baselines: bool = False
 ) -> SimilarityReport:
-    """Score the vectors of `embedder` on the rows of a table.
+    """Score the vectors of `embedder` on the rows of a table, and `baselines` as
+    :func:`score_search` does.
 
     Raises:
         BertineError: the rows are not pairs.
@@ -301,14 +345,18 @@ def score_rows(
                 yield both[0], both[1], [row.score for row in part if row.score is not None]
                 advance(len(part))
 
-        score = score_order if columns.kind == "scores" else score_search
         try:
-            report = score(embedder, chunks())
+            if columns.kind == "scores":
+                report = score_order(embedder, chunks())
+            else:
+                report = score_search(embedder, chunks(), rows if baselines else None)
         except BertineError as error:
             if rows.read:
                 raise
             raise BertineError(f"{source}: has no row to evaluate on") from error
     report.source = source
+    if baselines and columns.kind == "scores":
+        report.notes.append("no baselines: pairs with a score are not searched")
     if unknown is not None and (line := unknown.note()):
         report.notes.append(line)
     if cut:
