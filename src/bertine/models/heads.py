@@ -481,10 +481,13 @@ class Model(nn.Module):
         return sum(p.numel() for p in self.parameters())
 
 
-def weights_fingerprint(module: nn.Module) -> str:
-    """Return the SHA-256 of the weights of `module` and their names in hex digits."""
+def weights_fingerprint(module: nn.Module, *, heads: bool = True) -> str:
+    """Return the SHA-256 of the weights of `module` and their names in hex digits; without `heads`
+    not those of a model's heads."""
     digest = hashlib.sha256()
     for name, tensor in module.state_dict().items():
+        if not heads and name.startswith("heads."):
+            continue
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
     return digest.hexdigest()

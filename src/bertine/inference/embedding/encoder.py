@@ -22,7 +22,7 @@ from bertine.hub.model_directory import LoadedModel, load_model
 from bertine.inference.compute import Computing, Engine, run_batch, sample_inputs, unmeasured_choice
 from bertine.inference.embedding.vectors import PooledTexts, Prompts, unit
 from bertine.models.config_file import SentenceModules, read_sentence_modules
-from bertine.models.heads import Model
+from bertine.models.heads import Model, weights_fingerprint
 from bertine.models.pooling import Pooling
 from bertine.models.precision import Rates, precision_name, rates_for, resolve_device
 from bertine.options.vectors import VectorOptions
@@ -322,7 +322,8 @@ class ModelEncoder(TextEncoder):
         return f"{self.pooling.describe()}{self._read}"
 
     def fingerprints(self) -> tuple[str, str]:
-        return self.model.fingerprint(), self.tokenizer.fingerprint
+        # A model that does more than vectors is loaded with its heads.
+        return weights_fingerprint(self.model, heads=False), self.tokenizer.fingerprint
 
     def check_prompt(self, prompt: str) -> None:
         taken = self.tokenizer.template.added() + len(self.tokenizer.encode_plain([prompt])[0])
