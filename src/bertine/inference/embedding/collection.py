@@ -7,12 +7,11 @@ import hashlib
 import operator
 import re
 import tempfile
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -33,12 +32,10 @@ from bertine.inference.embedding.vector_files import (
     written_names,
 )
 from bertine.inference.embedding.vectors import unit
+from bertine.inference.embedding.words import WordIndex, joined
 from bertine.inference.rows import unmeasured
 from bertine.tasks.base import Features
 from bertine.tokenization.documents import choose_text_column
-
-if TYPE_CHECKING:
-    from bertine.inference.embedding.words import WordIndex
 
 # Conditions on the columns of a row, such as ``lang = de and year >= 2020``.
 
@@ -304,8 +301,6 @@ class VectorTable:
 
 # The search: by vectors, or by vectors and words.
 
-#: The constant of reciprocal rank fusion, that of its paper (Cormack, Clarke and Büttcher 2009).
-_FUSION = 60
 #: The least number of rows of a ranking that are joined, or looked through for other documents.
 _DEPTH = 100
 
@@ -455,7 +450,7 @@ class Collection:
                 among = np.setdiff1d(np.arange(self.rows), left_out) if len(left_out) else None
                 for at, query in enumerate(queries):
                     by_words = self.words.search(query, depth, among)
-                    ranked[at] = _joined(ranked[at][0].tolist(), [row for row, _ in by_words])
+                    ranked[at] = joined(ranked[at][0].tolist(), [row for row, _ in by_words])
             ranked = [self._best_passages(rows, scores, top) for rows, scores in ranked]
             if depth >= there or all(len(rows) >= top for rows, _ in ranked):
                 break
@@ -479,22 +474,10 @@ class Collection:
     @property
     def words(self) -> WordIndex:
         """The index of the words of the texts, made when it is first asked for."""
-        from bertine.inference.embedding.words import WordIndex
-
         with self._making:
             if self._words is None:
                 self._words = WordIndex(text for part in self.table.texts() for text in part)
         return self._words
-
-
-def _joined(*rankings: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Join rankings of rows: the rows in their new order, and their sums of reciprocal ranks."""
-    sums: dict[int, float] = defaultdict(float)
-    for ranking in rankings:
-        for rank, row in enumerate(ranking, 1):
-            sums[row] += 1 / (_FUSION + rank)
-    rows = sorted(sums, key=lambda row: (-sums[row], row))
-    return np.array(rows, np.int64), np.array([sums[row] for row in rows], np.float32)
 
 
 @contextlib.contextmanager
