@@ -19,7 +19,7 @@ pytest.importorskip("fastapi")
 
 from bertine.options.inference import ServeOptions
 from bertine.serving.address import Limits, bound_socket
-from bertine.serving.handles import ModelHandle
+from bertine.serving.handles import ModelHandle, search_with
 from bertine.serving.requests import Hosts
 from bertine.serving.server import Server
 from bertine.serving.service import Service
@@ -143,6 +143,8 @@ def running(
     bounds = Limits(**limits)
     asked = ServeOptions(**{**(options.values() if options else {}), **ON_CPU})
     served = [ModelHandle.load(name, path, asked, bounds) for name, path in models.items()]
+    if asked.collection is not None:
+        search_with(served, asked.collection)
     service = Service(served, bounds)
     server = Server(service, api_key, hosts)
     listener = bound_socket("127.0.0.1", 0)

@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
+import bertine
 import toys
+from bertine.options.inference import ServeOptions
 
 from .conftest import Client, running
 
@@ -145,6 +147,33 @@ def test_masks_are_filled(page: Any, ask: Client) -> None:
     page.fill("#text0", "the ")
     page.click("#insert")
     assert page.input_value("#text0") == "the [MASK]"
+
+
+def test_a_collection_is_searched(browser: Any, models: dict[str, Path], tmp_path: Path) -> None:
+    rows = [
+        {"id": f"t{at}", "text": f"{toys.sentence(topic, 'old')} {HOSTILE}"}
+        for at, topic in enumerate(toys.TOPICS)
+    ]
+    bertine.embed(
+        models["fill-mask"], rows, tmp_path / "docs.parquet", precision="fp32", device="cpu"
+    )
+    options = ServeOptions(collection=tmp_path / "docs.parquet")
+    opened = browser.new_page(viewport={"width": 360, "height": 740})
+    with running({"fill-mask": models["fill-mask"]}, options=options) as client:
+        opened.goto(f"http://127.0.0.1:{client.port}/")
+        text = asked(opened, "fill-mask", SENTENCE, "id != t0")
+        best = client("/search", {"query": SENTENCE, "where": "id != t0"}).json["results"][0][
+            "rows"
+        ]
+        assert best[0]["text"] in text
+        assert f"id: {best[0]['columns']['id']}" in text
+        assert "The nearest of 7 rows." in text
+        assert opened.title() == "Bertine"
+        opened.fill("#where", "colour = red")
+        opened.click("#ask")
+        opened.wait_for_function("document.querySelector('#alert').textContent")
+        assert "there is no column 'colour'" in opened.inner_text("#alert")
+        opened.close()
 
 
 def test_the_nearest_sentence_is_first(page: Any) -> None:

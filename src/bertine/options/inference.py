@@ -523,3 +523,12 @@ class ServeOptions(
     Address, Abstaining, DecisionOptions, NearExamples, BatchInvariance, AnsweringMachine, Bounds
 ):
     """All options of ``serve``."""
+
+    collection: Path | str | None = declare(
+        None,
+        "answer ``/search`` over the texts of this .parquet, which 'bertine embed' wrote with one "
+        "of the models",
+        more="When the file is replaced, the new one is searched.",
+        metavar="FILE",
+        title="search",
+    )

@@ -19,7 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from pydantic_core import PydanticCustomError, to_json
 from starlette.exceptions import HTTPException
 
-from bertine.core.names import ExplanationMethod, __version__
+from bertine.core.names import ExplanationMethod, __version__, option
 from bertine.inference.embedding.embedder import empty_texts
 from bertine.inference.rows import in_order
 from bertine.serving import schemas
@@ -218,6 +218,18 @@ def request_schemas(limits: Limits) -> dict[str, Any]:
         model: Model = None
         top_k: int = Field(5, ge=1, le=limits.max_top_k)
 
+    class SearchRequest(Strict):
+        """A query, or several, for the texts of the server's collection."""
+
+        query: Text | None = None
+        queries: Texts | None = Field(None, description="in place of query")
+        model: Model = None
+        top: int = Field(10, ge=1, le=limits.max_embedding_inputs, description="rows of each query")
+        where: Annotated[str, Field(max_length=10_000)] | None = Field(
+            None, description="a condition on the columns: lang = de and year >= 2020"
+        )
+        hybrid: bool = Field(False, description="join the order by vectors with one by words")
+
     class ExplainRequest(Strict):
         """A text, or several that belong together, whose answer is explained."""
 
@@ -375,6 +387,7 @@ def request_schemas(limits: Limits) -> dict[str, Any]:
         "cohere_1": CohereRequest,
         "cohere_2": CohereRequest,
         "rerank": RerankRequest,
+        "search": SearchRequest,
         "explain": ExplainRequest,
         "attention": AttentionRequest,
     }
@@ -648,6 +661,59 @@ async def rerank(service: Service, body: Any) -> Any:
     return {"model": served.name, "results": results, "usage": {"total_tokens": tokens}}
 
 
+async def search(service: Service, body: Any) -> Any:
+    """Return the texts of the server's collection that are nearest to a query, with their
+    columns."""
+    if not service.able("search"):
+        raise ApiError(
+            422, f"this server has no collection; start it with {option('collection')} FILE"
+        )
+    served = service.model(body.model, "search")
+    _check_either(body, "query", "queries")
+    queries = [body.query] if body.queries is None else body.queries
+
+    def refuse(at: int, why: str) -> None:
+        key = "query" if body.queries is None else f"queries[{at}]"
+        raise ApiError(422, f"{key}: {why}", param=key)
+
+    for at, query in enumerate(queries):
+        if not query.strip():
+            refuse(at, "is empty; give a text")
+    most = service.limits.max_embedding_inputs
+    if len(queries) * body.top > most:
+        raise ApiError(422, f"top: at most {most} rows are given for all queries", param="top")
+    assert served.embedder is not None
+    prompt = served.embedder.prompts.for_queries
+    table, embedded = await vectors(service, served, queries, normalize=True, prompt=prompt)
+    if not table.any(1).all():
+        refuse(int(table.any(1).argmin()), "none of its words has a vector")
+    compared, nearest = await service.search(
+        served, table, queries, top=body.top, where=body.where, hybrid=body.hybrid
+    )
+
+    def written() -> bytes:
+        results = [
+            {
+                "rows": [
+                    {
+                        "row": row.row,
+                        "score": round(row.score, 6),
+                        "text": row.text,
+                        "columns": row.columns,
+                    }
+                    for row in rows
+                ],
+                "pieces_cut": item.pieces_cut,
+            }
+            for rows, item in zip(nearest, embedded, strict=True)
+        ]
+        return to_json({"model": served.name, "compared": compared, "results": results})
+
+    return await service.aside(
+        sum(len(row.text or "") for rows in nearest for row in rows), written
+    )
+
+
 async def explain(service: Service, body: Any) -> Any:
     """Return the contribution of each word to the answer, by leaving it out or by integrated
     gradients."""
@@ -729,6 +795,7 @@ _POSTS = (
         _Post(path, "rerank", "rankings", rerank, schemas.RerankAnswer | list[schemas.RankedText])
         for path in RERANK_PATHS
     ),
+    _Post("/search", "search", "search", search, schemas.SearchAnswer),
     _Post("/explain", "explain", "inside", explain, schemas.ExplanationAnswer),
     _Post("/attention", "attention", "inside", attention, schemas.Attention),
 )

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock, Thread
 from typing import Any, cast
 
 import numpy as np
 import torch
 
-from bertine.core.console import logger
+from bertine.core.console import logger, plural
 from bertine.core.contrib import job_of_model
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.hub.model_directory import LoadedModel, load_model
 from bertine.hub.weights import is_model_directory
+from bertine.inference.embedding.collection import Collection
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.explaining.explainer import Explainer
 from bertine.inference.explaining.nearest import NearestExamples, head_vectors, nearest_of
@@ -86,7 +89,10 @@ class ModelHandle:
             cross-encoder; None: their vectors are compared.
         operations: its operations, by name, for its batcher.
         unpadded: the operations that compute no padding.
+        collection: the collection that is searched with its vectors; None: none.
     """
+
+    collection: ServedCollection | None = None
 
     def __init__(
         self,
@@ -256,6 +262,17 @@ class ModelHandle:
             "heads": config.num_attention_heads if config else 0,
         }
 
+    def search_in(self, path: Path | str) -> None:
+        """Open a collection, to be searched with the vectors of this model.
+
+        Raises:
+            BertineError: see :meth:`Collection.open`; the model gives no vectors.
+        """
+        if self.embedder is None or "embed" not in self.operations:
+            raise BertineError(f"{path}: the model {self.name!r} gives no vectors to search by")
+        self.collection = ServedCollection(Path(path), self.embedder)
+        self.operations["search"] = self.operations["embed"]
+
     def prepare(
         self, texts: Sequence[AskedText], judge: Predictor | None = None, key: str = "texts"
     ) -> PreparedExamples:
@@ -354,6 +371,73 @@ class ModelHandle:
         model, width = self.model, len(self.tokenizer.mask_text)
         assert model is not None
         return [_masks(fill_mask(model, text, top_k=top_k), width) for text, top_k in inputs]
+
+
+class ServedCollection:
+    """A collection that is searched. When its file is replaced, the new one is opened beside it,
+    and then takes its place.
+
+    Args:
+        path: the file that ``embed`` wrote.
+        embedder: the embedder of the model that made its vectors.
+
+    Raises:
+        BertineError: see :meth:`Collection.open`.
+    """
+
+    def __init__(self, path: Path, embedder: Embedder) -> None:
+        self._path, self._embedder, self._opening = path, embedder, Lock()
+        self._file = self._on_disk()
+        self._collection = self._opened()
+
+    @property
+    def current(self) -> Collection:
+        """The collection; if its file was replaced, the new one is being opened from now on."""
+        if self._file != (now := self._on_disk()) and self._opening.acquire(blocking=False):
+            self._file = now
+            Thread(target=self._open_again, daemon=True).start()
+        return self._collection
+
+    def _on_disk(self) -> tuple[int, ...] | None:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns, status.st_size
+
+    def _opened(self) -> Collection:
+        collection = Collection.open(self._path, self._embedder)
+        if find_spec("bm25s"):
+            _ = collection.words  # made now, not while the first request waits
+        for note in [
+            f"{self._path}: {plural(collection.rows, 'text')} to search",
+            *collection.notes,
+        ]:
+            logger.info(note)
+        return collection
+
+    def _open_again(self) -> None:
+        try:
+            self._collection = self._opened()
+        except BertineError as error:
+            logger.warning(f"{error}; the collection as it was is searched on")
+        finally:
+            self._opening.release()
+
+
+def search_with(models: Sequence[ModelHandle], path: Path | str) -> None:
+    """Open a collection with the first of the models that made its vectors.
+
+    Raises:
+        BertineError: the error of the first model with vectors, if none made them.
+    """
+    errors: list[BertineError] = []
+    for model in sorted(models, key=lambda model: model.embedder is None):
+        try:
+            return model.search_in(path)
+        except BertineError as error:
+            errors.append(error)
+    raise errors[0]
 
 
 #: The number of pieces of a table that cost the time of a token of a small encoder, a safe value.

@@ -336,6 +336,26 @@ class RankedText(BaseModel):
     text: str | None = None
 
 
+class FoundRow(BaseModel):
+    row: int = Field(description="its number in the collection, from 1 on")
+    score: float = Field(description="the cosine of the vectors; hybrid: a sum of reciprocal ranks")
+    text: str
+    columns: dict[str, Any] = Field(description="the other columns of its row, by name")
+
+
+class FoundRows(BaseModel):
+    rows: list[FoundRow] = Field(description="the nearest first")
+    pieces_cut: int = Field(description="of the query, to keep to the maximum length")
+
+
+class SearchAnswer(BaseModel):
+    """The nearest texts of the server's collection."""
+
+    model: str
+    compared: int = Field(description="the rows that fulfil the condition")
+    results: list[FoundRows] = Field(description="one for each query, in their order")
+
+
 class LabelScore(BaseModel):
     """A label, in the format of the clients of Text Embeddings Inference."""
 
@@ -481,6 +501,7 @@ def example_body(path: str, described: Mapping[str, Any]) -> dict[str, Any]:
         "/v1/embed": of_documents,
         "/v2/embed": of_documents,
         "/v1/embeddings": {"input": _SENTENCES, "model": model},
+        "/search": {"query": first, "model": model, "top": 5},
         "/explain": {"text": text, "model": model},
         "/attention": {"text": first, "model": model} | ({"pair": pair} if pair else {}),
     }

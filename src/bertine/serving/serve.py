@@ -91,7 +91,7 @@ def _serve_at(
     """Load the models and answer at `listener` until a signal."""
     from bertine.core.process import bound_kernels, keep_freed_memory
     from bertine.serving.batcher import InferenceThread
-    from bertine.serving.handles import ModelHandle, asked_of_labels
+    from bertine.serving.handles import ModelHandle, asked_of_labels, search_with
     from bertine.serving.server import Server
     from bertine.serving.service import Service
 
@@ -106,6 +106,8 @@ def _serve_at(
         asked = asked_of_labels(options)
         if asked and all(model.predictor is None for model in loaded):
             raise BertineError(f"no model here gives labels; leave out {' and '.join(asked)}")
+        if options.collection is not None:
+            search_with(loaded, options.collection)
         service = Service(loaded, limits, computing)
     except BaseException:  # Ctrl-C too: Python must not end while a thread computes
         computing.close(_LOADING)

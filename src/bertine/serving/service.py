@@ -7,9 +7,13 @@ import difflib
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
+
 from bertine.core.errors import BertineError
+from bertine.inference.embedding.index import Neighbour
 from bertine.inference.explaining.explainer import Explanation
 from bertine.inference.explaining.target import Unit
 from bertine.serving.address import Limits
@@ -54,6 +58,8 @@ class Service:
         self.limits, self.metrics = limits, Metrics()
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="aside")
         self._short = ThreadPoolExecutor(1, thread_name_prefix="aside-short")
+        # One search at a time, which uses all cores.
+        self._searching = ThreadPoolExecutor(1, thread_name_prefix="search")
         self._long: set[Future[Any]] = set()  # running or waiting in `_pool`
         self._computing = computing or InferenceThread()
         self.batchers = {
@@ -171,6 +177,29 @@ class Service:
             return work(*args)
         return await asyncio.wrap_future(future)
 
+    async def search(
+        self, served: ModelHandle, asked: np.ndarray, queries: Sequence[str], **options: Any
+    ) -> tuple[int, list[list[Neighbour]]]:
+        """Search the collection of a model.
+
+        Args:
+            served: the model, which has a collection.
+            asked: the vectors of the queries, fp32 [Q, D] of length 1.
+            queries: the queries, for a search by words.
+            options: of :meth:`Collection.nearest`.
+
+        Returns:
+            The number of rows that were compared, and the nearest rows of each query.
+
+        Raises:
+            BertineError: a condition cannot be read, or names another column; the package of the
+                search by words is missing.
+        """
+        assert served.collection is not None
+        work = partial(served.collection.current.nearest, asked, queries, **options)
+        nearest = await asyncio.wrap_future(self._searching.submit(work))
+        return nearest.seen, [nearest.neighbours(at) for at in range(len(queries))]
+
     async def explain(
         self,
         served: ModelHandle,
@@ -228,7 +257,7 @@ class Service:
         for batcher in self.batchers.values():
             batcher.close(self.limits.request_timeout)
         self._computing.close(1.0)  # idle, unless a batch takes longer than a request may
-        for pool in (self._pool, self._short):
+        for pool in (self._pool, self._short, self._searching):
             pool.shutdown(wait=False, cancel_futures=True)
 
 
