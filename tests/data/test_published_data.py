@@ -126,7 +126,9 @@ def test_parts_by_the_names_of_files(hub: Hub) -> None:
     assert isinstance(data, DataParts)
     assert texts_of(data, "train") == ["cat"]
     hub.add("org/odd", {"data/all-00000-of-00001.parquet": table}, kind="dataset")
-    with pytest.raises(BertineError, match=r"parts all, none of which is called train.*hf:org/odd/"):
+    with pytest.raises(
+        BertineError, match=r"parts all, none of which is called train.*hf:org/odd/"
+    ):
         as_data("hf:org/odd")
     assert texts_of(as_data("hf:org/odd/all"), "train") == ["cat", "soup"]  # type: ignore[arg-type]
 
