@@ -157,19 +157,20 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """Return a hub on loopback, which the client asks in this process and in those that it starts,
     with an empty cache in ``tmp_path / "hf"``."""
     from huggingface_hub import constants
-    from huggingface_hub.utils import disable_progress_bars
 
-    disable_progress_bars()
     with Hub() as served:
         home = tmp_path / "hf"
         for name, value in served.environment(home).items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr(constants, "ENDPOINT", served.url)
-        template = served.url + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(constants, "HF_HOME", str(home))
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
-        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(home / "token"))
+        for name, value in {
+            "ENDPOINT": served.url,
+            "HUGGINGFACE_CO_URL_TEMPLATE": served.url + "/{repo_id}/resolve/{revision}/{filename}",
+            "HF_HOME": str(home),
+            "HF_HUB_CACHE": str(home / "hub"),
+            "HF_TOKEN_PATH": str(home / "token"),
+        }.items():
+            monkeypatch.setattr(constants, name, value)
+        monkeypatch.setattr("bertine.core.published._FETCHED", {})
         yield served
 
 

@@ -13,9 +13,10 @@ Without the fixture: ``with Hub() as hub``, and ``hub.environment(home)`` for a 
 
 It answers what the client asks: information on a repository, its files at a revision (the tree),
 and ``resolve`` with HEAD, ETag, the commit, Range. As on the real hub, small files are redirected
-once, and large ones (by their suffix) to a second place whose name is their SHA-256. A name that
-was renamed is redirected; an unknown one is answered with 401, or 404 to somebody with a token.
-Every request is kept in ``hub.requests``.
+once, and large ones (by their suffix) to an absolute address, with their SHA-256 as ETag. A name
+that was renamed is redirected; an unknown one is answered with 401, or 404 to somebody with a
+token. ``modelscope_hub`` finds the same models (``MODELSCOPE_ENDPOINT``). Every request is kept in
+``hub.requests``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 #: Suffixes of files that the hub stores elsewhere.
 _LARGE = (".safetensors", ".bin", ".parquet", ".h5", ".onnx", ".msgpack", ".model")
@@ -85,6 +86,8 @@ class Hub:
     def __init__(self) -> None:
         self.faults: list[Fault] = []
         self.requests: list[Request] = []
+        #: Bytes of files that were sent so far.
+        self.sent = 0
         self._repositories: dict[tuple[str, str], _Repository] = {}
         self._renamed: dict[str, str] = {}
         hub = self
@@ -181,6 +184,8 @@ class _Handler(BaseHTTPRequestHandler):
             content = hub._repositories[kind, unquote(name)].commits[commit][inside]
             headers = {"ETag": f'"{hash_of(inside, content)}"', "X-Repo-Commit": commit}
             return self._send_file(content, headers, fault)
+        if match := re.fullmatch(r"/api/v1/models/([^/]+/[^/]+)/repo(/files)?", path):
+            return self._modelscope(match[1], bool(match[2]), fault)
         if match := _API.fullmatch(path):
             return self._describe(match[1], match[2])
         if match := _RESOLVE.fullmatch(path):
@@ -276,6 +281,26 @@ class _Handler(BaseHTTPRequestHandler):
         headers["X-Linked-Size"] = str(len(content))
         self._redirect(302, self.server_of.url + where, headers)
 
+    def _modelscope(self, name: str, listing: bool, fault: Fault | None) -> None:
+        asked = {key: value[0] for key, value in parse_qs(urlsplit(self.path).query).items()}
+        repository = self.server_of._repositories.get(("model", name))
+        commit = repository and repository.refs.get(asked["Revision"].replace("master", "main"))
+        if repository is None or not commit:
+            return self._refuse(404, "", "record not found")
+        files = repository.commits[commit]
+        if not listing:
+            return self._send_file(files[asked["FilePath"]], {}, fault)
+        entries = [
+            {
+                "Path": path,
+                "Size": len(content),
+                "Type": "blob",
+                "Sha256": hashlib.sha256(content).hexdigest(),
+            }
+            for path, content in files.items()
+        ]
+        self._json({"Code": 200, "Success": True, "Data": {"Files": entries}})
+
     def _repository(self, kind: str, name: str) -> _Repository | None:
         found = self.server_of._repositories.get((kind, name))
         if found is None and "Authorization" in self.headers:
@@ -308,6 +333,7 @@ class _Handler(BaseHTTPRequestHandler):
             for start in range(begin, end, _CHUNK):
                 time.sleep(fault.wait if fault else 0.0)
                 self.wfile.write(content[start : min(start + _CHUNK, end)])
+                self.server_of.sent += min(start + _CHUNK, end) - start
         except OSError:  # who asked is gone
             self.close_connection = True
         if end < len(content):

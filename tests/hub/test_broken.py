@@ -237,12 +237,10 @@ def test_labels_that_are_not_as_many_as_outputs_are_refused(
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("bert-base-uncased", "hf download google-bert/bert-base-uncased config.json"),
-        ("google-bert/bert-base-cased", "hf download google-bert/bert-base-cased config.json"),
-        ("all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2 config.json"),
-        ("roberta-base", "hf download FacebookAI/roberta-base config.json"),
-        ("cardiffnlp/twitter-roberta-base", "tokenizer_config.json vocab.json merges.txt"),
-        ("google/electra-small-discriminator", "google/electra-small-discriminator config.json"),
+        ("bert-base-uncased", "give hf:google-bert/bert-base-uncased"),
+        ("all-MiniLM-L6-v2", "give hf:sentence-transformers/all-MiniLM-L6-v2"),
+        ("roberta-base", "give hf:FacebookAI/roberta-base"),
+        ("cardiffnlp/twitter-roberta-base", "give hf:cardiffnlp/twitter-roberta-base"),
         ("bert-mini", "is a size to pre-train"),
         ("electra-small", "is a size to pre-train"),
     ],

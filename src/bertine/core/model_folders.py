@@ -15,6 +15,7 @@ from typing import Any
 from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors, read_json_object
+from bertine.core.names import FAMILIES, PRESETS
 from bertine.core.published import (
     PublishedName,
     cached_model,
@@ -143,11 +144,19 @@ def _say_once(line: str) -> None:
     logger.info(line)
 
 
-def recorded_model(model: Path | str) -> dict[str, Any]:
-    """Return what the record of a run says of the model that it begins with: where it is
-    (``model_path``), and for a published one, which is named with its revision, the SHA-256 of its
-    files (``model_files``)."""
-    folder = locate(model)
-    if (name := published_name(folder)) is None:
-        return {"model_path": str(model)}
-    return {"model_path": str(name), "model_files": hashes_of(folder)}
+def recorded_model(
+    model: Path | str, part: str = "model", *, sizes: bool = False
+) -> dict[str, Any]:
+    """Return what the record of a run says of a model: where it is (``model_path``), and for a
+    published one, which is named with its revision, the SHA-256 of its files (``model_files``).
+
+    Args:
+        model: its name or path.
+        part: what it is in the run, with which the keys begin.
+        sizes: whether a name of sizes, such as a preset, is no model.
+    """
+    of_sizes = sizes and str(model) in {*PRESETS, *FAMILIES}
+    folder = None if of_sizes else locate(model)
+    if folder is None or (name := published_name(folder)) is None:
+        return {f"{part}_path": str(model)}
+    return {f"{part}_path": str(name), f"{part}_files": hashes_of(folder)}

@@ -13,7 +13,7 @@ import glob
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,7 +34,7 @@ Kind = Literal["model", "dataset"]
 Choice = Callable[[Sequence[str]], Sequence[str]]
 
 _NAME = re.compile(
-    r"(?P<hub>hf|modelscope):/{0,2}(?P<repository>[\w.-]+(?:/[\w.-]+)?)"
+    r"(?P<hub>hf|modelscope):/{0,2}(?P<repository>\w[\w.-]*(?:/\w[\w.-]*)?)"
     r"(?:/(?P<part>[^@\s]+))?(?:@(?P<revision>[^@\s]+))?"
 )
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -74,6 +74,11 @@ class PublishedName:
                 "with @REVISION after it"
             )
         return cls(**{**match.groupdict(), "part": match["part"] or ""})
+
+    def may_be(self, at: PublishedName) -> bool:
+        """Return whether `at` may be the commit that this name, without a revision, once meant."""
+        names = (self.repository, _in_full(self).repository)
+        return self.revision is None and self.hub == at.hub and at.repository in names
 
     def __str__(self) -> str:
         part = f"/{self.part}" if self.part else ""
@@ -150,7 +155,14 @@ def _from_hugging_face(name: PublishedName, choose: Choice, kind: Kind) -> tuple
     if lacks:
         logger.info(f"{name}: fetching {plural(len(lacks), 'file')} from {constants.ENDPOINT}")
     patterns = [glob.escape(file) for file in wanted]
-    return Path(snapshot_download(**place, revision=revision, allow_patterns=patterns)), files
+    try:
+        folder = Path(snapshot_download(**place, revision=revision, allow_patterns=patterns))
+    except Exception as error:
+        if not lacks or not _is_passing(error) or _is_of_disk(error):
+            raise
+        reason = _reason(name, kind, error)
+        raise BertineError(f"{name}: {reason}; {lacks[0]} is not in the cache yet") from error
+    return folder, files
 
 
 def _held(name: PublishedName, kind: Kind) -> tuple[Path | None, list[str] | None]:
@@ -229,8 +241,7 @@ def _one_line(name: PublishedName, kind: Kind) -> Iterator[None]:
             try:
                 yield
             except Exception as error:
-                disk = isinstance(error, OSError) and error.errno is not None
-                if isinstance(error, BertineError) or (disk and _status(error) is None):
+                if isinstance(error, BertineError) or _is_of_disk(error):
                     raise
                 raise BertineError(f"{name}: {_reason(name, kind, error)}") from error
     finally:
@@ -249,6 +260,13 @@ def _is_passing(error: BaseException) -> bool:
     """Return whether the same question may be answered another time."""
     status = _status(error)
     return status is None or status in (408, 429) or status >= 500
+
+
+def _is_of_disk(error: Exception) -> bool:
+    """Return whether the disk refuses to be read or written, and not the hub or the network."""
+    if not isinstance(error, OSError) or isinstance(error, ConnectionError):
+        return False
+    return error.errno is not None and _status(error) is None
 
 
 def _reason(name: PublishedName, kind: Kind, error: BaseException) -> str:
@@ -298,18 +316,25 @@ def _description(files: Sequence[str]) -> list[str]:
     return [file for file in files if _DESCRIPTION.fullmatch(file)]
 
 
-def _model(name: PublishedName, files: Sequence[str]) -> list[str]:
-    """Choose the files of a model: its description and one set of weights."""
+def _weights(files: Sequence[str]) -> list[str]:
+    """Choose one set of weights, with the index of its parts; none if there is none."""
     # An older sentence-transformers, and tables of vectors, keep them in the first module's folder.
     places = sorted({match[0] for file in files if (match := re.match(r"(0_\w+/)?", file))})
     for place in places:
         for stem, suffix in _WEIGHTS:
             whole = f"{place}{stem}{suffix}"
             if whole in files:
-                return [*_description(files), whole]
+                return [whole]
             if (index := f"{whole}.index.json") in files:
                 shard = re.compile(re.escape(f"{place}{stem}-") + r"\d+-of-\d+" + suffix)
-                return [*_description(files), index, *filter(shard.fullmatch, files)]
+                return [index, *filter(shard.fullmatch, files)]
+    return []
+
+
+def _model(name: PublishedName, files: Sequence[str]) -> list[str]:
+    """Choose the files of a model: its description and its weights."""
+    if weights := _weights(files):
+        return [*_description(files), *weights]
     others = [file for file in files if file.endswith(_OTHER_WEIGHTS)]
     unread = f"; it has {', '.join(others[:5])}, which Bertine does not read" if others else ""
     raise BertineError(f"{name}: has no weights as safetensors or PyTorch's .bin{unread}")
@@ -466,16 +491,6 @@ def name_in_cache(file: object) -> str | None:
 
 def hashes_of(folder: Path) -> dict[str, str]:
     """Compute the SHA-256 of the files of a published model, by their paths in its folder."""
-    files = _model(PublishedName("hf", folder.name), _files_in(folder))
-    return {file: sha256_file(folder / file) for file in sorted(files)}
-
-
-def as_recorded(model: Path | str, settings: Mapping[str, Any] | None) -> Path | str:
-    """Return the model that a run goes on with: where `model` is the name of a published one,
-    the revision of it that the settings of the run name; else `model` itself."""
-    given = PublishedName.parse(model)
-    was = PublishedName.parse((settings or {}).get("model_path"))
-    if given is None or was is None or given.revision is not None:
-        return model
-    same = was.repository in (given.repository, _in_full(given).repository)
-    return str(was) if same and was.hub == given.hub else model
+    names = _files_in(folder)
+    files = sorted([*_description(names), *_weights(names)])
+    return {file: sha256_file(folder / file) for file in files}

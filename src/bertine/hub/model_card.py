@@ -119,6 +119,9 @@ def _block(
         "pipeline_tag": pipeline,
         "tags": ["bertine", model.config.model_type, *([name] if name else [])],
     }
+    began = "" if task is None else str(task.training.get("model_path"))
+    if began.startswith("hf:"):
+        block["base_model"] = began.removeprefix("hf:").partition("@")[0]
     evaluation = {} if task is None else _mapping(task.training.get("evaluation"))
     metrics = [
         {"type": metric, "value": round(value, 4)}
@@ -273,6 +276,8 @@ def _recipe(facts: Mapping[str, Any]) -> Iterator[str]:
             yield f"- {name}: {value:g}" if isinstance(value, float) else f"- {name}: {value}"
     if path := facts.get("model_path"):
         yield f"- began with: `{_file(path)}`"
+        for file, digest in sorted(_mapping(facts.get("model_files")).items()):
+            yield f"  - `{file}`, SHA-256 `{digest}`"
 
 
 def _machine(facts: Mapping[str, Any]) -> Iterator[str]:

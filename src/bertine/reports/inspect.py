@@ -14,6 +14,7 @@ from bertine.core.contrib import refuse_contrib
 from bertine.core.errors import BertineError
 from bertine.core.loss_names import TERMS
 from bertine.core.model_folders import locate
+from bertine.core.published import how_to_get
 from bertine.corpora.batch import Batch
 from bertine.corpora.collators import CausalLMCollator, MakeCorruption, TokenMasking
 from bertine.corpora.formats import PAIR_FORMATS, Format
@@ -552,7 +553,7 @@ def inspect(
         BertineError: `path` is neither a store nor a model directory, or is damaged; `html` is
             given for a model.
     """
-    path = locate(path)
+    given, path = str(path), locate(path)
     if (path / "manifest.json").is_file():
         lines = inspect_store(
             path,
@@ -566,7 +567,7 @@ def inspect(
 
         lines = describe_model(path)
     elif not path.exists():
-        raise BertineError(f"{path}: no such folder")
+        raise BertineError(how_to_get(given) or f"{path}: no such folder")
     elif any((path / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
         raise BertineError(
             f"{path}: is a tokenizer alone; inspect a store that 'bertine prepare' made with it"

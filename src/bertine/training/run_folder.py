@@ -21,6 +21,7 @@ import torch
 
 from bertine.core.console import logger
 from bertine.core.names import __version__, option
+from bertine.core.published import PublishedName
 from bertine.core.task_info import TaskInfo
 from bertine.hub.model_directory import TASK
 from bertine.models.precision import using_threads
@@ -37,24 +38,21 @@ from bertine.training.job_folder import JobFolder
 _SETTINGS = "run.json"
 
 _TRAINING = (FinetuneOptions, PretrainOptions, SimilarityOptions)
+#: Where data and models came from.
+_ORIGINS = tuple(
+    f"{one}_{what}" for one in ("data", "model", "teacher") for what in ("path", "files")
+)
 #: Settings that may differ when a run is resumed: they do not change what is computed.
 #: The exception is ``split_seed`` if the examples differ: see `refuse_changes`.
 _FREE = free_in("run", _TRAINING) | {
-    *(
-        "held_out_tokens",
-        "data_path",
-        "data_files",
-        "model_path",
-        "teacher_path",
-        "bf16_speedup",
-        "threads",
-    )
+    *("held_out_tokens", "bf16_speedup", "threads"),
+    *_ORIGINS,
 }
 _JOB = JobFolder("run", _SETTINGS, _FREE, scraps=(START, DATA, "tensorboard/*"))
 
 #: Settings that may differ from process to process. The others decide what is computed, or when the
 #: processes synchronize: if one evaluated more often than the others, they would wait for it.
-_OWN = own_of_processes(_TRAINING) | {"data_path", "data_files", "model_path", "teacher_path"}
+_OWN = own_of_processes(_TRAINING) | {*_ORIGINS}
 
 
 @dataclass(frozen=True)
@@ -166,6 +164,14 @@ class Run:
         """Return the number of steps of the run in `folder`; None if there is no run yet."""
         steps = (Run.begun(folder) or {}).get("steps")
         return steps if isinstance(steps, int) else None
+
+    @staticmethod
+    def model_of(folder: Path | str, model: Any, resume: bool, part: str = "model") -> Any:
+        """Return the model that a run begins or goes on with: a published one is that of the
+        revision in the record of the run, where one is resumed; else `model` itself."""
+        given = PublishedName.parse(model)
+        was = PublishedName.parse((Run.begun(folder) or {}).get(f"{part}_path")) if resume else None
+        return str(was) if given and was and given.may_be(was) else model
 
     def say_finished(self, save_best: bool) -> None:
         """Print that the run was already finished, and that `save_best` has no effect if the run

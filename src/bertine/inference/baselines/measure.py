@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from bertine.core.console import logger
 from bertine.core.errors import BertineError
+from bertine.core.published import PublishedName, cached_model
 from bertine.core.rng import generator
 from bertine.data.entities import Sentence, Sentences
 from bertine.data.examples import Examples
@@ -439,6 +440,11 @@ def _encoder(
     if not isinstance(start, str) or facts.get("fresh_weights"):
         return None
     try:
+        # What a record names is read, but never fetched.
+        if (name := PublishedName.parse(start)) is not None and (folder := cached_model(name)):
+            start = str(folder)
+        elif name is not None:
+            return None
         loaded = load_model(start, heads={})
         return FrozenEncoder(
             loaded.model.to(device), loaded.tokenizer, task.max_length, pooling_of(start), dtype

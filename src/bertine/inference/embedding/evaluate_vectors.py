@@ -20,6 +20,7 @@ from bertine.core.console import logger, plural
 from bertine.core.contrib import kind_of_model, registered
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors
+from bertine.core.model_folders import locate
 from bertine.core.names import PairKind, option
 from bertine.core.scores import correlation_interval
 from bertine.data.examples import find_splits
@@ -243,11 +244,9 @@ def gives_vectors(model: object) -> bool:
         return True
     if not isinstance(model, str | Path):
         return False
-    folder, kind = Path(model), kind_of_model(model)
-    if kind is not None:
+    if (kind := kind_of_model(model)) is not None:
         return "evaluate" not in registered("MODELS")[kind]
-    run = (folder / "run.json").is_file()
-    return (folder / "model" / MODULES if run else folder / MODULES).is_file()
+    return (locate(model) / MODULES).is_file()
 
 
 def evaluate_vectors(

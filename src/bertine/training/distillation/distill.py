@@ -17,6 +17,7 @@ import torch
 from bertine.core.console import Shown, human_count, logger
 from bertine.core.contrib import registered
 from bertine.core.errors import BertineError
+from bertine.core.model_folders import recorded_model
 from bertine.core.names import DistillKind, InputFormat, implementation, option
 from bertine.core.text import listing
 from bertine.corpora.batch import Batch
@@ -281,7 +282,7 @@ class _StoreDistillation:
             f"parameters; it is not in the checkpoints, and must be there to resume"
         )
         return {
-            "teacher_path": str(options.teacher),
+            **recorded_model(str(options.teacher), "teacher"),
             "teacher_fingerprint": teacher.fingerprint(),
             "mask_smoothing": options.mask_smoothing,
             "distillation": {
@@ -355,6 +356,11 @@ def distill(
             f"nothing to learn from; name a token store or texts of a task{''.join(hints)}"
         )
     world = join(options.device)
+    student, teacher = (
+        Run.model_of(out, getattr(options, part), options.resume, recorded)
+        for part, recorded in (("student", "model"), ("teacher", "teacher"))
+    )
+    options = DistillOptions.of(options, student=student, teacher=teacher)
     data = as_data(data)
     store = Path(data) if isinstance(data, str | Path) and is_store(Path(data)) else None
     if kind is not None and (store is None) == (kind == "lm"):

@@ -18,6 +18,7 @@ from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_file, read_json_object, write_json
 from bertine.core.foreign_files import open_tensors
+from bertine.core.model_folders import recorded_model
 from bertine.core.names import option
 from bertine.corpora.batch import FeatureBatches
 from bertine.data.examples import KNOWN, count_known
@@ -327,8 +328,8 @@ class _TaskDistillation:
         settings = {
             "task": info.dataset or info.name,
             "data_path": self.data_path,
-            "model_path": str(options.student or options.teacher),
-            "teacher_path": self.teacher.name,
+            **recorded_model(options.student or self.teacher.name, sizes=True),
+            **recorded_model(self.teacher.name, "teacher"),
             "teacher_fingerprint": self.teacher.fingerprint,
             "num_examples": len(self.data.train),
             "num_labelled": len(prepared.data.train),

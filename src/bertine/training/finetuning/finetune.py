@@ -13,6 +13,7 @@ from bertine.core.console import logger, plural
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.files import write_json
+from bertine.core.model_folders import recorded_model
 from bertine.core.names import TaskName
 from bertine.core.text import briefly
 from bertine.data.examples import KNOWN, Examples
@@ -210,7 +211,7 @@ def run_finetuning(
     prepared = prepare(
         task,
         arguments["data"],
-        model=arguments["model"],
+        model=Run.model_of(out, arguments["model"], options.resume),
         config=config,
         options=options,
         where=world.device,
@@ -242,7 +243,7 @@ def run_finetuning(
     settings = {
         "task": info.dataset or task,
         **recorded_data(data.train.source if data.source is None else data.source),
-        "model_path": str(prepared.model),
+        **recorded_model(prepared.model),
         "num_examples": len(data.train),
         "examples_fingerprint": data.train.fingerprint(),
         "weights_fingerprint": prepared.loaded.model.fingerprint(),

@@ -253,6 +253,7 @@ def pretrain(
     began = time.monotonic()
     world = join(options.device)
     world.alone(lambda: Run.check(out, options.resume))
+    model = Run.model_of(out, model, options.resume)
     objective, input_format = choose(
         architecture_of(model),
         options.objective,

@@ -13,6 +13,7 @@ from bertine.core import cpu
 from bertine.core.console import human_count, logger
 from bertine.core.errors import BertineError
 from bertine.core.loss_names import TERMS, choosing_score, main_term
+from bertine.core.model_folders import recorded_model
 from bertine.core.names import InputFormat, option
 from bertine.core.scores import score_name
 from bertine.core.task_info import TaskInfo
@@ -332,7 +333,7 @@ def train_on_store(
         **_described(data),
         **config.settings(),
         **computing.facts,
-        "model_path": beginning.model_path,
+        **recorded_model(beginning.model_path, sizes=True),
         "initialization": beginning.initialization,
         "weights_fingerprint": weights_fingerprint,
         "device": where.type,

@@ -16,7 +16,7 @@ import numpy as np
 from bertine.core.console import logger, plural, progress
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object, scratch_dir, write_json
-from bertine.core.model_folders import locate
+from bertine.core.model_folders import locate, recorded_model
 from bertine.core.names import PairKind, option
 from bertine.core.task_info import TaskInfo
 from bertine.data.examples import ROWS, find_splits, row_number, rows_as_facts, share_of
@@ -383,7 +383,7 @@ class SimilarityRun:
             "task": "similarity",
             "kind": self.kind,
             **recorded_data(data),
-            "model_path": model,
+            **recorded_model(model),
             "num_examples": len(file),
             "examples_fingerprint": file.fingerprint(),
             "weights_fingerprint": self.embedder.model.fingerprint(),
@@ -465,6 +465,7 @@ def finetune_similarity(
             another run; a loss that needs scores, and there are none.
     """
     Run.check(out, options.resume)
+    model = Run.model_of(out, model, options.resume)
     if options.steps is not None and options.epochs is not None:
         raise BertineError(f"give {option('steps')} or {option('epochs')}, not both")
     begun = Run.begun(folder := Path(out)) if options.resume else None
