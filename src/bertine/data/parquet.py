@@ -56,7 +56,7 @@ def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]
 
     def rows() -> Iterator[dict[str, Any]]:
         with file:
-            yield from rows_of(file, first)
+            yield from _rows(file, first)
         for part in others:
             with opened(part) as other:
                 if (names := other.schema_arrow.names) != columns:
@@ -64,37 +64,36 @@ def open_parquet(path: str | Path) -> tuple[list[str], Iterator[dict[str, Any]]]
                         f"{part}: has the columns {listed(names)}, but {first.name}, which is of "
                         f"the same table, {listed(columns)}"
                     )
-                yield from rows_of(other, part)
+                yield from _rows(other, part)
 
     return columns, rows()
 
 
-def rows_of(file: Any, path: Path | str, **part: Any) -> Iterator[dict[str, Any]]:
-    """Yield the rows of an open Parquet file, with values as :func:`open_parquet` gives them.
-
-    Args:
-        file: the ``pyarrow.parquet.ParquetFile``.
-        path: its path, for messages.
-        part: the ``columns`` and the ``row_groups`` to read, as ``iter_batches`` takes them.
-
-    Raises:
-        BertineError: a damaged part.
-    """
-    for batch in batches_of(file, path, **part):
+def _rows(file: Any, path: Path) -> Iterator[dict[str, Any]]:
+    for batch in batches_of(file, path):
         yield from plain_rows(batch, path)
 
 
 def plain_rows(batch: Any, path: Path | str) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a record batch, or of a table, of Arrow in the same way."""
+    """Yield the rows of a record batch or a table of Arrow, with the values of
+    :func:`open_parquet`.
+
+    Raises:
+        BertineError: a damaged part of the file `path`.
+    """
     with reading_outside(path, _AGAIN):
         values = [_values(column) for column in batch.columns]
     for row in zip(*values, strict=True):
         yield dict(zip(batch.schema.names, map(plain_value, row), strict=True))
 
 
-def batches_of(file: Any, path: Path | str, **part: Any) -> Iterator[Any]:
-    """Yield the same rows as record batches of Arrow."""
-    batches = file.iter_batches(batch_size=_ROWS, **part)
+def batches_of(file: Any, path: Path | str, columns: Sequence[str] | None = None) -> Iterator[Any]:
+    """Yield the rows of an open Parquet file as record batches, with some or all of its columns.
+
+    Raises:
+        BertineError: a damaged part of the file `path`.
+    """
+    batches = file.iter_batches(batch_size=_ROWS, columns=columns)
     while True:
         with reading_outside(path, _AGAIN):
             batch = next(batches, None)

@@ -290,8 +290,7 @@ class EmbedOptions(VectorOptions, PlainTexts, BatchInvariance, VectorMachine):
         False,
         "divide texts that are too long into passages of whole sentences, each with its vector, in "
         "place of cutting them",
-        more="Each is a row, with the columns of its document and the number of that, "
-        "``document``; ``similar`` shows the best one of a document.",
+        more="Each is a row, with the columns of its document and its number, ``document``.",
         title="vectors",
     )
 
@@ -323,8 +322,8 @@ class SimilarOptions(TextVectors, Shortening, Prompt, PlainTexts, VectorMachine)
         "compare only the rows whose columns fulfil a condition: 'lang = de and year >= 2020'; for "
         "a .parquet with vectors",
         otherwise="all rows",
-        more="Comparisons with ``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=`` and ``in (a, b)``, "
-        "joined by ``and``, ``or``, ``not`` and parentheses; with quotes around what has spaces.",
+        more="``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=`` and ``in (a, b)``, joined by ``and``; "
+        "with quotes around what has spaces.",
         metavar="CONDITION",
         title="search",
     )

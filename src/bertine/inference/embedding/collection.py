@@ -7,29 +7,30 @@ import hashlib
 import operator
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors
+from bertine.core.foreign_files import reading_outside
 from bertine.core.names import AnswerPrecision, option
 from bertine.core.scores import COARSE_ROUNDING, ROUNDING
 from bertine.core.text import briefly
-from bertine.data.parquet import batches_of, opened, plain_rows, rows_of
+from bertine.data.parquet import batches_of, opened, plain_rows
 from bertine.data.streams import require_columns
 from bertine.data.writer import json_text
 from bertine.inference.embedding.embedder import Embedder, empty_texts
 from bertine.inference.embedding.index import NearestRows, Neighbours, TextRow, search_all
 from bertine.inference.embedding.vector_files import (
+    DTYPES,
     VectorMetadata,
     hashed,
-    no_vector,
-    written_names,
+    written_name,
 )
 from bertine.inference.embedding.vectors import unit
 from bertine.inference.embedding.words import WordIndex, joined
@@ -39,14 +40,14 @@ from bertine.tokenization.documents import choose_text_column
 
 # Conditions on the columns of a row, such as ``lang = de and year >= 2020``.
 
-#: A condition: whether the values of a row, by column, fulfil it.
-Condition = Callable[[Mapping[str, Any]], bool]
-
-_TOKEN = re.compile(
-    r"""\s*(?:(?P<quoted>"[^"]*"|'[^']*')|(?P<mark>[!<>]=|[=<>(),])|(?P<word>[^\s"'()=<>!,]+)|$)"""
+_NAME = r"""("[^"]*"|'[^']*'|[^\s"'()=<>!,]++)"""
+_COMPARISON = re.compile(
+    rf"\s*{_NAME}\s*(?:([!<>]?=|<|>)\s*{_NAME}|in\s*\(((?:\s*{_NAME}\s*,)*\s*{_NAME})\s*\))"
+    r"\s*(and\s|$)",
+    re.IGNORECASE,
 )
 _NUMBER = re.compile(r"[-+]?\d{1,30}(\.\d{1,30})?(e[-+]?\d{1,2})?", re.IGNORECASE)
-_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+_SIGNS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -54,121 +55,64 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-#: Most characters of a condition; each parenthesis and each "not" is a call within a call.
-_LONGEST, _DEEPEST = 10_000, 50
 
 
-class _Conditions:
-    """Parse a condition: comparisons with ``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=`` and
-    ``in (a, b)``, joined by ``and``, ``or``, ``not`` and parentheses.
+class Comparison(NamedTuple):
+    """A comparison of a column with values, one of which must fit.
 
     A number without quotes is compared as a number, anything else as text. A missing value, or one
-    that is no number where one is asked for, fulfils ``!=`` only.
+    that is no number where one is asked for, is only unequal.
 
     Attributes:
-        columns: the columns that it names.
+        column: the name of the column.
+        sign: ``=``, ``!=``, ``<``, ``<=``, ``>`` or ``>=``.
+        values: the values, as they are written.
     """
 
-    def __init__(self, text: str) -> None:
-        self._text = text
-        if len(text) > _LONGEST:
-            raise BertineError(f"a condition has more than {_LONGEST:,} characters; shorten it")
-        self._tokens: list[tuple[str, str]] = []
-        self._at = at = 0
-        while at < len(text):
-            match = _TOKEN.match(text, at)
-            if match is None:
-                raise self._wrong(f"{text[at:].strip()[:1]} begins nothing, or is not closed")
-            if match.lastgroup is not None:
-                self._tokens.append((match.lastgroup, match[match.lastgroup]))
-            at = match.end() if match.lastgroup is not None else len(text)
-        self.columns: list[str] = []
-        self.matches = self._any(0)
-        if self._at < len(self._tokens):
-            raise self._wrong(f"{self._tokens[self._at][1]!r} stands behind its end")
+    column: str
+    sign: str
+    values: list[str]
 
-    def _wrong(self, reason: str) -> BertineError:
-        return BertineError(
-            f"{briefly(self._text)} is no condition ({reason}); write column = value, with quotes "
-            "around what has spaces, joined by and, or, not"
-        )
+    def fits(self, value: Any) -> bool:
+        """Return whether a value of the column fits."""
+        return any(self._fits(value, text) for text in self.values)
 
-    def _takes(self, *texts: str) -> str | None:
-        """Return the next token, in lower case, and go on, if it is one of `texts`; else None."""
-        kind, text = self._tokens[self._at] if self._at < len(self._tokens) else ("", "")
-        if kind in ("", "quoted") or text.lower() not in texts:
-            return None
-        self._at += 1
-        return text.lower()
-
-    def _operand(self, what: str) -> tuple[str, bool]:
-        """Return a name or a value, and whether it has quotes."""
-        kind, text = self._tokens[self._at] if self._at < len(self._tokens) else ("", "its end")
-        if kind in ("", "mark"):
-            raise self._wrong(f"{what} is missing before {text}")
-        self._at += 1
-        return (text[1:-1], True) if kind == "quoted" else (text, False)
-
-    def _any(self, depth: int) -> Condition:
-        parts = [self._all(depth)]
-        while self._takes("or"):
-            parts.append(self._all(depth))
-        return lambda row: any(part(row) for part in parts)
-
-    def _all(self, depth: int) -> Condition:
-        parts = [self._one(depth)]
-        while self._takes("and"):
-            parts.append(self._one(depth))
-        return lambda row: all(part(row) for part in parts)
-
-    def _one(self, depth: int) -> Condition:
-        if depth > _DEEPEST:
-            raise self._wrong("it is nested too deeply")
-        if self._takes("not"):
-            inner = self._one(depth + 1)
-            return lambda row: not inner(row)
-        if self._takes("("):
-            inner = self._any(depth + 1)
-            if not self._takes(")"):
-                raise self._wrong("a parenthesis is not closed")
-            return inner
-        column, _ = self._operand("a column")
-        self.columns.append(column)
-        if self._takes("in"):
-            if not self._takes("("):
-                raise self._wrong("'in' needs values in parentheses")
-            compared = [_compared("=", *self._operand("a value"))]
-            while self._takes(","):
-                compared.append(_compared("=", *self._operand("a value")))
-            if not self._takes(")"):
-                raise self._wrong("a parenthesis is not closed")
-            return lambda row: any(equal(row.get(column)) for equal in compared)
-        comparison = self._takes(*_COMPARISONS)
-        if comparison is None:
-            raise self._wrong(f"no comparison follows {column!r}")
-        fulfils = _compared(comparison, *self._operand("a value"))
-        return lambda row: fulfils(row.get(column))
+    def _fits(self, own: Any, text: str) -> bool:
+        other: Any = _number(text)
+        if other is not None:
+            own = _number(own.strip()) if isinstance(own, str) else own
+            known = isinstance(own, int | float) and not isinstance(own, bool)
+        else:
+            own = own if own is None or isinstance(own, str) else json_text(own)
+            other, known = _unquoted(text), own is not None
+        return _SIGNS[self.sign](own, other) if known else self.sign == "!="
 
 
-def _compared(comparison: str, text: str, quoted: bool) -> Callable[[Any], bool]:
-    """Return the comparison of a value with the one that `text` stands for."""
-    compare, otherwise = _COMPARISONS[comparison], comparison == "!="
-    if (number := None if quoted else _number(text)) is None:
+def comparisons(condition: str) -> list[Comparison]:
+    """Return the comparisons of a condition: ``column = value`` or ``column in (a, b)``, joined by
+    ``and``, with quotes around what has spaces.
 
-        def with_text(value: Any) -> bool:
-            if isinstance(value, str):
-                return compare(value, text)
-            return otherwise if value is None else compare(json_text(value), text)
+    Raises:
+        BertineError: it is no condition.
+    """
+    result, at, more = list[Comparison](), 0, True
+    while more:
+        match = _COMPARISON.match(condition, at)
+        if match is None:
+            raise BertineError(
+                f"{briefly(condition)} is no condition at {briefly(condition[at:].strip(), 20)}; "
+                "write column = value, != < <= > >= or column in (a, b), joined by and, with "
+                "quotes around what has spaces"
+            )
+        column, sign, value, several = match.group(1, 2, 3, 4)
+        values = [value] if sign else [name[0] for name in re.finditer(_NAME, several)]
+        result.append(Comparison(_unquoted(column), sign or "=", values))
+        at, more = match.end(), bool(match.group(match.lastindex or 0))
+    return result
 
-        return with_text
 
-    def with_number(value: Any) -> bool:
-        own = _number(value.strip()) if isinstance(value, str) else value
-        if isinstance(own, bool) or not isinstance(own, int | float):
-            return otherwise
-        return compare(own, number)
-
-    return with_number
+def _unquoted(text: str) -> str:
+    return text[1:-1] if text[:1] in ("'", '"') else text
 
 
 def _number(text: str) -> int | float | None:
@@ -180,123 +124,107 @@ def _number(text: str) -> int | float | None:
 
 
 class VectorTable:
-    """An open Parquet file of texts with vectors. Threads may share it, and it stays the file that
-    was opened when another one takes its name.
+    """A Parquet file of texts with vectors, as it was when it was opened. Threads may share it.
 
     Attributes:
         path: its path.
-        origin: how the vectors were made; None: another program has made them.
+        origin: how the vectors were made.
         text_column: the column of the texts.
         columns: the other columns, without those of the vectors and of the number of a document.
         rows: the number of texts, N.
-        vectors: [N, D], mapped from a temporary file.
+        vectors: [N, D], mapped from a temporary file, so that memory does not hold them.
+        documents: the number of each text's document from 1, int64 [N]; None: every text is one.
     """
 
     def __init__(self, path: Path | str, text_column: str | None = None) -> None:
         """
         Args:
             path: the file.
-            text_column: the column of the texts; None: as ``embed`` recorded it, else ``text``,
+            text_column: the column of the texts; None: the one recorded, else ``text``,
                 ``sentence``, or the only one.
 
         Raises:
-            BertineError: the file cannot be read, or a row has no vector.
+            BertineError: the file cannot be read, does not say how its vectors were made, lacks
+                one, or has other texts than they were made of.
         """
-        self.path, self.origin = Path(path), VectorMetadata.read(path)
-        self._file, self._lock = opened(path), Lock()
-        names = list(self._file.schema_arrow.names)
-        self._vector = written_names(names)[0]
-        if self._vector not in names:
-            raise BertineError(f"{path}: has no vectors; write them with 'bertine embed'")
-        recorded = "" if self.origin is None else self.origin.text_column
-        others = [name for name in names if name != self._vector]
-        self.text_column = choose_text_column(str(path), others, text_column or recorded or None)
-        self._document = "" if self.origin is None else self.origin.document_column
-        self.columns = [name for name in others if name not in (self.text_column, self._document)]
-        metadata = self._file.metadata
-        sizes = [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)]
-        self.rows, self._starts = metadata.num_rows, np.cumsum([0, *sizes])
-        #: What was read last: row groups as tables of Arrow, and the rows of conditions.
-        self._group = lru_cache(16)(self._read_group)
+        origin = VectorMetadata.read(path)
+        if origin is None:
+            raise BertineError(
+                f"{path}: does not say how its vectors were made; write it with 'bertine embed'"
+            )
+        self.path, self.origin = Path(path), origin
+        with opened(path) as file:
+            vector, document = (
+                written_name("vector", file.schema_arrow.names),
+                origin.document_column,
+            )
+            others = [name for name in file.schema_arrow.names if name != vector]
+            with reading_outside(path):
+                self._table = file.read(columns=others)
+            self.vectors = self._mapped(file, vector)
+        named = text_column or origin.text_column or None
+        self.text_column, self.rows = choose_text_column(str(path), others, named), len(self._table)
+        self.columns = [name for name in others if name not in (self.text_column, document)]
+        self.documents = np.asarray(self._table[document]) if document else None
         self.fulfilling = lru_cache(16)(self._fulfilling)
-        self.vectors = self._mapped()
+        digest = hashlib.sha256()
+        for texts in self.texts():
+            digest.update(hashed(texts))
+        if origin.texts not in ("", digest.hexdigest()):
+            raise BertineError(
+                f"{path}: its vectors were made of other texts, or of these in another order; "
+                "embed them again"
+            )
 
-    def _mapped(self) -> np.ndarray:
-        """Copy the vectors to a file without a name, and map it, so that memory does not hold them.
+    def _mapped(self, file: Any, name: str) -> np.ndarray:
+        """Copy the vectors to a file without a name, and map it.
 
         Raises:
-            BertineError: a row has no vector, or one of another width.
+            BertineError: a row has none, or one of another width.
         """
-        import pyarrow.compute as pc
+        import pyarrow as pa
 
-        rows, width, kind = 0, 0, np.dtype(np.float32)
+        shape, kind = (len(self._table), self.origin.dimensions), DTYPES[self.origin.dtype]
+        wanted = pa.list_(pa.from_numpy_dtype(kind), shape[1])
         with os_errors(tempfile.gettempdir(), "writing to it"), tempfile.TemporaryFile() as handle:
-            for batch in batches_of(self._file, self.path, columns=[self._vector]):
-                column = batch.column(self._vector)
-                try:
-                    lengths = np.asarray(pc.list_value_length(column).fill_null(-1))
-                    numbers = np.asarray(column.flatten())
-                    kind = numbers.dtype if numbers.dtype == np.float16 else kind
-                    numbers = numbers.astype(kind, copy=False)
-                except (ValueError, TypeError, NotImplementedError):  # also those of Arrow
-                    raise no_vector(self.path, rows + 1, self._vector, width) from None
-                width = width or max(int(lengths[0]), 0)
-                if (wrong := np.flatnonzero(lengths != width)).size or not width:
-                    at = rows + 1 + int(wrong[0] if wrong.size else 0)
-                    raise no_vector(self.path, at, self._vector, width)
-                handle.write(numbers.tobytes())
-                rows += len(column)
+            for batch in batches_of(file, self.path, columns=[name]):
+                lists = dict(zip(batch.schema.names, batch.columns, strict=True)).get(name)
+                if getattr(lists, "type", None) != wanted or lists.null_count:
+                    raise BertineError(
+                        f"{self.path}: {name!r} is not {shape[1]} numbers in each row; embed the "
+                        "texts again"
+                    )
+                handle.write(np.asarray(lists.flatten()).tobytes())
             handle.flush()
-            if not rows:
-                return np.empty((0, 0), kind)
-            return np.memmap(handle, kind, "r", shape=(rows, width))
+            return (
+                np.memmap(handle, kind, "r", shape=shape) if len(self._table) else np.empty(shape)
+            )
 
     def texts(self) -> Iterator[list[str]]:
         """Yield the texts, in parts."""
-        with self._lock:
-            for batch in batches_of(self._file, self.path, columns=[self.text_column]):
-                rows = plain_rows(batch, self.path)
-                yield ["" if (text := row[self.text_column]) is None else str(text) for row in rows]
+        for part in self._table[self.text_column].chunks:
+            yield ["" if text is None else text for text in part.to_pylist()]
 
-    def documents(self) -> np.ndarray | None:
-        """Return the number of each text's document, int64 [N], from 1; None: every text is one."""
-        if not self._document:
-            return None
-        with self._lock:
-            rows = rows_of(self._file, self.path, columns=[self._document])
-            return np.array([row[self._document] for row in rows], dtype=np.int64)
-
-    def _fulfilling(self, conditions: tuple[str, ...]) -> np.ndarray:
-        """Return whether each row fulfils all of some conditions, [N].
+    def _fulfilling(self, condition: str) -> np.ndarray:
+        """Return whether each row fulfils a condition (:func:`comparisons`), [N].
 
         Raises:
-            BertineError: one is no condition, or names a column that is not there.
+            BertineError: it is no condition, or names a column that is not there.
         """
-        parsed = [_Conditions(text) for text in conditions]
-        known, named = [self.text_column, *self.columns], [n for c in parsed for n in c.columns]
-        require_columns(str(self.path), known, named)
-        with self._lock:
-            rows = rows_of(self._file, self.path, columns=[*dict.fromkeys(named)])
-            return np.array([all(one.matches(row) for one in parsed) for row in rows], dtype=bool)
+        parts = comparisons(condition)
+        named = [*dict.fromkeys(part.column for part in parts)]
+        require_columns(str(self.path), [self.text_column, *self.columns], named)
+        rows = plain_rows(self._table.select(named), self.path)
+        return np.array([all(p.fits(row[p.column]) for p in parts) for row in rows], dtype=bool)
 
-    def take(self, rows: Iterable[int]) -> dict[int, TextRow]:
-        """Return the rows of these numbers, from 0, with their texts and columns."""
-        taken: dict[int, TextRow] = {}
-        numbers = np.unique(np.fromiter(rows, dtype=np.int64))
-        groups = np.searchsorted(self._starts, numbers, "right") - 1
-        for group in np.unique(groups).tolist():
-            some = numbers[groups == group]
-            part = self._group(group).take(some - self._starts[group])
-            for number, row in zip(some.tolist(), plain_rows(part, self.path), strict=True):
-                text = row.pop(self.text_column)
-                document = row.pop(self._document, None)
-                taken[number] = TextRow("" if text is None else str(text), row, document)
+    def take(self, rows: np.ndarray) -> dict[int, TextRow]:
+        """Return the rows numbered `rows` int64 [N], from 0, with their texts and columns."""
+        taken, document = {}, self.origin.document_column
+        some = plain_rows(self._table.take(rows), self.path)
+        for number, row in zip(rows.tolist(), some, strict=True):
+            text = row.pop(self.text_column)
+            taken[number] = TextRow(text or "", row, row.pop(document, None))
         return taken
-
-    def _read_group(self, group: int) -> Any:
-        names = [self.text_column, *self.columns, *filter(None, [self._document])]
-        with self._lock:
-            return self._file.read_row_group(group, columns=names)
 
 
 # The search: by vectors, or by vectors and words.
@@ -316,38 +244,23 @@ class Collection:
         notes: notes on how the vectors and those of queries differ.
     """
 
-    def __init__(self, table: VectorTable, embedder: Embedder, tolerance: float = ROUNDING) -> None:
+    def __init__(self, table: VectorTable, embedder: Embedder) -> None:
         """
         Args:
             table: the file.
-            embedder: the embedder of the queries, which made the vectors.
-            tolerance: cosines that differ by less are equal
-                (:func:`~bertine.core.scores.ranking`).
+            embedder: the embedder of the queries.
 
         Raises:
-            BertineError: the texts were changed since; the vectors have other dimensions.
+            BertineError: another model made the vectors.
         """
-        self.table, self.embedder, self._tolerance = table, embedder, tolerance
-        self.rows, self.notes = table.rows, list[str]()
-        if table.rows and table.vectors.shape[1] != embedder.dimensions:
-            raise BertineError(
-                f"{table.path}: its vectors have {table.vectors.shape[1]} numbers, but the "
-                f"model's have {embedder.dimensions}; name the model that made them, and the same "
-                f"{option('dimensions')}"
-            )
-        digest, empty, seen = hashlib.sha256(), list[int](), 0
+        self.table, self.embedder, self.rows = table, embedder, table.rows
+        self.notes = table.origin.check(table.path, embedder, None)
+        self._tolerance = tolerance_of(table.origin.precision, table.origin.dtype)
+        empty, seen = list[int](), 0
         for texts in table.texts():
-            digest.update(hashed(texts))
             empty += (seen + at for at in empty_texts(embedder, texts))
             seen += len(texts)
         self.empty = np.array(empty, dtype=np.int64)
-        made = table.origin and table.origin.texts
-        if made and made != digest.hexdigest():
-            raise BertineError(
-                f"{table.path}: its vectors were made of other texts, or of these in another "
-                "order; embed them again"
-            )
-        self._documents = table.documents()
         self._words: WordIndex | None = None
         self._making = Lock()
 
@@ -376,28 +289,20 @@ class Collection:
                 model is not there, or is another one.
         """
         table = VectorTable(path)
-        if (origin := table.origin) is None:
-            raise BertineError(
-                f"{path}: does not say how its vectors were made; write it with 'bertine embed'"
-            )
-        with model_of(path, origin, model) as named:
-            embedder = Embedder.opened(
-                named, **origin.settings(), device=device, **unmeasured(named, 0, device, precision)
-            )
+        with model_of(path, table.origin, model) as named:
+            how = unmeasured(named, 0, device, precision)
+            embedder = Embedder.opened(named, **table.origin.settings(), device=device, **how)
         asked = embedder.prompts.for_queries if query_prompt is None else query_prompt
         if asked is not None:
             embedder = embedder.with_prompt(asked)
-        notes = origin.check(path, embedder, None)
-        collection = cls(table, embedder, tolerance_of(origin.precision, origin.dtype))
-        collection.notes += notes
-        return collection
+        return cls(table, embedder)
 
     def search(
         self,
         queries: Sequence[str],
         *,
         top: int = 10,
-        where: str | Sequence[str] | None = None,
+        where: str | None = None,
         hybrid: bool = False,
     ) -> list[Neighbours]:
         """Return the nearest rows of each query. Of a document in passages the best one stands for
@@ -406,8 +311,8 @@ class Collection:
         Args:
             queries: the texts, none of them empty.
             top: the number of rows.
-            where: conditions on the columns, such as ``"lang = de and year >= 2020"``; all must be
-                fulfilled.
+            where: a condition on the columns, such as ``"lang = de and year >= 2020"``
+                (:func:`comparisons`); None: none.
             hybrid: join the ranking by vectors with one by words (BM25). The scores are then sums
                 of reciprocal ranks, not cosines.
 
@@ -427,49 +332,43 @@ class Collection:
         asked: np.ndarray,
         queries: Sequence[str],
         top: int,
-        where: str | Sequence[str] | None = None,
+        where: str | None = None,
         hybrid: bool = False,
     ) -> NearestRows:
         """Search as :meth:`search` does, with the vectors of the queries, `asked` fp32 [Q, D] of
         length 1."""
         left_out, seen = self.empty, self.rows
-        if where := (where,) if isinstance(where, str) else tuple(where or ()):
+        if where is not None:
             fulfilled = self.table.fulfilling(where)
             seen = int(fulfilled.sum())
             left_out = np.union1d(left_out, np.flatnonzero(~fulfilled))
         there = self.rows - len(left_out)
-        deeper = hybrid or self._documents is not None
+        deeper = hybrid or self.table.documents is not None
         depth = max(1, min(max(_DEPTH, 4 * top) if deeper else top, there))
         while True:
-            found = NearestRows(len(asked), depth, self._tolerance)
+            best = NearestRows(len(asked), depth, self._tolerance)
             search_all(
-                found, asked, self.table.vectors, name=str(self.table.path), left_out=left_out
+                best, asked, self.table.vectors, name=str(self.table.path), left_out=left_out
             )
-            ranked = [*zip(found.rows, found.scores, strict=True)]
+            ranked = [*zip(best.rows, best.scores, strict=True)]
             if hybrid:
                 among = np.setdiff1d(np.arange(self.rows), left_out) if len(left_out) else None
                 for at, query in enumerate(queries):
                     by_words = self.words.search(query, depth, among)
                     ranked[at] = joined(ranked[at][0].tolist(), [row for row, _ in by_words])
-            ranked = [self._best_passages(rows, scores, top) for rows, scores in ranked]
+            if (documents := self.table.documents) is not None:
+                for at, (rows, scores) in enumerate(ranked):
+                    first = np.sort(np.unique(documents[rows], return_index=True)[1])
+                    ranked[at] = rows[first], scores[first]
             if depth >= there or all(len(rows) >= top for rows, _ in ranked):
                 break
             depth = min(4 * depth, there)
         result = NearestRows(len(asked), top, 0.0 if hybrid else self._tolerance)
         for at, (rows, scores) in enumerate(ranked):
-            result.add_rows(at, rows, scores)
+            result.add_rows(at, rows[:top], scores[:top])
         result.seen = seen
-        result.documents = self.table.take(row for rows, _ in ranked for row in rows.tolist())
+        result.documents = self.table.take(np.unique(np.concatenate(result.rows)))
         return result
-
-    def _best_passages(
-        self, rows: np.ndarray, scores: np.ndarray, top: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the first `top` rows in order, the first of each document."""
-        if self._documents is not None:
-            _, first = np.unique(self._documents[rows], return_index=True)
-            rows, scores = rows[np.sort(first)], scores[np.sort(first)]
-        return rows[:top], scores[:top]
 
     @property
     def words(self) -> WordIndex:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -53,6 +55,9 @@ _COMPARED, _LEAST_COMPARED = 100, 16
 
 #: With tokens a row has some hundred vectors, so a chunk has fewer characters.
 CHUNK_CHARACTERS_OF_TOKENS = 1 << 16
+
+#: What is said of an earlier file that is not used.
+_ANEW = "all vectors are computed anew"
 
 
 @dataclass(repr=False)
@@ -146,9 +151,13 @@ def embed(
         how: dict[str, Any] = {"precision": options.precision, "batch_invariant": True}
     else:
         how = unmeasured(model, size, options.device, options.precision)
-        if options.precision == "auto" and earlier is not None and earlier.precision != "int8":
+        if (
+            options.precision == "auto"
+            and earlier is not None
+            and earlier.origin.precision != "int8"
+        ):
             # Measured again, it might be another; and for a few new texts measuring takes longer.
-            how = {"precision": earlier.precision, "threads": unmeasured_threads()}
+            how = {"precision": earlier.origin.precision, "threads": unmeasured_threads()}
     embedder = Embedder.opened(model, **VectorOptions.of(options).values(), **how)
     if options.passages and embedder.limit is None:
         raise BertineError(
@@ -166,7 +175,10 @@ def embed(
         of_empty="have vectors that say nothing",
     )
     made = VectorMetadata.of(embedder, dtype=dtype, rows=0)
-    kept = None if earlier is None else KeptVectors.of(output, earlier, made)
+    if earlier is not None and (other := earlier.origin.differing(made)):
+        logger.info(f"{output}: was made with another {listing(other)}; {_ANEW}")
+        earlier = None
+    kept = None if earlier is None else KeptVectors(earlier)
     tokens = embedder.pooling.tokens
     most = CHUNK_CHARACTERS_OF_TOKENS if tokens else CHUNK_CHARACTERS
     digest, written = hashlib.sha256(), 0
@@ -180,7 +192,8 @@ def embed(
             for rows, texts in text_chunks(table, column, most):
                 count = len(rows)
                 if options.passages:
-                    rows, texts = _in_passages(embedder, rows, column, number, report.rows)
+                    rows = _in_passages(embedder, rows, texts, column, number, report.rows)
+                    texts = [row.values[column] for row in rows]
                 _embed_chunk(embedder, table.name, rows, texts, writer, report, kept)
                 report.rows += count
                 digest.update(hashed(texts))
@@ -197,7 +210,7 @@ def embed(
         report.notes = embedder.notes() + table.stats.notes(table.name)
         report.passages = written if options.passages else None
     if kept is not None:
-        report.kept, report.dropped = kept.taken, int(kept.copies.sum())
+        report.kept, report.dropped = kept.taken, kept.left
     report.seconds = time.monotonic() - started
     return report
 
@@ -209,63 +222,44 @@ def _sample(features: Sequence[Any]) -> list[Any]:
     return [features[at * len(features) // most] for at in range(most)]
 
 
-def _earlier(output: Path | str) -> VectorMetadata | None:
-    """Return how the vectors of an earlier file were made; None: there is none, it is not one of
-    texts' vectors, or it cannot be read, which is said."""
+def _earlier(output: Path | str) -> VectorTable | None:
+    """Open the file of an earlier call; None: there is none, or it cannot be used, which is
+    said."""
     try:
-        origin = VectorMetadata.read(output) if Path(output).exists() else None
+        return VectorTable(output) if Path(output).exists() else None
     except BertineError as error:
-        logger.info(f"{error}; all vectors are computed anew")
+        logger.info(f"{error}; {_ANEW}")
         return None
-    return None if origin is None or "tokens" in origin.pooling else origin
 
 
-@dataclass
 class KeptVectors:
     """The vectors of an earlier file, to be used again for the same texts.
 
     Attributes:
-        rows: the number of the first row with each text, by the fingerprint of that.
-        vectors: [N, D], on disk.
-        copies: how often the text of each of these rows is there, [N]; 0 once it is used again.
         taken: how many vectors were used.
     """
 
-    rows: dict[bytes, int]
-    vectors: np.ndarray
-    copies: np.ndarray
-    taken: int = 0
+    def __init__(self, table: VectorTable) -> None:
+        self._vectors, self.taken = table.vectors, 0
+        #: The first row of each text, by its fingerprint, and how often the text is there.
+        self._rows: dict[bytes, int] = {}
+        self._copies = Counter[int]()
+        for row, text in enumerate(itertools.chain.from_iterable(table.texts())):
+            self._copies[self._rows.setdefault(_fingerprint(text), row)] += 1
 
-    @classmethod
-    def of(cls, path: Path | str, origin: VectorMetadata, made: VectorMetadata) -> Self | None:
-        """Open the file `path`, made as `origin` says; None, with a note: its vectors are not those
-        that would be `made` now."""
-        try:
-            if other := origin.differing(made):
-                raise BertineError(f"{path}: was made with another {listing(other)}")
-            table = VectorTable(path)
-            rows, copies = dict[bytes, int](), np.zeros(table.rows, dtype=np.int64)
-            digest, seen = hashlib.sha256(), 0
-            for texts in table.texts():
-                digest.update(hashed(texts))
-                for row, text in enumerate(texts, seen):
-                    copies[rows.setdefault(_fingerprint(text), row)] += 1
-                seen += len(texts)
-            if digest.hexdigest() != origin.texts:
-                raise BertineError(f"{path}: was changed since its vectors were made")
-        except BertineError as error:
-            logger.info(f"{error}; all vectors are computed anew")
+    def take(self, text: str) -> np.ndarray | None:
+        """Return the vector of a text, [D]; None: there is none."""
+        row = self._rows.get(_fingerprint(text))
+        if row is None:
             return None
-        return cls(rows, table.vectors, copies)
+        self._copies[row] = 0
+        self.taken += 1
+        return np.asarray(self._vectors[row])
 
-    def row(self, text: str) -> int | None:
-        """Return the row with the vector of a text, and note that it is used; None: there is
-        none."""
-        row = self.rows.get(_fingerprint(text))
-        if row is not None:
-            self.copies[row] = 0
-            self.taken += 1
-        return row
+    @property
+    def left(self) -> int:
+        """The number of rows whose texts were not asked for."""
+        return self._copies.total()
 
 
 def _fingerprint(text: str) -> bytes:
@@ -283,8 +277,8 @@ def _embed_chunk(
 ) -> None:
     """Compute and write one chunk, and count what is in it, but not its rows, in `report`."""
     features = embedder.features(texts)
-    known = [None if kept is None else kept.row(text) for text in texts]
-    new = [feature for feature, row in zip(features, known, strict=True) if row is None]
+    known = [None if kept is None else kept.take(text) for text in texts]
+    new = [feature for feature, vector in zip(features, known, strict=True) if vector is None]
     if new and not report.compared:
         sample = _sample(new)
         report.agreement, report.compared = embedder.agreement(sample), len(sample)
@@ -296,9 +290,7 @@ def _embed_chunk(
         pieces = [embedder.pieces(feature) for feature in features]
     else:
         computed = iter(as_dtype(embedder.run(new), kind) if new else ())
-        vectors = [
-            next(computed) if kept is None or row is None else kept.vectors[row] for row in known
-        ]
+        vectors = [next(computed) if vector is None else vector for vector in known]
     writer.write(VectorPart(source, rows, vectors, pieces))
     report.count(0, features, texts, [row.line for row in rows])
     report.count_empty(rows[at].line for at in empty_texts(embedder, texts))
@@ -308,40 +300,39 @@ def _embed_chunk(
 
 
 def _in_passages(
-    embedder: Embedder, rows: Sequence[TableRow], column: str, number: str, before: int
-) -> tuple[list[TableRow], list[str]]:
-    """Divide the rows whose texts are too long, and return the rows of all passages, and these.
+    embedder: Embedder,
+    rows: Sequence[TableRow],
+    texts: Sequence[str],
+    column: str,
+    number: str,
+    before: int,
+) -> list[TableRow]:
+    """Divide the rows whose texts are too long, and return the rows of all passages.
 
     Args:
         embedder: decides how long a passage may be.
-        rows: the rows of documents.
-        column: the column of their texts, which has the passage then.
+        rows, texts: documents and their texts.
+        column: the column of the texts, which has the passage then.
         number: the column that gets the number of the document.
         before: the number of documents before them.
     """
-    texts = [str(row.values[column] or "") for row in rows]
-    divided: list[TableRow] = []
-    passages: list[str] = []
-    for at, (row, feature) in enumerate(zip(rows, embedder.features(texts), strict=True)):
-        long = feature.num_truncated > 0
-        for passage in _passages(embedder, texts[at]) if long else [texts[at]]:
-            values = {**row.values, column: passage, number: before + at + 1}
-            divided.append(TableRow(row.line, values))
-            passages.append(passage)
-    return divided, passages
+    parts = zip(rows, texts, embedder.features(texts), strict=True)
+    return [
+        TableRow(row.line, {**row.values, column: passage, number: at})
+        for at, (row, text, feature) in enumerate(parts, before + 1)
+        for passage in (_passages(embedder, text) if feature.num_truncated else [text])
+    ]
 
 
 def _passages(embedder: Embedder, text: str) -> list[str]:
     """Divide a text into passages of about the same length, of whole sentences where these are not
     too long themselves."""
-    empty = len(embedder.features("")[0].input_ids)
-    room = max(1, embedder.max_length - empty)
+    room = max(1, embedder.max_length - len(embedder.features("")[0].input_ids))
     units = list(_fitting(embedder, list(iter_sentences(text, spaces=True)), room))
     total = sum(size for _, size in units)
-    target = total / -(-total // room)
     passages, used = [""], 0
     for unit, size in units:
-        if passages[-1] and (used + size > room or used >= target):
+        if used and (used + size > room or used >= total / -(-total // room)):
             passages.append("")
             used = 0
         passages[-1] += unit
@@ -359,6 +350,5 @@ def _fitting(embedder: Embedder, units: Sequence[str], room: int) -> Iterator[tu
             yield unit, max(1, size)
             continue
         middle = len(unit) // 2
-        space = unit.rfind(" ", 1, middle + 1)
-        at = space if space > 0 else middle
+        at = max(0, unit.rfind(" ", 1, middle + 1)) or middle
         yield from _fitting(embedder, [unit[:at], unit[at:]], room)

@@ -116,31 +116,31 @@ class Search:
         Raises:
             BertineError: see :func:`similar`.
         """
-        parquet = is_parquet(self._input) and Path(str(self._input)).is_file()
-        if parquet and (origin := VectorMetadata.read(str(self._input))) is not None:
-            column = self._reading.text_column or origin.text_column or None
-            self._reading = PlainTexts.of(self._reading, text_column=column)
-        if not self._ready:
-            self._column = _given_vectors(self._input, self._reading)
-        ready = self._ready or self._column is not None
-        if not ready and len(queries) > QUERIES:
-            raise BertineError(
-                f"{len(queries):,} queries are too many to compare with texts that have no vectors "
-                "yet; write those with 'bertine embed' first, and name the .npy"
-            )
-        kept = parquet and (self._column or "").endswith("vector")  # not those of tokens
+        kept = is_parquet(self._input) and Path(str(self._input)).is_file()
+        if kept:
+            self._origin = VectorMetadata.read(str(self._input))
+            kept = self._origin is not None and "tokens" not in self._origin.pooling
         for name in ("where", "hybrid"):
             if getattr(self._options, name) and not kept:
                 raise BertineError(
                     f"{self._input}: {option(name)} is for a .parquet that 'bertine embed' wrote"
                 )
+        if kept:
+            reading = self._reading
+            Table(self._input, format=reading.format, quotes=reading.quotes).close()  # refuses them
+            table = VectorTable(str(self._input), reading.text_column)
+            if self._options.where is not None:
+                table.fulfilling(self._options.where)  # before the model is loaded, if it is wrong
+        elif not self._ready:
+            self._column = _given_vectors(self._input, self._reading)
+        ready = self._ready or kept or self._column is not None
+        if not ready and len(queries) > QUERIES:
+            raise BertineError(
+                f"{len(queries):,} queries are too many to compare with texts that have no vectors "
+                "yet; write those with 'bertine embed' first, and name the .npy"
+            )
         if ready and not isinstance(self._input, InMemoryTable):
             self._origin = VectorMetadata.read(self._input)
-        if kept:
-            # A mistake in the condition is found before the model is loaded, which takes longer.
-            table = VectorTable(str(self._input), self._reading.text_column)
-            if self._options.where is not None:
-                table.fulfilling((self._options.where,))
         # Where the vectors exist, only the queries are computed.
         size = sum(map(len, queries)) if ready else bytes_to_come(self._input)
         with model_of(self._input, self._origin, model) as named:
@@ -149,11 +149,12 @@ class Search:
         self._unknown = unknown_text(self.embedder)
         if self._ready:
             self._vectors = open_vectors(Path(str(self._input)), self.embedder.dimensions)
-        if ready:
-            self._check_origin()
         if kept:
-            self._collection = Collection(table, self.asking, self._tolerance)
+            self._collection = Collection(table, self.asking)
             self.columns = table.columns
+            self._note(self._collection.notes)
+        elif ready:
+            self._check_origin()
         if self._index_folder is not None:
             assert self._vectors is not None
             self._index = VectorIndex.read(self._index_folder, self._vectors, str(self._input))

@@ -127,18 +127,16 @@ class VectorMetadata(Readable):
         Raises:
             BertineError: the metadata are broken, or of another version.
         """
-        path, values = Path(vectors), None
+        path, text = Path(vectors), None
         if is_parquet(path) and path.is_file():
             with opened(path) as file:
                 text = (file.metadata.metadata or {}).get(_KEY.encode())
-            if text is not None:
-                values = parse_json(text, path)
-        if values is None:
+        if text is None:
             path = metadata_path(vectors)
             if not path.exists():
                 return None
-            values = read_json_object(path)
-        again = "embed the texts again" + (f", or remove {path}" if path != Path(vectors) else "")
+        values = read_json_object(path) if text is None else parse_json(text, path)
+        again = f"embed the texts again{', or remove this file' if text is None else ''}"
         if not isinstance(values, dict) or values.pop("format", None) != _FORMAT:
             raise BertineError(f"{path}: is of another version; {again}")
         try:
@@ -346,10 +344,10 @@ def open_vectors(path: Path | str, dimensions: int | None = None) -> np.ndarray:
     return table
 
 
-def written_names(columns: Sequence[str]) -> list[str]:
-    """Return the names that :func:`open_vector_writer` has given to vectors, of texts and of
-    tokens, if the table with these columns has any."""
-    return [_unused(name, columns).removeprefix("embedded_") for name in ("vector", "vectors")]
+def written_name(name: str, columns: Sequence[str]) -> str:
+    """Return the name that :func:`open_vector_writer` has given to the column `name`, if the table
+    with these columns has it."""
+    return _unused(name, columns).removeprefix("embedded_")
 
 
 def vector_column(columns: Sequence[str], row: TableRow) -> str | None:
@@ -360,7 +358,7 @@ def vector_column(columns: Sequence[str], row: TableRow) -> str | None:
         columns: the columns of the table.
         row: the first row of the table.
     """
-    for name in written_names(columns):
+    for name in (written_name("vector", columns), written_name("vectors", columns)):
         value = row.values.get(name)
         if isinstance(value, list) and value and all(type(item) in _IN_VECTORS for item in value):
             return name
@@ -381,16 +379,12 @@ def vectors_of(source: str, rows: Sequence[TableRow], column: str, dimensions: i
                 raise ValueError
             vectors[at] = value
         except (TypeError, ValueError, OverflowError):
-            raise no_vector(source, row.line, column, dimensions) from None
+            raise BertineError(
+                f"{source}:{row.line}: {column!r} is not {dimensions} numbers, as the model's "
+                "vectors are; name the model that made them, or leave that column out, to have the "
+                "texts embedded"
+            ) from None
     return vectors
-
-
-def no_vector(source: object, row: int, column: str, dimensions: int) -> BertineError:
-    """Return the error for a row without a vector of the model's dimensions."""
-    return BertineError(
-        f"{source}:{row}: {column!r} is not {dimensions} numbers, as the model's vectors are; name "
-        "the model that made them, or leave that column out, to have the texts embedded"
-    )
 
 
 def offsets_path(path: str | Path) -> Path:
