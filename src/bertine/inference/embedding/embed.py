@@ -122,9 +122,12 @@ def embed(
     ``.npy``: an array [rows, D], to be opened with ``numpy.load(path, mmap_mode="r")``. Parquet and
     JSON lines: the columns of the input and ``vector``. With the pooling ``tokens`` they have
     ``tokens`` and ``vectors`` instead, and a ``.npy`` has the vectors of all tokens, with the
-    beginnings of the texts (rows + 1 numbers) in ``NAME.offsets.npy``. Each file comes with a small
-    ``OUTPUT.json`` that has the model's fingerprint and the settings of the vectors
-    (:class:`~bertine.inference.embedding.vector_files.VectorMetadata`); ``similar`` checks it.
+    beginnings of the texts (rows + 1 numbers) in ``NAME.offsets.npy``. Parquet records the model
+    and the settings of the vectors in itself, the others in a small ``OUTPUT.json``
+    (:class:`~bertine.inference.embedding.vector_files.VectorMetadata`); ``similar`` checks them.
+
+    From an earlier Parquet file of the same name the vectors of the texts that are there again are
+    kept, if model and settings are the same; what is new or changed is computed, the rest dropped.
 
     Args:
         model: a model directory; vectors of words (:func:`~bertine.word2vec`), where a text has the
