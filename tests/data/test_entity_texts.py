@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from bertine.core.errors import BertineError
 from bertine.data.entities import Sentence, entities, split_words
+from bertine.data.examples import read_examples
 from bertine.data.in_memory import as_table
 from bertine.data.tagged_sentences import read_sentences
 from bertine.options.data import DataConfig
@@ -162,6 +163,11 @@ def test_words_and_tags_in_cells(tmp_path: Path) -> None:
     path.write_text("text,label\nvery good,positive\n")
     with pytest.raises(BertineError, match=r"cannot tell which key holds the tags; name it with"):
         read_sentences(path)
+
+
+def test_what_learns_labels_says_who_learns_entities() -> None:
+    with pytest.raises(BertineError, match=r"data: has entities, which the task tagging learns"):
+        read_examples(as_table([ADA], "data"))
 
 
 def test_a_scheme_of_tags_is_refused_and_a_zero_character(tmp_path: Path) -> None:

@@ -407,6 +407,8 @@ TEXT_COLUMNS: tuple[tuple[str, ...], ...] = (
     ("sentence",),
 )
 LABEL_COLUMNS = ("label", "label_name", "labels", "category", "class")
+#: The column of the entities of a text, for taggers.
+ENTITIES = "entities"
 
 
 @dataclass(frozen=True, slots=True)
@@ -573,6 +575,11 @@ def resolve_label_column(
     for name in usual:
         if name in table.columns:
             return name
+    if ENTITIES in table.columns:
+        raise BertineError(
+            f"{table.name}: has entities, which the task tagging learns, but no column of labels, "
+            f"one a text; name it with {option('label_column')}"
+        )
     raise ambiguous_column_error(table.name, table.columns, "label", option("label_column"))
 
 

@@ -25,16 +25,15 @@ from bertine.core.errors import BertineError
 from bertine.core.names import option, text_option
 from bertine.core.text import briefly
 from bertine.data.entities import Entity, Sentence, Sentences, encode, split_words
-from bertine.data.examples import refuse_damaged
+from bertine.data.examples import ENTITIES, refuse_damaged
 from bertine.data.lines import first_numbers
 from bertine.data.streams import listed, missing_column
 from bertine.data.tables import Table, TableRow
 
-#: Usual keys of words, of tags and of texts, tried in this order; and the key of entities.
+#: Usual keys of words, of texts and of tags, tried in this order.
 WORD_KEYS = ("words", "tokens")
 TEXT_KEYS = ("text", "sentence")
 TAG_KEYS = ("tags", "ner_tags", "pos_tags", "labels")
-ENTITIES = "entities"
 #: An entity, for messages.
 _EXAMPLE = '{"start": 0, "end": 3, "label": "person"}'
 #: Most characters of a list that Python has written, whose parser needs much memory.

@@ -293,7 +293,7 @@ def predict_table(predictor: Predictor, input: Source, asked: Asked) -> PredictR
             f"{option('all_probabilities', True)}"
         )
     with open_task_table(task, input, asked.options) as opened:
-        return answer_table(TablePrediction, predictor.over(opened.columns), input, opened, asked)
+        return answer_table(TablePrediction, predictor, input, opened, asked)
 
 
 def answer_table(
@@ -311,7 +311,7 @@ def answer_table(
     layout = kind.layout(output, opened.table.layout)
     if asked.explained:
         check_explained(layout.kind, output)
-    job = kind(predictor, opened, asked, nearest)
+    job = kind(predictor.over(opened.columns), opened, asked, nearest)
     columns = job.names if layout.kind != "jsonl" or job.all_in_rows else ()
     writing: AbstractContextManager[TableWriter | ResumableTable]
     if not isinstance(input, InMemoryTable) and is_lasting(input, output):
