@@ -444,13 +444,16 @@ class _TableTagging(TablePrediction):
         for row, text, answer in zip(rows, texts, answers, strict=True):
             added: dict[str, Any] = {}
             for name in self._added(isinstance(text, str)):
-                if name == EXPLANATION:
-                    result = explained_or_none(
-                        self.predictor, (text,) if isinstance(text, str) else text, self.nearest
-                    )
+                if name != EXPLANATION:
+                    added[self._keys[name]] = json_value(getattr(answer, name))
+                elif isinstance(text, str):
+                    result = explained_or_none(self.predictor, (text,), self.nearest)
                     added[self._keys[name]] = result and result.to_dict()
                 else:
-                    added[self._keys[name]] = json_value(getattr(answer, name))
+                    raise BertineError(
+                        f"{self.table.name}:{row.line}: has a list of words, but explanations are "
+                        f"of texts; leave out {option('explain', True)}"
+                    )
             self._used |= dict.fromkeys(added)
             flags = {self._flags[flag]: value for flag, value in answer.flags().items()}
             values = joined(self.table.name, row, added | flags, (self._key(row),))
