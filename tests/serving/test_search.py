@@ -68,6 +68,14 @@ def test_rows_are_those_of_the_collection(
             assert row["score"] == pytest.approx(other.score, abs=1e-5)
 
 
+def test_the_example_of_the_api_reference_is_answered(searched: Client) -> None:
+    path = searched("/openapi.json").json["paths"]["/search"]["post"]
+    body = path["requestBody"]["content"]["application/json"]["example"]
+    answer = searched("/search", body)
+    assert answer.status == 200, answer.body
+    assert len(answer.json["results"][0]["rows"]) == body["top"]
+
+
 def test_one_query_may_be_asked_alone(searched: Client) -> None:
     found = searched("/search", {"query": QUERY, "where": "kind = animal"}).json
     assert found == searched("/search", {"queries": [QUERY], "where": "kind = animal"}).json
