@@ -316,6 +316,12 @@ def test_votes_for_labels_are_shares(tmp_path: Path) -> None:
     assert "1 tied, where the first answer counts" in notes
 
 
+def test_a_list_may_be_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([["a", {"entities": TRIPLES[:0]}], ["b", {"entities": []}]]))
+    assert [row["text"] for row in read(path)[0]] == ["a", "b"]
+
+
 def test_prodigys_and_short_rows_of_a_text_are_its_annotators(tmp_path: Path) -> None:
     rows, _ = read(write(tmp_path / "a.json", [short("a", mood=m) for m in ("x", "y", "y")]))
     assert [row["label"] for row in rows] == ["y"]

@@ -132,7 +132,7 @@ def read_annotations(path: Path, tool: str, *, strict: bool, stats: TableStats) 
         "brat": reader.brat,
     }.get(tool, reader.object)
     texts: dict[Any, AnnotatedText] = {}
-    for line, record in items(path, strict, stats):
+    for number, (line, record) in enumerate(items(path, strict, stats)):
         try:
             pair = _is_pair(record)
             item = {"text": record[0], **record[1]} if pair else typed(dict, record, "it")
@@ -144,7 +144,7 @@ def read_annotations(path: Path, tool: str, *, strict: bool, stats: TableStats) 
         key = str(fields.get("text", line)) if tool == "prodigy" else None
         if fields.get("id") is not None and (tool == "doccano" or "annotation_id" in item):
             key = json.dumps([fields["id"], fields.get("text")])
-        text = texts.setdefault(key or line, AnnotatedText(line, fields, [], record))
+        text = texts.setdefault(key or number, AnnotatedText(line, fields, [], record))
         text.answers.extend(answers)
     unit = "UTF-16 units" if tool == "label-studio" else "code points"
     annotations = Annotations(str(path), tool, [*texts.values()], unit)
