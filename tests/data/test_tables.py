@@ -345,7 +345,7 @@ def test_compressed_tables_are_read_and_cut_off_ones_refused(tmp_path: Path, suf
         list(table)
 
 
-@pytest.mark.parametrize("name", ["a.parquet.gz", "a.xlsx", "a.csv.zip"])
+@pytest.mark.parametrize("name", ["a.parquet.gz", "a.xlsx.gz", "a.csv.zip"])
 def test_what_is_no_text_is_refused_by_its_name(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"PK\x03\x04 text,label\n")
     with pytest.raises(BertineError, match="tables are read as text"):

@@ -76,6 +76,11 @@ def prepare_case(
     return [str(word) for word in command], damaged
 
 
+def _targets(folder: str) -> list[Target]:
+    """The targets of a sound folder; of all of them for ""."""
+    return [target for target in TARGETS if folder in ("", target.folder)]
+
+
 class _Terminal(io.TextIOWrapper):
     """Standard output that says that it is a terminal."""
 
@@ -124,7 +129,9 @@ def run_case(command: list[str], terminal: bool = True) -> tuple[str | None, str
     return bad, said
 
 
-def work(home: Path, seed: int, first: int, step: int, cases: int, scratch: Path) -> None:
+def work(
+    home: Path, seed: int, first: int, step: int, cases: int, scratch: Path, folder: str
+) -> None:
     """The life of a worker: every `step`-th case from `first` on; a line of JSON for each."""
     tell = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -138,7 +145,7 @@ def work(home: Path, seed: int, first: int, step: int, cases: int, scratch: Path
         case = scratch / f"case-{number}"
         told: dict[str, Any] = {"case": number, "command": ["?"], "damaged": "?"}
         print(json.dumps({**told, "begins": True}), file=tell, flush=True)
-        command, damaged = prepare_case(seed, number, home, case)
+        command, damaged = prepare_case(seed, number, home, case, _targets(folder))
         told |= {"command": command, "damaged": str(damaged)}
         print(json.dumps({**told, "begins": True}), file=tell, flush=True)
         trace = open(scratch / f"trace-{number}", "w")  # noqa: SIM115
@@ -176,7 +183,7 @@ class Watched:
             arguments = [self._home, options.seed, next_case, options.workers, options.cases]
             worker = subprocess.Popen(
                 [sys.executable, "-m", "mistakes.fuzz", "--worker"]
-                + [str(each) for each in (*arguments, self._scratch)],
+                + [str(each) for each in (*arguments, self._scratch, options.folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -307,11 +314,12 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="with --only: leave its files in this folder")
     parser.add_argument("--sound", type=Path, help="keep the sound files here, or take them")
     parser.add_argument("--record", type=Path, help="write the end of every case to this file")
-    parser.add_argument("--worker", nargs=6, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", default="", help="damage only files of this sound folder")
+    parser.add_argument("--worker", nargs=7, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        home, *numbers, scratch = options.worker
-        work(Path(home), *map(int, numbers), Path(scratch))
+        home, *numbers, scratch, chosen = options.worker
+        work(Path(home), *map(int, numbers), Path(scratch), chosen)
         return 0
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         scratch = Path(folder)
@@ -324,7 +332,8 @@ def main() -> int:
         if options.only is None:
             return 1 if fuzz(options, home, scratch) else 0
         case = options.keep or scratch / "case"
-        command, damaged = prepare_case(options.seed, options.only, home, case)
+        targets = _targets(options.folder)
+        command, damaged = prepare_case(options.seed, options.only, home, case, targets)
         print(f"{shlex.join(command)}\ndamaged: {damaged}")
         bad, said = run_case(command, terminal=options.only % 2 == 0)
         print(said, f"\n{'bad: ' + bad if bad else 'ended well'}")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import os
 import re
 import struct
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -209,6 +211,39 @@ def mutate_tensors(draw: Random, raw: bytes) -> bytes:
     return struct.pack("<Q", len(header)) + header + rest
 
 
+#: Attributes of XML that mean something to a reader of workbooks.
+ATTRIBUTES = (
+    *(b"XFD1048576", b"A1048576", b"A0", b"1048576", b"16384", b"4294967295", b"-1", b"", b"s"),
+    *(b"e", b"b", b"n", b"str", b"inlineStr", b"rId999", b"../../x.xml", b"NaN", b"1e999"),
+)
+
+
+def mutate_zip(draw: Random, raw: bytes) -> bytes:
+    """Damage a part of a zip archive, whose sums are then right; or its bytes."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+            parts = {name: archive.read(name) for name in archive.namelist()}
+    except Exception:
+        parts = {}
+    if not parts or draw.random() < 0.3:
+        return mutate_bytes(draw, raw)
+    name = draw.choice(sorted(parts))
+    found = [*re.finditer(rb'="([^"]*)"', parts[name])]
+    kind = draw.randrange(8)
+    if kind == 0:
+        del parts[name]
+    elif kind < 5 and found:
+        place, value = draw.choice(found), draw.choice(ATTRIBUTES)
+        parts[name] = parts[name][: place.start(1)] + value + parts[name][place.end(1) :]
+    else:
+        parts[name] = mutate_bytes(draw, parts[name])
+    into = io.BytesIO()
+    with zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in parts.items():
+            archive.writestr(zipfile.ZipInfo(name), content)
+    return into.getvalue()
+
+
 def replace_by_no_file(draw: Random, path: Path) -> None:
     """Put something else than a file into the place of `path`."""
     path.unlink()
@@ -235,6 +270,8 @@ MUTATIONS: dict[str, Callable[[Random, bytes], bytes]] = {
     ".conll": mutate_lines,
     ".yaml": mutate_lines,
     ".safetensors": mutate_tensors,
+    ".xlsx": mutate_zip,
+    ".ods": mutate_zip,
 }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openpyxl
 
 import annotated
 import bertine
@@ -23,6 +24,8 @@ Command = Callable[[Path, Path], list[object]]
 
 #: A TensorFlow checkpoint, with the licence of those who made it.
 GOOGLE = Path(__file__).parents[1] / "fixtures" / "tensorflow" / "keras-bert-tiny"
+#: What LibreOffice has written.
+WORKBOOKS = Path(__file__).parents[1] / "fixtures" / "workbooks"
 FAST = ["--precision", "fp32"]
 
 
@@ -72,6 +75,7 @@ def make_untrained(home: Path) -> None:
     for name, value in files.items():
         (sentence / name).write_text(json.dumps(value))
     _tables(home)
+    _formats(home / "formats")
     np.save(home / "tables" / "vectors.npy", np.random.rand(24, 32).astype(np.float32))
 
 
@@ -172,6 +176,21 @@ def _tables(home: Path) -> None:
     (folder / "config.yaml").write_text("format: csv\nprecision: fp32\ntext-columns: [text]\n")
 
 
+def _formats(folder: Path) -> None:
+    """Write files of other programs, each with texts in `Text` and labels in `Label`."""
+    folder.mkdir()
+    rows = [(toys.sentence(topic, "old"), "animal") for topic in toys.TOPICS]
+    book = openpyxl.Workbook()
+    for row in [("Text", "Label"), *rows]:
+        book.active.append(row)
+    book.create_sheet("empty")
+    book.save(folder / "table.xlsx")
+    for name in ("table.xlsx", "table.ods", "table.xls"):
+        shutil.copy(WORKBOOKS / name, folder / f"office-{name}")
+    listed = [dict(zip(("Text", "Label"), row, strict=True)) for row in rows]
+    (folder / "table.json").write_text(json.dumps(listed, indent=1))
+
+
 def _zstd(raw: bytes) -> bytes:
     import zstandard
 
@@ -205,6 +224,23 @@ def _training(task: str, *options: object) -> Command:
     ]
 
 
+#: Commands that read :func:`_formats`.
+_READ_FORMATS: tuple[Command, ...] = (
+    *(
+        lambda case, file, suffix=suffix: [
+            *("predict", case / "sound/run-text/model", "--input", file, *FAST),
+            *("--text-column", "Text", "--output", case / f"answers{suffix}"),
+        ]
+        for suffix in (".xlsx", ".jsonl", ".json")
+    ),
+    lambda case, file: [
+        *("evaluate", case / "sound/run-text/model", "--data", file, *FAST),
+        *("--text-column", "Text", "--label-column", "Label"),
+    ],
+    lambda case, file: [
+        *("vocab", file, "--out", case / "out", "--vocab-size", 120, "--text-column", "Text"),
+    ],
+)
 MODEL_FILES = ("config.json", "bertine.json", "tokenizer.json", "tokenizer_config.json")
 
 #: What is read with :func:`make_untrained` and a classifier in ``run-text/model`` alone.
@@ -289,6 +325,7 @@ UNTRAINED = (
 )
 TARGETS = (
     *UNTRAINED,
+    Target("formats", ("*",), _READ_FORMATS, 24),
     Target(
         "run-pairs/model", (*MODEL_FILES, "*.safetensors"), _model_of("pairs", "tables/pairs.csv")
     ),

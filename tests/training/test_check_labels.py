@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openpyxl
 import pytest
 
 import bertine
@@ -258,3 +259,21 @@ def test_the_command_prints_what_was_found(
     out = capsys.readouterr().out
     assert f"{len(check.suspects)} of 120 labels look wrong" in out
     assert "correct 'label' in" in out
+
+
+def test_a_workbook_is_corrected_in_a_copy(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    rows = [("id", "text", "label"), (7, "a", "x"), (), (8, "b", "y"), (9, "c", "x"), (9, "d", "y")]
+    for row in rows:
+        book.active.append(row)
+    book.save(tmp_path / "a.xlsx")
+    examples = read_examples(tmp_path / "a.xlsx")
+    chances = np.array([[0.9, 0.1], [0.95, 0.05], [0.9, 0.1], [0.1, 0.9]])
+    noise = find_noise(chances, np.array([0, 1, 0, 1]))
+    result = LabelCheck(examples, ["x", "y"], noise, chances, tmp_path, every=examples)
+    result.write()
+    assert f"correct 'label' in {tmp_path / 'checked.xlsx'}" in result.lines()[-1]
+    values = list(openpyxl.load_workbook(result.checked).active.values)
+    assert values[0] == ("id", "text", "label", "suggested_label", "label_probability", "line")
+    assert values[3] == (8, "b", "y", "x", 0.05, 4)
+    assert values[4] == (9, "c", "x", None, 0.9, 5)

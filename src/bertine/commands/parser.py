@@ -592,8 +592,8 @@ class Command:
 
 CORPUS_HELP = """
 CORPUS is files or folders: plain text with a blank line between documents (.txt), or JSON lines
-(.jsonl), Parquet (.parquet), csv or tsv, where each row is a document; each also compressed: .gz,
-.zst, .xz.
+(.jsonl), Parquet (.parquet), csv, tsv or a workbook (.xlsx), where each row is a document; text
+also compressed: .gz, .zst, .xz.
 """
 
 

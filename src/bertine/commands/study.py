@@ -80,8 +80,8 @@ def _add_learning_curve_arguments(parser: Parser) -> None:
     parser.require_path(
         "--data",
         "PATH",
-        "a file of labelled texts (.csv, .tsv, .jsonl, .txt, .parquet), of which some are held out "
-        "to judge on, or a folder with train.* and dev.*, val.* or validation.*",
+        "a file of labelled texts (.csv, .tsv, .jsonl, .xlsx, .parquet), of which some are held "
+        "out to judge on, or a folder with train.* and dev.*, val.* or validation.*",
     )
     parser.require_path("--out", "DIR", "folder of the curve")
     add_options(parser, LearningCurveOptions)

@@ -114,12 +114,12 @@ TASKS: dict[str, str] = {
 
 
 _TABLES = (
-    "a file (.csv, .tsv, .jsonl, .txt, .parquet), or a folder with train.* and dev.*, val.* or "
+    "a file (.csv, .tsv, .jsonl, .xlsx, .parquet), or a folder with train.* and dev.*, val.* or "
     "validation.*"
 )
 #: The data by task, where it is not a table.
 _DATA = {
-    "tagging": "a file (.conll, .tsv, .txt, .csv, .jsonl, .parquet), or a folder with train.* and "
+    "tagging": "a file (.conll, .tsv, .csv, .jsonl, .xlsx, .parquet), or a folder with train.* and "
     "dev.*",
     "glue": "the folder of its tasks' folders, or one of those",
     "squad": "train-v….json, in whose folder dev-v….json is looked for",
@@ -183,8 +183,8 @@ def _add_finetune_similarity_arguments(parser: Parser) -> None:
     parser.require_path(
         "--data",
         "PATH",
-        "a file (.csv, .tsv, .jsonl, .txt, .parquet), or a folder with train.* and dev.*, val.* or "
-        "validation.*",
+        "a file (.csv, .tsv, .jsonl, .xlsx, .parquet), or a folder with train.* and dev.*, val.* "
+        "or validation.*",
     )
     parser.require_path("--out", "DIR", "folder of the run and its model")
     parser.add_argument(
@@ -221,7 +221,7 @@ def _add_few_shot_arguments(parser: Parser) -> None:
     parser.require_path(
         "--data",
         "PATH",
-        "a file of labelled texts (.csv, .tsv, .jsonl, .txt, .parquet), all of which are learned "
+        "a file of labelled texts (.csv, .tsv, .jsonl, .xlsx, .parquet), all of which are learned "
         "from, or a folder with train.* and dev.*, val.* or validation.*",
     )
     parser.require_path("--out", "DIR", "folder of the run and its model")
@@ -250,7 +250,7 @@ def _add_distill_arguments(parser: Parser) -> None:
 
     store = "what 'bertine prepare' wrote"
     texts = (
-        "texts, with labels or without: a file (.csv, .tsv, .jsonl, .txt, .parquet; for tagging "
+        "texts, with labels or without: a file (.csv, .tsv, .jsonl, .xlsx, .parquet; for tagging "
         ".conll), or a folder with train.* and dev.*, val.* or validation.*"
     )
     words = {"lm": store, "task": texts} | {kind: more["data"] for kind, more in _MORE.items()}

@@ -48,7 +48,7 @@ def _add_predict_arguments(parser: Parser) -> None:
         metavar="FILE",
         default="-",
         help="where the answers go, in the format of the input (of Parquet, and tags of plain "
-        "text: jsonl); named .jsonl or .parquet: that; - is standard output",
+        "text: jsonl); named .jsonl, .parquet or .xlsx: that; - is standard output",
     )
     # Before the switch: a configuration file gives its name a value.
     parser.add_argument(
@@ -220,8 +220,8 @@ def _add_generate_arguments(parser: Parser) -> None:
         "--out",
         metavar="FILE",
         help="write the rows of the input there, with a column of what was written; of plain text "
-        "a line for each text; named .csv, .jsonl or .parquet: that; - is standard output (not "
-        "given: the texts are printed, each on a line)",
+        "a line for each text; named .csv, .jsonl, .parquet or .xlsx: that; - is standard output "
+        "(not given: the texts are printed, each on a line)",
     )
     add_options(parser, GenerateOptions)
 
@@ -382,7 +382,7 @@ def _add_similar_arguments(parser: Parser) -> None:
         "--out",
         metavar="FILE",
         help="write a row for each of the nearest rows of each query, with all columns of both: "
-        ".csv, .tsv, .jsonl or .parquet; - is standard output (not given: they are printed)",
+        ".csv, .tsv, .jsonl, .parquet or .xlsx; - is standard output (not given: they are printed)",
     )
     parser.add_argument("--top", metavar="N", type=whole(1), default=10, help="rows to show")
     add_options(parser, SimilarOptions)

@@ -63,8 +63,8 @@ class PartSettings(Readable):
     """The settings that the content of a part depends on, besides its files and the tokenizer.
 
     Attributes:
-        language, document_per_file, text_column, quotes, strict, segmenter, drop_duplicates,
-            shard_tokens: as for :func:`bertine.prepare`.
+        language, document_per_file, text_column, quotes, strict, sheet, segmenter,
+            drop_duplicates, shard_tokens: as for :func:`bertine.prepare`.
         signatures: whether signatures for finding near-duplicates are made, too.
     """
 
@@ -73,6 +73,7 @@ class PartSettings(Readable):
     text_column: str | None = None
     quotes: bool | None = None
     strict: bool = False
+    sheet: str | None = None
     drop_duplicates: bool = False
     shard_tokens: int = 1 << 28
     signatures: bool = False

@@ -33,6 +33,8 @@ from bertine.data.streams import (
     require_columns,
 )
 from bertine.data.tables import Table, TableRow
+from bertine.data.workbooks import SUFFIXES as WORKBOOKS
+from bertine.data.workbooks import Sheet
 from bertine.options.data import DEFAULTS, DataConfig
 
 # Labels of a column: apply class names that the `datasets` library stores with a Parquet table
@@ -167,7 +169,11 @@ def refuse_damaged(label: str, where: str, what: str) -> None:
 
 #: .json is used only if there is no other: SQuAD's files may be in the same folder as a table.
 _KINDS = (".csv", ".tsv", ".jsonl", ".txt", ".json")
-_SUFFIXES = (*(kind + packed for kind in _KINDS for packed in ("", *COMPRESSIONS)), *PARQUET)
+_SUFFIXES = (
+    *(kind + packed for kind in _KINDS for packed in ("", *COMPRESSIONS)),
+    *PARQUET,
+    *WORKBOOKS,
+)
 #: Names of files that a user may take for a part of the data.
 _LIKE_A_PART = re.compile(
     r"(?:.*[-_. ])?(?:train|training|eval|evaluation|valid|validation|validate|val|dev|devel|"
@@ -190,11 +196,11 @@ class Splits:
 def find_splits(path: Data, more: Sequence[str] = ()) -> Splits:
     """Find the files of a data set: one file is the training set; in a folder, ``train``,
     ``validation`` (or ``valid``, ``val``, ``dev``) and ``test``, each .csv, .tsv, .jsonl, .json,
-    .txt or .parquet; or Parquet as on the Hugging Face hub, one table in several parts
-    (``train-00000-of-00002.parquet``). If the folder has no such files, its only subfolder that
-    does is used (``data``). A table in memory is the training set.
+    .txt, .parquet or .xlsx (and other workbooks); or Parquet as on the Hugging Face hub, one table
+    in several parts (``train-00000-of-00002.parquet``). If the folder has no such files, its only
+    subfolder that does is used (``data``). A table in memory is the training set.
 
-    All but Parquet may be compressed (.gz, .zst, .xz). `more` are further suffixes.
+    All but Parquet and workbooks may be compressed (.gz, .zst, .xz). `more` are further suffixes.
 
     Raises:
         BertineError: the path is missing, has none of these files, two for the same part, or only
@@ -248,10 +254,10 @@ def _in_folder_below(path: Path, suffixes: Sequence[str]) -> Splits:
         raise BertineError(f"{path}: its folders {names} have training or test files; name one")
     tables = [file.name for file in sorted(path.iterdir()) if file.name.endswith(tuple(suffixes))]
     there = f"; it has {_first_names(tables)}" if tables else ""
+    named = (*_KINDS, ".parquet", ".xlsx", *suffixes[len(_SUFFIXES) :: 4])
     raise BertineError(
         f"{path}: found no train, validation or test file "
-        f"({', '.join(dict.fromkeys((*_KINDS, '.parquet', *suffixes[len(_SUFFIXES) :: 4])))}) in it"
-        f"{there}"
+        f"({', '.join(dict.fromkeys(named))}) in it{there}"
     )
 
 
@@ -445,7 +451,7 @@ class Examples(Generic[Item]):
 
     Each item has a `label` (None when unknown) and a `line`. `class_names` are the labels in the
     order given by the file, if it gives one. `unlabelled` is the number of rows without a label,
-    which were left out.
+    which were left out. `sheet` is the sheet of a workbook that they came from.
     """
 
     source: str
@@ -455,6 +461,7 @@ class Examples(Generic[Item]):
     notes: list[str] = field(default_factory=list)
     class_names: tuple[str, ...] = field(default=(), kw_only=True)
     unlabelled: int = field(default=0, kw_only=True)
+    sheet: Sheet | None = field(default=None, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -639,6 +646,7 @@ def open_table(
         quotes=config.quotes,
         strict=config.strict,
         optional=optional,
+        sheet=config.sheet,
     )
 
 
@@ -667,6 +675,30 @@ def read_examples(
         return labelled_rows(table, table, texts, label, known=known)
 
 
+#: A whole number, or one with a decimal comma; one whose comma may divide thousands.
+_COMMA, _THOUSANDS = re.compile(r"[-+]?\d+(,\d+)?"), re.compile(r"[-+]?[1-9]\d{0,2},\d{3}")
+
+
+def read_scores(path: Source, config: DataConfig) -> Examples:
+    """Read a table whose labels are numbers, with decimal points; or all with decimal commas, which
+    is noted. Other labels stay as they are, for the task to refuse.
+
+    Raises:
+        BertineError: an error of :func:`read_examples`; commas may be decimal or divide thousands.
+    """
+    examples = read_examples(path, config, known=())
+    labels = [item.label for item in examples.items]
+    commas = [label for label in labels if "," in label]
+    if not commas or not all(map(_COMMA.fullmatch, labels)):
+        return examples
+    where = f"{examples.source}: the numbers in {examples.label_column!r}, such as {commas[0]!r},"
+    if all(map(_THOUSANDS.fullmatch, commas)):
+        raise BertineError(f"{where} may be thousands or fractions; write them without commas")
+    examples.items = [replace(item, label=item.label.replace(",", ".")) for item in examples.items]
+    examples.note(f"{where} have decimal commas")
+    return examples
+
+
 def refuse_plain(table: Table) -> None:
     """Raise a :class:`BertineError` if a table is plain text, which has no labels."""
     if table.layout.kind == "text":
@@ -693,6 +725,7 @@ def labelled_rows(
     """
     refuse_both(table, text_columns, label_column)
     examples: Examples[Example] = Examples(table.name, text_columns, label_column)
+    examples.sheet = table.layout.sheet
     labels = ClassLabels(table, label_column, known)
     examples.class_names = labels.names
     without: list[int] = []

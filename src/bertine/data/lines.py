@@ -29,6 +29,8 @@ from bertine.data.streams import (
     refuse_old_ends,
     text_begin,
 )
+from bertine.data.workbooks import SUFFIXES as WORKBOOKS
+from bertine.data.workbooks import Sheet, is_workbook
 
 #: Most bytes of a line. A text with quoted line breaks never needs more; an unclosed quote does.
 MAX_LINE_BYTES = 16 * 2**20
@@ -226,7 +228,9 @@ _SUFFIXES: dict[str, Kind] = {
 _BINARY = {
     **dict.fromkeys((".parquet", ".pq"), "Parquet compresses by itself, so unpack it"),
     **dict.fromkeys((".arrow", ".feather"), "convert it to Parquet, csv or JSON lines"),
-    **dict.fromkeys((".xlsx", ".xls", ".ods"), "save it as csv (UTF-8)"),
+    **dict.fromkeys(WORKBOOKS, "a workbook compresses by itself, so unpack it"),
+    ".numbers": "save it as .xlsx",
+    ".fods": "save it as .ods or .xlsx",
     **dict.fromkeys((".zip", ".tar", ".bz2", ".7z"), "unpack it, or compress with gzip"),
 }
 #: For the kind of the rows: its name, and further suffixes for a file of them.
@@ -237,8 +241,8 @@ _WRITTEN: dict[Kind, tuple[str, str]] = {
     "text": ("plain text", ".txt, .csv, "),
 }
 # Column names that identify a header line if no columns are named.
-_KNOWN_COLUMNS = {"text", "text_a", "text_b", "text_pair", "sentence", "sentence1", "sentence2"}
-_KNOWN_COLUMNS |= {"premise", "hypothesis", "label", "label_name"}
+KNOWN_COLUMNS = {"text", "text_a", "text_b", "text_pair", "sentence", "sentence1", "sentence2"}
+KNOWN_COLUMNS |= {"premise", "hypothesis", "label", "label_name"}
 #: Excel's separator line, with or without quotes.
 _SEPARATOR = re.compile(r'"?sep=([^\w\s"]|\t)"?[,;\t]*\r?\n?', re.IGNORECASE)
 _COLUMN_NAME = re.compile(r"\w(?:[\w.\- ]{0,38}\w)?")
@@ -247,14 +251,15 @@ _COLUMN_NAME = re.compile(r"\w(?:[\w.\- ]{0,38}\w)?")
 @dataclass(frozen=True)
 class TableLayout:
     """The layout of a table: its kind, for csv and tsv the delimiter and the use of quotes,
-    whether it is one JSON list instead of one line per row, and for the file of an annotation tool
-    what was read from it."""
+    whether it is one JSON list instead of one line per row, for the file of an annotation tool what
+    was read from it, and for a workbook its sheet."""
 
     kind: Kind
     delimiter: str = ""
     quotes: bool = False
     one_list: bool = False
     annotations: Annotations | None = None
+    sheet: Sheet | None = None
 
 
 def detect_layout(
@@ -302,10 +307,16 @@ def named_separator(first: str) -> str | None:
     return match[1] if match else None
 
 
+def is_typed(path: object) -> bool:
+    """Return whether `path` is, by its name, the path of a file whose values have types, and which
+    is not text: Parquet or a workbook."""
+    return is_parquet(path) or is_workbook(path)
+
+
 def named_kind(path: str | Path) -> Kind | None:
-    """Return the kind of rows in an output file by its name; Parquet is JSON lines until it is
-    converted. None if the name does not say it."""
-    return "jsonl" if is_parquet(path) else _SUFFIXES.get(Path(path).suffix.lower())
+    """Return the kind of rows in an output file by its name; Parquet and workbooks are JSON lines
+    until they are converted. None if the name does not say it."""
+    return "jsonl" if is_typed(path) else _SUFFIXES.get(Path(path).suffix.lower())
 
 
 def written_layout(path: str | Path, layout: TableLayout, what: str | None = None) -> TableLayout:
@@ -316,9 +327,12 @@ def written_layout(path: str | Path, layout: TableLayout, what: str | None = Non
         BertineError: the name is that of a format in which not all such rows can be written.
     """
     suffix, kind = Path(path).suffix.lower(), named_kind(path)
-    if layout.annotations is not None:
-        keeps = suffix == layout.annotations.suffix and str(path) != "-"
-        layout = replace(layout, annotations=layout.annotations if keeps else None)
+    if is_workbook(path):
+        return TableLayout("jsonl", sheet=layout.sheet)
+    read = layout.annotations
+    keeps = read is not None and suffix == read.suffix and str(path) != "-"
+    one_list = layout.one_list and suffix == ".json"
+    layout = replace(layout, one_list=one_list, annotations=read if keeps else None, sheet=None)
     if kind == layout.kind or (kind is None and suffix not in _BINARY):
         return layout
     if kind == "jsonl":
@@ -328,7 +342,7 @@ def written_layout(path: str | Path, layout: TableLayout, what: str | None = Non
     rows, names = _WRITTEN[layout.kind]
     raise BertineError(
         f"{path}: {what or f'rows of {rows}'} are not written as {suffix}; name the output "
-        f"{names}.jsonl or .parquet"
+        f"{names}.jsonl, .parquet or .xlsx"
     )
 
 
@@ -336,11 +350,11 @@ def quotes_for(
     paths: Sequence[Source], format: str | None, quotes: bool | None
 ) -> list[bool | None]:
     """Return the option `quotes` for each file of a data set: None for files that by their names
-    are JSON lines or Parquet, which have no cells, if another file may have cells. If no file has,
-    `quotes` is kept, for the reader to refuse."""
+    are JSON lines, Parquet or workbooks, whose cells have no quotes, if another file may have some.
+    If no file has, `quotes` is kept, for the reader to refuse."""
     cells = [
         not isinstance(path, InMemoryTable)
-        and not is_parquet(path)
+        and not is_typed(path)
         and (format or _SUFFIXES.get(inner_suffix(path))) != "jsonl"
         for path in paths
     ]
@@ -377,7 +391,7 @@ def _header_delimiter(first: str, wanted: Sequence[str]) -> str | None:
         cells = [_unquoted(cell) for cell in strip_newline(first).split(delimiter)]
         if len(cells) < 2 or not all(_COLUMN_NAME.fullmatch(cell) for cell in cells):
             continue
-        if (wanted and set(wanted) <= set(cells)) or _KNOWN_COLUMNS & set(cells):
+        if (wanted and set(wanted) <= set(cells)) or KNOWN_COLUMNS & set(cells):
             return delimiter
     return None
 

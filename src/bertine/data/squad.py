@@ -15,8 +15,7 @@ from bertine.core.errors import BertineError
 from bertine.core.rng import generator
 from bertine.data.examples import Examples, staying
 from bertine.data.in_memory import InMemoryTable, Source
-from bertine.data.lines import MAX_JSON_BYTES, inner_suffix, is_json_object
-from bertine.data.parquet import is_parquet
+from bertine.data.lines import MAX_JSON_BYTES, inner_suffix, is_json_object, is_typed
 from bertine.data.streams import check_encoding, encodable, json_kind, open_stream, text_begin
 
 #: The status of a gold answer whose text is not in the context.
@@ -310,7 +309,7 @@ def load_squad(path: Source) -> dict[str, Any] | None:
     if isinstance(path, InMemoryTable):
         return None
     path = Path(path)
-    if path.is_dir() or str(path) == "-" or is_parquet(path) or inner_suffix(path) != ".json":
+    if path.is_dir() or str(path) == "-" or is_typed(path) or inner_suffix(path) != ".json":
         return None
     content = _json_of(path)
     return content if isinstance(content, dict) and _is_squad(content) else None
@@ -362,7 +361,7 @@ def _not_squad(path: Path) -> BertineError:
     """Describe a file that is not in SQuAD's format."""
     if path.is_dir():
         what = "is a folder, not a file in SQuAD's format"
-    elif is_parquet(path) or inner_suffix(path) != ".json":
+    elif is_typed(path) or inner_suffix(path) != ".json":
         what = "is not called .json, as files in SQuAD's format are"
     else:
         content = _json_of(path)

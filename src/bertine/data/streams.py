@@ -208,11 +208,10 @@ def json_kind(value: Any) -> str:
 #: Suffixes of compressed files, and their names in messages.
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".xz": "xz"}
 
-_CSV = "save it as csv (UTF-8)"
 #: The first bytes of binary files that may be named like text files, their kind, and the advice.
 _BEGINNINGS: tuple[tuple[bytes, str, str], ...] = (
-    (b"PK\x03\x04", "a zip archive, as Excel's workbooks (.xlsx) are", f"{_CSV}, or unpack it"),
-    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Excel workbook (.xls)", _CSV),
+    (b"PK\x03\x04", "a zip archive, as workbooks (.xlsx) are", "name it .xlsx, or unpack it"),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Excel workbook (.xls)", "name it .xls"),
     (b"PAR1\x15", "Parquet", "name it .parquet"),
     (b"ARROW1\0\0", "an Arrow file", "convert it to Parquet, csv or JSON lines"),
     (b"\x1f\x8b", "compressed with gzip", "add .gz to its name"),

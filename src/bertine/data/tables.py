@@ -1,4 +1,4 @@
-"""Read tables of text row by row: csv, tsv, JSON lines, Parquet, plain lines, annotation tools.
+"""Read tables of text row by row: csv, tsv, JSON, Parquet, workbooks, lines, annotations.
 
 Memory holds one row (of annotations the file), so a table may be of any length and may come from
 stdin. Quotes follow
@@ -26,18 +26,20 @@ from bertine.core.text import briefly
 from bertine.data.annotations import annotation_tool, read_annotations
 from bertine.data.in_memory import InMemoryTable, Source
 from bertine.data.lines import (
+    KNOWN_COLUMNS,
     LINE_COLUMN,
     TableLayout,
     TableLines,
     TableStats,
     detect_layout,
     inner_suffix,
+    is_typed,
     named_separator,
     needs_quotes,
     split_cells,
     strip_newline,
 )
-from bertine.data.parquet import class_names, is_parquet, open_parquet
+from bertine.data.parquet import class_names, open_parquet
 from bertine.data.streams import (
     MOST_COLUMNS,
     STDIN,
@@ -51,16 +53,25 @@ from bertine.data.streams import (
     open_stream,
     require_columns,
 )
+from bertine.data.workbooks import (
+    Sheet,
+    find_header,
+    is_workbook,
+    open_sheet,
+    sheet_notes,
+    shown,
+    stamp_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
     """One row: `line` is the number (from 1) of the line it starts on; `values` by column name.
 
-    Values are strings, except in JSON lines and Parquet, where they have the file's types. For
-    Parquet, `line` is the number of the row. `exact` are the values of a row of text before
-    fixes, with bytes that are not UTF-8 as lone surrogates, to be written unchanged. None: there
-    is no difference.
+    Values are strings, except in JSON lines, Parquet and workbooks, where they have the file's
+    types. For the latter two, `line` is the number of the row. `exact` are the values of a row of
+    text before fixes, with bytes that are not UTF-8 as lone surrogates, to be written unchanged.
+    None: there is no difference.
     """
 
     line: int
@@ -87,7 +98,8 @@ class Table:
             plain text, one text per line, in the column ``text``. JSON lines may be one list of
             objects. Parquet is recognized by the suffix (.parquet, .pq), and the file of an
             annotation tool (or a folder of brat's) by its contents, unless a `format` says
-            otherwise; output in their layout is JSON lines.
+            otherwise; output in their layout is JSON lines. So are workbooks (.xlsx, .xls, .ods) by
+            the suffix; output in their layout is csv.
         wanted: columns that must exist, except in plain text, which has only one. They also help
             to detect a header and its delimiter.
         quotes: whether ``"`` quotes cells; None means yes, but no for tab-separated files, unless
@@ -95,6 +107,8 @@ class Table:
         strict: refuse invalid UTF-8 and NUL bytes instead of fixing and counting them.
         header: the column names of a csv or tsv file whose first line is already a row.
         skip_damaged: leave out rows with the wrong number of cells, and count them.
+        sheet: the name or number (from 1) of the sheet of a workbook; by default the first one with
+            a table.
         optional: columns in which a missing value (null, or in JSON lines no such key) is an empty
             text. Rows without such a key are counted.
 
@@ -124,6 +138,7 @@ class Table:
         header: Sequence[str] | None = None,
         skip_damaged: bool = False,
         optional: Sequence[str] = (),
+        sheet: str | None = None,
     ) -> None:
         self.name = STDIN if str(path) == "-" else name_in_cache(path) or str(path)
         self.stats = TableStats()
@@ -134,13 +149,23 @@ class Table:
         self._may_lack: tuple[str, ...] = ()
         self._stream: Stream | None = None
         #: Whether every row has all columns, with values of their own types.
-        self._typed = is_parquet(path) or isinstance(path, InMemoryTable)
+        self._typed = is_typed(path) or isinstance(path, InMemoryTable)
         self.class_names: Callable[[str], tuple[str, ...]] = lambda column: ()
         if isinstance(path, InMemoryTable):
             self._open_given(path, format, quotes)
             return
+        if sheet is not None and not is_workbook(path):
+            raise BertineError(f"{path}: is no workbook with sheets; leave out {option('sheet')}")
         if self._typed:
-            self._open_parquet(path, format, quotes)
+            if format is not None or quotes is not None:
+                kind = "a workbook" if is_workbook(path) else "Parquet"
+                raise BertineError(f"{path}: is {kind} by its name; leave out format and quotes")
+            if is_workbook(path):
+                self._open_workbook(path, sheet)
+            else:
+                self.class_names = lambda column: class_names(path, column)
+                columns, rows = open_parquet(path)
+                self._start_typed(columns, enumerate(rows, 1), lambda: open_parquet(path)[1])
             return
         inner_suffix(path)  # refuses a file that is not text
         if tool := annotation_tool(path, format):
@@ -180,18 +205,26 @@ class Table:
             self.close()
             raise
 
-    def _open_parquet(self, path: str | Path, format: str | None, quotes: bool | None) -> None:
-        if format is not None or quotes is not None:
-            raise BertineError(f"{path}: is Parquet by its name; leave out format and quotes")
-        self.class_names = lambda column: class_names(path, column)
-        self._start_typed(*open_parquet(path), lambda: open_parquet(path)[1])
+    def _open_workbook(self, path: str | Path, wanted: str | None) -> None:
+        stamp = stamp_of(path)
+        facts, lines = open_sheet(path, wanted)
+        titles, (header, names), lines = find_header(lines, {*self._wanted, *KNOWN_COLUMNS})
+        self.columns = self._named(header, [*map(shown, names)])
+        notes = sheet_notes(facts, wanted, titles, header)
+        self.stats.remarks = [f"{self.name}: {note}" for note in notes]
+        cells = ((number, dict(zip(self.columns, row, strict=True))) for number, row in lines)
+        self._start_typed(self.columns, cells, lambda: iter(()))
+        place = Path(path), facts["sheet"], header, tuple(self.columns)
+        rows = facts["rows"] - len(titles) - 1
+        sheet = Sheet(*place, facts["columns"][-1], rows, stamp)
+        self.layout = TableLayout("csv", ",", True, sheet=sheet)
 
     def _open_annotations(self, path: str | Path, tool: str, quotes: bool | None) -> None:
         if quotes is not None:
             raise BertineError(f"{path}: is a file of {tool}; leave out {option('quotes')}")
         read = read_annotations(Path(path), tool, strict=self.strict, stats=self.stats)
         self._typed, self.stats.remarks = True, read.notes
-        self._start_typed(read.columns, iter(read.rows), lambda: iter(read.rows))
+        self._start_typed(read.columns, enumerate(read.rows, 1), lambda: iter(read.rows))
         self.layout = TableLayout("jsonl", one_list=True, annotations=read)
 
     def _open_given(self, given: InMemoryTable, format: str | None, quotes: bool | None) -> None:
@@ -199,12 +232,12 @@ class Table:
             if value is not None:
                 raise BertineError(f"{given}: is a table in memory, not a file; leave out {name}")
         self.class_names = lambda column: given.class_names.get(column, ())
-        self._start_typed(list(given.columns), given.rows(), given.rows)
+        self._start_typed(list(given.columns), enumerate(given.rows(), 1), given.rows)
 
     def _start_typed(
         self,
         columns: list[str],
-        rows: Iterator[dict[str, Any]],
+        rows: Iterator[tuple[int, dict[str, Any]]],
         again: Callable[[], Iterator[dict[str, Any]]],
     ) -> None:
         self._decoder = TextDecoder(
@@ -216,9 +249,7 @@ class Table:
         )
         self.layout = TableLayout("jsonl")
         self.columns = columns
-        self._rows = (
-            TableRow(number, self._decoder.clean(row, number)) for number, row in enumerate(rows, 1)
-        )
+        self._rows = (TableRow(number, self._decoder.clean(row, number)) for number, row in rows)
         self.require(self._wanted)
 
     def allow_empty(self, columns: Sequence[str]) -> None:
@@ -268,12 +299,15 @@ class Table:
 
     def text(self, row: TableRow, column: str) -> str:
         """Return the value of `column`, which must exist (unless it is optional) and be a string,
-        or null, which is an empty text like an empty cell."""
+        or null, which is an empty text like an empty cell. Numbers and truth values in a workbook
+        are texts."""
         if column in self._optional and row.values.get(column) is None:
             return ""
         value = self._value(row, column)
         if value is None:
             return ""
+        if self.layout.sheet is not None:
+            return shown(value)
         if not isinstance(value, str):
             raise BertineError(
                 f"{self.name}:{row.line}: {column!r} is {json_kind(value)}, but must be a text"
@@ -286,10 +320,8 @@ class Table:
         value = self._value(row, column)
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
-        if isinstance(value, bool):
-            return "true" if value else "false"
         if isinstance(value, int) or (isinstance(value, float) and not math.isnan(value)):
-            return str(value)
+            return shown(value)
         if isinstance(value, str) and value.strip():
             return value.strip()
         what = "empty" if isinstance(value, str) else json_kind(value)
@@ -335,19 +367,30 @@ class Table:
         _, header = next(cells, (1, []))
         if not header:
             raise BertineError(f"{self.name}: the file is empty")
+        names = [cleaned(name) for name in header] if self._decoder.damaged else header
+        self.columns = self._named(1, names, f" (separator {self.layout.delimiter!r})")
+        return self._cell_rows(cells)
+
+    def _named(self, line: int, header: Sequence[str], separated: str = "") -> list[str]:
+        """Return the names of the columns in a header; missing ones are blanks, one more blank for
+        each."""
         if len(header) > MOST_COLUMNS:
             raise BertineError(
-                f"{self.name}:1: the header has {len(header):,} columns (separator "
-                f"{self.layout.delimiter!r}); at most {MOST_COLUMNS:,} are read"
+                f"{self.name}:{line}: the header has {len(header):,} columns{separated}; at most "
+                f"{MOST_COLUMNS:,} are read"
             )
-        names = [cleaned(name) for name in header] if self._decoder.damaged else header
-        self.columns = _distinct(names)
-        repeated = sorted(name for name, count in Counter(self.columns).items() if count > 1)
+        distinct: list[str] = []
+        for name in header:
+            blank = not name.strip()
+            while blank and name in distinct:
+                name += " "
+            distinct.append(name)
+        repeated = sorted(name for name, count in Counter(distinct).items() if count > 1)
         if repeated:
             raise BertineError(
-                f"{self.name}:1: two columns are called {briefly(repeated[0])}; rename one"
+                f"{self.name}:{line}: two columns are called {briefly(repeated[0])}; rename one"
             )
-        return self._cell_rows(cells)
+        return distinct
 
     def _plain_rows(self, first: str) -> Iterator[TableRow]:
         for line in chain([first], self._lines):
@@ -425,14 +468,3 @@ def _bytes_in(value: Any) -> Iterator[bytes]:
             yield from _bytes_in(inner)
     elif isinstance(value, dict):
         yield from _bytes_in(list(value.values()))
-
-
-def _distinct(names: Sequence[str]) -> list[str]:
-    """Replace missing column names by blanks, one more blank for each."""
-    distinct: list[str] = []
-    for name in names:
-        blank = not name.strip()
-        while blank and name in distinct:
-            name += " "
-        distinct.append(name)
-    return distinct

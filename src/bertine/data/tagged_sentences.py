@@ -26,8 +26,7 @@ from bertine.data.column_files import (
 from bertine.data.entities import OUTSIDE, Sentence, Sentences, spelling_of, strange_tags, to_iob2
 from bertine.data.examples import Splits, as_columns, find_splits, open_table, refuse_damaged
 from bertine.data.in_memory import Data, InMemoryTable, Source, reads_again
-from bertine.data.lines import LINE_COLUMN, inner_suffix
-from bertine.data.parquet import is_parquet
+from bertine.data.lines import LINE_COLUMN, inner_suffix, is_typed
 from bertine.data.tables import Table, TableRow
 from bertine.data.tagged_tables import read_rows
 from bertine.options.data import DEFAULTS, DataConfig
@@ -170,7 +169,7 @@ def open_words(path: Source, config: DataConfig) -> Iterator[WordSource]:
 def _suffix_of(path: Source) -> str:
     """Return the suffix of a file's content; that of Parquet for whatever needs no look at its
     lines: tables in memory, folders."""
-    if isinstance(path, InMemoryTable) or is_parquet(path) or Path(path).is_dir():
+    if isinstance(path, InMemoryTable) or is_typed(path) or Path(path).is_dir():
         return _TYPED[-1]
     return inner_suffix(path)
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO
@@ -16,10 +17,11 @@ from bertine.core.files import atomic_dir, atomic_file, os_errors
 from bertine.core.names import option
 from bertine.core.text import ESCAPED
 from bertine.data.in_memory import DataParts, InMemoryTable
-from bertine.data.lines import LINE_COLUMN, TableLayout
+from bertine.data.lines import LINE_COLUMN, TableLayout, is_typed
 from bertine.data.parquet import is_parquet, mixed_note, write_parquet
 from bertine.data.pre_annotation import write_predictions
 from bertine.data.streams import COMPRESSIONS, cleaned, encodable
+from bertine.data.workbooks import WRITTEN, is_workbook, require_excel, shown, write_workbook
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
@@ -52,10 +54,11 @@ class TableWriter:
         if header and layout.kind in ("csv", "tsv"):
             self._write_cells([name if name.strip() else "" for name in self.columns])
 
-    def write(self, values: Mapping[str, Any]) -> None:
-        """Write one row; csv and tsv need a value for every column, where None is an empty cell."""
+    def write(self, values: Mapping[str, Any], line: int = 0) -> None:
+        """Write one row; csv and tsv need a value for every column, where None is an empty cell.
+        For a sheet to which columns are added, `line` is the number of the row there."""
         if self.layout.kind == "jsonl":
-            self._write_line(_json_as_read(values))
+            self._write_line(_json_as_read([line, values] if self.layout.sheet else values))
         elif self.layout.kind == "text":
             added = [_cell(values[name]) for name in self.columns if name != LINE_COLUMN]
             self._write_line("\t".join([*added, str(values[LINE_COLUMN])]))
@@ -90,39 +93,73 @@ def open_writer(
     """Open a :class:`TableWriter` to `path` (complete or missing, never partial), or to stdout for
     ``-``.
 
-    JSON lines become Parquet if `path` is named so, with `columns` first: a column's type must hold
-    all of its values, so it is determined from all rows at the end.
+    JSON lines become what :func:`convert_rows` makes of them.
 
     Raises:
-        BertineError: `path` is a folder, is named as a compressed file, or as Parquet with another
-            layout, or for Parquet is a device or a pipe; or it cannot be written.
+        BertineError: `path` is a folder, is named as a compressed file, or as Parquet or a workbook
+            with another layout, or for these is a device or a pipe; or it cannot be written.
     """
+    if is_stream(path):
+        layout = replace(layout, one_list=False)
     if str(path) == "-":
         with _written_as_read():
             yield TableWriter(sys.stdout, layout, columns)
             sys.stdout.flush()
         return
     check_output(path)
-    parquet, read = is_parquet(path), layout.annotations
-    if parquet and (layout.kind != "jsonl" or is_stream(path)):
-        raise BertineError(f"{path}: these are not written as Parquet; name the output .jsonl")
+    read = layout.annotations
+    if is_typed(path) and (layout.kind != "jsonl" or is_stream(path)):
+        kind = "Parquet" if is_parquet(path) else "a workbook"
+        raise BertineError(f"{path}: these are not written as {kind}; name the output .jsonl")
     with contextlib.ExitStack() as stack:
         whole = atomic_dir(path) if read and read.is_folder else atomic_file(path)
         target = Path(path) if is_stream(path) else stack.enter_context(whole)
         stack.enter_context(os_errors(path, "writing it"))
-        converted = parquet or read is not None
+        converted = is_converted(path, layout)
         rows = target.with_name(f"{target.name}.rows") if converted else target
         if converted:
             stack.callback(rows.unlink, missing_ok=True)
-        errors = None if parquet else AS_READ
+        errors = None if is_typed(path) else AS_READ
         with open(rows, "w", encoding="utf-8", newline="", errors=errors) as handle:
             yield TableWriter(handle, layout, columns)
-        if parquet:
-            mixed = write_parquet(rows, target, columns)
-            if mixed:
-                logger.info(mixed_note(path, mixed))
-        elif read is not None:
-            write_predictions(rows, target, read)
+        if converted:
+            convert_rows(rows, target, path, layout, columns)
+
+
+def is_converted(path: str | Path, layout: TableLayout) -> bool:
+    """Return whether the rows for `path` are JSON lines until all are there."""
+    return is_typed(path) or layout.one_list or layout.annotations is not None
+
+
+def convert_rows(
+    rows: Path, target: Path, path: str | Path, layout: TableLayout, columns: Sequence[str]
+) -> None:
+    """Convert JSON lines to the format of the output `path`: in bounded memory to Parquet or a
+    workbook, with `columns` first, or to one list of JSON; or to the file of an annotation tool. (A
+    column of Parquet has one type, which must hold all of its values.)
+
+    Args:
+        target: the file that is written, and then renamed to `path`.
+
+    Raises:
+        BertineError: the rows cannot be written so.
+    """
+    if is_parquet(path):
+        mixed = write_parquet(rows, target, columns)
+        notes = [mixed_note(path, mixed)] if mixed else []
+    elif layout.annotations is not None:
+        notes = []
+        write_predictions(rows, target, layout.annotations)
+    elif layout.one_list:
+        notes = []
+        with open(rows, "rb") as lines, open(target, "wb") as file:
+            for number, line in enumerate(lines):
+                file.write((b",\n" if number else b"[\n") + line.rstrip(b"\n"))
+            file.write(b"\n]\n" if file.tell() else b"[]\n")
+    else:
+        notes = [f"{path}: {note}" for note in write_workbook(rows, target, columns, layout.sheet)]
+    for note in notes:
+        logger.info(note)
 
 
 @contextlib.contextmanager
@@ -154,7 +191,8 @@ def is_stream(path: str | Path) -> bool:
 
 
 def check_output(path: str | Path) -> None:
-    """Refuse a folder and the name of a compressed file before any work is done.
+    """Refuse a folder, and the name of a compressed file or of a workbook that is not written,
+    before any work is done.
 
     Raises:
         BertineError: it is refused.
@@ -166,9 +204,13 @@ def check_output(path: str | Path) -> None:
             f"{path}: the output is not compressed; leave out {Path(path).suffix}, or write to - "
             "and compress that"
         )
+    if is_workbook(path):
+        if Path(path).suffix.lower() != WRITTEN:
+            raise BertineError(f"{path}: workbooks are written as {WRITTEN}; name the output so")
+        require_excel(path, "openpyxl")
 
 
-def _json_as_read(values: Mapping[str, Any]) -> str:
+def _json_as_read(values: Any) -> str:
     """Write a row as JSON like :func:`json_text`, but keep bytes that are not UTF-8."""
     text = json.dumps(values, ensure_ascii=False)
     try:
@@ -179,9 +221,7 @@ def _json_as_read(values: Mapping[str, Any]) -> str:
 
 
 def _cell(value: Any) -> str:
-    if isinstance(value, list | dict):
-        return json_text(value)
-    return "" if value is None else str(value)
+    return json_text(value) if isinstance(value, list | dict) else shown(value)
 
 
 def _quoted(cell: str, delimiter: str, *, force: bool) -> str:

@@ -17,6 +17,7 @@ from bertine.data.examples import (
     as_columns,
     open_table,
     read_examples,
+    read_scores,
 )
 from bertine.data.in_memory import Data, Source, reads_again
 from bertine.data.label_sets import labels_in, read_label_sets
@@ -121,7 +122,7 @@ class _LabelledTables:
         if config.probability_columns:
             _refuse_both_kinds(config.label_column)
             return read_soft_examples(path, config)
-        return read_examples(path, config, known=() if self.scores else None)
+        return read_scores(path, config) if self.scores else read_examples(path, config)
 
     def validation(self, path: Source, config: DataConfig, train: Examples) -> Examples:
         """Read the validation examples for those of training; these may have labels if those have
@@ -131,7 +132,9 @@ class _LabelledTables:
                 soft = set(columns) <= set(table.columns)
             if soft:
                 return read_soft_examples(path, config)
-        return read_examples(path, config, known=() if self.scores else _labels_of(train))
+        if self.scores:
+            return read_scores(path, config)
+        return read_examples(path, config, known=_labels_of(train))
 
     def stratified(self, train: Examples) -> bool:
         """Return whether a part is held out label by label."""
@@ -266,7 +269,8 @@ def read_for(task: Task[Any], path: Source, config: DataConfig = DEFAULTS) -> Ex
         named = DataConfig.of(named, label_columns=own, label_separator=task.separator)
         return read_label_sets(path, named, known=task.labels, one_hot=task.one_hot or None)[0]
     if not isinstance(task, TextClassification):
-        return read_examples(path, named, known=())
+        scores = isinstance(task, TextRegression)
+        return read_scores(path, named) if scores else read_examples(path, named, known=())
     if config.probability_columns:
         _refuse_both_kinds(config.label_column)
         return read_soft_examples(path, named, known=task.labels)

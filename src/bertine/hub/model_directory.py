@@ -26,6 +26,7 @@ from bertine.core.model_folders import BUNDLED, locate
 from bertine.core.names import option
 from bertine.core.published import how_to_get
 from bertine.core.task_info import TaskInfo
+from bertine.data.workbooks import SUFFIXES as WORKBOOKS
 from bertine.families.bart import GENERATION_CONFIG, generation_config
 from bertine.hub.export import ABOUT
 from bertine.hub.model_card import CARD, model_card
@@ -123,7 +124,7 @@ def write_sentence_modules(folder: Path, modules: SentenceModules, width: int) -
 
 #: Suffixes of archives, and of files that are data.
 _ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
-_TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
+_TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet", *WORKBOOKS)
 #: What a head reads that is a vector of a text → the setting of the task that says which.
 _POOLINGS = {"text": "text_pooling", "texts": "pair_pooling"}
 #: Published models have embeddings for up to this share of ids that are no token: vocabularies were

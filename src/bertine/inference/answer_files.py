@@ -31,10 +31,8 @@ from bertine.core.files import (
     write_json,
 )
 from bertine.core.names import option
-from bertine.data.lines import TableLayout, first_numbers
-from bertine.data.parquet import is_parquet, mixed_note, write_parquet
-from bertine.data.pre_annotation import write_predictions
-from bertine.data.writer import AS_READ, TableWriter, check_output
+from bertine.data.lines import TableLayout, first_numbers, is_typed
+from bertine.data.writer import AS_READ, TableWriter, check_output, convert_rows, is_converted
 from bertine.tasks.base import Features, cut_at
 from bertine.tasks.unknown_text import UnknownText
 
@@ -63,9 +61,9 @@ class ResumableTable:
     def _identity(self) -> dict[str, Any]:
         return _as_json(self.identity())
 
-    def write(self, values: dict[str, Any]) -> None:
-        """Write one row."""
-        self.writer.write(values)
+    def write(self, values: dict[str, Any], line: int) -> None:
+        """Write one row, that of a `line` of the input."""
+        self.writer.write(values, line)
 
     def commit(self, rows: int, counts: dict[str, int]) -> None:
         """Make the rows written so far durable.
@@ -122,7 +120,7 @@ def open_resumable_table(
             if not resume:
                 logger.info(f"{output}: rows that an earlier process has left are dropped")
             journal.unlink()
-        errors = None if is_parquet(output) else AS_READ
+        errors = None if is_typed(output) else AS_READ
         handle = stack.enter_context(
             open(
                 folder / "rows", "r+" if left else "w", encoding="utf-8", newline="", errors=errors
@@ -144,14 +142,9 @@ def open_resumable_table(
             )
             handle.flush()
             os.fsync(handle.fileno())
-            if is_parquet(output):
+            if is_converted(output, layout):
                 with atomic_file(output) as temporary:
-                    mixed = write_parquet(folder / "rows", temporary, columns)
-                if mixed:
-                    logger.info(mixed_note(output, mixed))
-            elif layout.annotations is not None:
-                with atomic_file(output) as temporary:
-                    write_predictions(folder / "rows", temporary, layout.annotations)
+                    convert_rows(folder / "rows", temporary, output, layout, columns)
             else:
                 os.replace(folder / "rows", target)
                 sync_path(target.parent)

@@ -406,8 +406,8 @@ def generate(
     Args:
         model: a model directory, or a model that was loaded from one.
         texts: one prompt, or several. Not with `input`.
-        input: prompts as a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin;
-            or a table in memory, as for `finetune`.
+        input: prompts as a csv, tsv, JSON lines, Parquet, .xlsx or plain-text file, or ``-`` for
+            stdin; or a table in memory, as for `finetune`.
         output: a file, or ``-`` for stdout: the columns of the input with ``generated`` added (with
             several `sequences` ``generated_1``, ``generated_2``, …), in the format of the input, or
             that of its suffix (.csv, .jsonl, .parquet); for plain text a line for each text, the
@@ -542,6 +542,6 @@ def _writing(
             texts = [one_line(text) if flat else text for text in item.texts]
             texts += [""] * (sequences - len(texts))
             values = dict(zip(added, texts, strict=True))
-            writer.write(joined(table.name, row, values, [column]))
+            writer.write(joined(table.name, row, values, [column]), row.line)
 
         yield write

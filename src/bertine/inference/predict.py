@@ -22,8 +22,7 @@ from bertine.core.names import option, text_option
 from bertine.data.column_files import LOOKED_AT, ColumnLines, Line, word_place
 from bertine.data.entities import OUTSIDE, Sentence, Sentences, entities
 from bertine.data.in_memory import InMemoryTable, Source, TableLike, as_source
-from bertine.data.lines import LINE_COLUMN, TableLayout, named_kind, written_layout
-from bertine.data.parquet import is_parquet
+from bertine.data.lines import LINE_COLUMN, TableLayout, is_typed, named_kind, written_layout
 from bertine.data.squad import load_squad, read_squad
 from bertine.data.streams import json_kind, listed
 from bertine.data.tables import TableRow
@@ -130,9 +129,9 @@ def predict_squad(
     stdout = str(output) == "-"
     if not stdout:
         check_output(output)
-        if is_parquet(output):
+        if is_typed(output):
             raise BertineError(
-                f"{output}: answers to a file in SQuAD's format are one JSON object, not Parquet; "
+                f"{output}: answers to a file in SQuAD's format are one JSON object, no table; "
                 "name the output .json"
             )
     # There is no further file with a device or a pipe.
@@ -457,7 +456,7 @@ class _TableTagging(TablePrediction):
             self._used |= dict.fromkeys(added)
             flags = {self._flags[flag]: value for flag, value in answer.flags().items()}
             values = joined(self.table.name, row, added | flags, (self._key(row),))
-            writer.write(values)
+            writer.write(values, row.line)
 
     def notes(self) -> list[str]:
         self.report.columns = [*self._used] or self.report.columns

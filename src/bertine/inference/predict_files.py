@@ -386,6 +386,7 @@ class TablePrediction:
                 self.names,
                 list(self.columns),
                 *([] if self.nearest is None else [self.nearest.origin]),
+                *([layout.sheet.name] if layout.sheet else []),
             ],
         }
 
@@ -422,7 +423,7 @@ class TablePrediction:
             added = dict(zip(report.columns, values, strict=True))
             # Rows of JSON may have other keys; in other tables the report names the lines.
             flags = {self._flags[flag]: value for flag, value in prediction.flags().items()}
-            writer.write(joined(name, row, added | flags, self.columns))
+            writer.write(joined(name, row, added | flags, self.columns), row.line)
         lines = [item.line for item in items]
         report.count(len(rows), features, [item.texts for item in items], lines)
         report.abstained += sum(prediction.abstains for prediction in predictions)

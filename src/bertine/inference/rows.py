@@ -298,6 +298,8 @@ def count_texts(path: Source, layout: TableLayout | None = None) -> int | None:
         return len(path)
     if is_parquet(path):
         return count_rows(path)
+    if layout is not None and layout.sheet is not None:
+        return layout.sheet.rows
     one_list = layout is not None and layout.one_list
     if not Path(path).is_file() or Path(path).suffix.lower() in COMPRESSIONS or one_list:
         return None
@@ -335,6 +337,7 @@ def open_texts(path: Source, reading: PlainTexts) -> Iterator[tuple[Table, str]]
         wanted=[column] if column else [],
         quotes=reading.quotes,
         strict=reading.strict,
+        sheet=reading.sheet,
     ) as table:
         yield table, _text_column(table, column)
 

@@ -66,7 +66,7 @@ class Strictness(OptionGroup):
 
 
 class Cleaning(Strictness):
-    """The handling of quotes and of damaged text."""
+    """The sheet of a workbook, and the handling of quotes and of damaged text."""
 
     title = "reading"
 
@@ -74,6 +74,12 @@ class Cleaning(Strictness):
         None,
         'whether " quotes cells',
         otherwise="in csv; in tsv where only so its rows fit the header",
+    )
+    sheet: str | None = declare(
+        None,
+        "name or number of the sheet of a workbook",
+        otherwise="the first one with a table",
+        metavar="SHEET",
     )
 
 

@@ -426,6 +426,8 @@ class SpansOptions(TableColumns, TableReading, SpanReading, TaskTraining):
 class TaggingOptions(TableColumns, TableReading, TaggedColumns, DocumentContext, TaskTraining):
     """The options of fine-tuning for a tag of each word."""
 
+    sheet: str | None = like(TableReading, "sheet", title="reading")
+
 
 class Seq2SeqOptions(TableColumns, TableReading, TextWriting, TaskTraining):
     """The options of fine-tuning for a text to write."""

@@ -245,6 +245,7 @@ class TableOfTextsOptions(KnownTexts, Explaining, AnswerOptions):
 class WordFileOptions(AnswerOptions):
     """The options of ``predict`` for a file of words."""
 
+    sheet: str | None = like(TableReading, "sheet", title="reading")
     text_columns: Sequence[str] | str | None = like(KnownTexts, "text_columns")
     format: TextFormat | None = like(TableReading, "format", title="reading")
     word_column: int | None = like(

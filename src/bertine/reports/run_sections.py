@@ -14,6 +14,7 @@ from bertine.core.loss_names import TERMS, terms_among
 from bertine.core.names import WORDPIECE_MASK
 from bertine.core.scores import score_name, score_text
 from bertine.core.text import cut
+from bertine.data.lines import is_typed
 from bertine.reports import html
 from bertine.reports.findings import SHORT_LOG, Finding
 from bertine.reports.html import (
@@ -426,5 +427,5 @@ def _place(example: Mapping[str, Any]) -> str:
     line, file = example.get("line"), str(example.get("file", ""))
     if not line:
         return f"example {int(example['index']) + 1:,}"
-    word = {".parquet": "row", ".pq": "row", ".json": "question"}.get(Path(file).suffix, "line")
+    word = "row" if is_typed(file) else "question" if file.endswith(".json") else "line"
     return f"{Path(file).name}, {word} {int(line):,}" if file else f"{word} {int(line):,}"

@@ -16,7 +16,7 @@ from bertine.core import strict_json
 from bertine.core.console import Report, Shown, ShownList, aligned, plural
 from bertine.core.scores import ranking
 from bertine.core.text import cut, printable, visible
-from bertine.data.parquet import is_parquet
+from bertine.data.lines import is_typed
 
 #: Alternative answers in a notebook; characters of a text; answers of a list.
 _CHANCES, _TEXT, _ANSWERS = 5, 80, 50
@@ -305,7 +305,7 @@ class WorstExample(Report):
         """Its place: ``"train.csv:17"``, or ``"example 3"`` (from 1 on) without a file."""
         if not self.line:
             return f"example {self.index + 1}"
-        if is_parquet(self.file):
+        if is_typed(self.file):
             return f"{self.file}, row {self.line}"
         if Path(self.file).suffix == ".json":
             return f"{self.file}, question {self.line}"

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertine.core.console import human_bytes, plural
+from bertine.core.console import human_bytes, logger, plural
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors
 from bertine.core.foreign_files import reading_outside
@@ -41,6 +41,8 @@ from bertine.data.streams import (
     text_begin,
 )
 from bertine.data.tables import Table
+from bertine.data.workbooks import SUFFIXES as WORKBOOKS
+from bertine.data.workbooks import is_workbook
 
 # Tables: find and read their texts, one in each row.
 
@@ -69,16 +71,17 @@ def choose_text_column(where: str, columns: Sequence[str], named: str | None) ->
 
 
 def table_texts(
-    path: Path, column: str | None, quotes: bool | None, *, strict: bool, fixes: Fixes
+    path: Path, column: str | None, quotes: bool | None, *, strict: bool, fixes: Fixes, sheet: Any
 ) -> Iterator[tuple[str, int, int]]:
     r"""Yield the text of each row; memory holds one row.
 
     Args:
-        path: a csv or tsv file by its name, possibly compressed.
+        path: a csv or tsv file by its name, possibly compressed; or a workbook.
         column: the column of the text; None: ``text``, ``sentence``, or the only column.
         quotes: whether ``"`` quotes cells; None: in csv, but not in tsv.
         strict: refuse invalid UTF-8 and NUL bytes instead of fixing and counting them.
         fixes: counts the fixes in the whole table; changed at its end.
+        sheet: the name or number of the sheet of a workbook; see :class:`Table`.
 
     Yields:
         The text (with ``\n`` as the only line end), the line its row starts on, and how many bytes
@@ -89,8 +92,10 @@ def table_texts(
             cells, invalid quotes or a line that is too long; or an error of :class:`Table`.
     """
     wanted = [] if column is None else [column]
-    with Table(path, wanted=wanted, quotes=quotes, strict=strict) as table:
+    with Table(path, wanted=wanted, quotes=quotes, strict=strict, sheet=sheet) as table:
         column = choose_text_column(table.name, table.columns, column)
+        for note in table.stats.remarks:
+            logger.info(note)
         for row in table:
             yield unix_ends(table.text(row, column)), row.line, table.position
         fixes.invalid_utf8 += table.stats.invalid_utf8
@@ -190,9 +195,10 @@ FORMATS = {
     ".csv": "table",
     ".tsv": "table",
     ".tab": "table",
+    **dict.fromkeys(WORKBOOKS, "workbook"),
 }
 #: The list of file kinds in the message about another one.
-_KINDS = ".txt, .md, .jsonl, .json, .csv, .tsv or .parquet"
+_KINDS = ".txt, .md, .jsonl, .json, .csv, .tsv, .parquet or .xlsx"
 
 #: Most bytes of a line in a JSON lines file.
 MAX_JSON_LINE = 1 << 28
@@ -261,8 +267,8 @@ class CorpusStats(Fixes):
 
 
 def format_of(path: Path) -> str | None:
-    """Return ``"plain"``, ``"jsonl"``, ``"parquet"`` or ``"table"`` (csv, tsv) by the file's name;
-    None for any other."""
+    """Return ``"plain"``, ``"jsonl"``, ``"parquet"``, ``"table"`` (csv, tsv) or ``"workbook"`` by
+    the file's name; None for any other."""
     name = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
     return FORMATS.get(name.suffix.lower())
 
@@ -303,6 +309,7 @@ class Corpus:
         text_column: str | None = None,
         quotes: bool | None = None,
         strict: bool = False,
+        sheet: str | None = None,
         max_document_bytes: int = 64 << 20,
         allow_empty: bool = False,
     ) -> None:
@@ -316,6 +323,7 @@ class Corpus:
         self.text_column = text_column
         self.quotes = quotes
         self.strict = strict
+        self.sheet = sheet
         self.max_document_bytes = max_document_bytes
         self.allow_empty = allow_empty
         self.paths = [Path(path) for path in paths]
@@ -342,6 +350,7 @@ class Corpus:
                 "jsonl": self._json_lines,
                 "parquet": self._parquet,
                 "table": self._table,
+                "workbook": self._table,
             }
             for raw_text, row, base in readers[format_of(path) or "plain"](path, stats):
                 self._position = done + base
@@ -378,6 +387,10 @@ class Corpus:
             raise BertineError(
                 f"{self.paths[0]}: is not csv or tsv, whose cells may be quoted; leave out "
                 f"{option('quotes', self.quotes)}"
+            )
+        if self.sheet is not None and "workbook" not in kinds:
+            raise BertineError(
+                f"{self.paths[0]}: is no workbook with sheets; leave out {option('sheet')}"
             )
 
     def no_text(self) -> BertineError:
@@ -475,8 +488,9 @@ class Corpus:
                 yield number, text
 
     def _table(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
-        rows = table_texts(path, self.text_column, self.quotes, strict=self.strict, fixes=stats)
-        return self._rows(rows, stats)
+        quotes, sheet = (None, self.sheet) if is_workbook(path) else (self.quotes, None)
+        reading = {"strict": self.strict, "fixes": stats, "sheet": sheet}
+        return self._rows(table_texts(path, self.text_column, quotes, **reading), stats)
 
     def _parquet(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
         return self._rows(

@@ -32,7 +32,7 @@ from bertine.core.text import visible
 from bertine.data.examples import Example, Examples, count_known, find_splits, read_examples
 from bertine.data.in_memory import InMemoryTable, Source, TableLike, as_data
 from bertine.data.languages import model_for
-from bertine.data.lines import TableLayout
+from bertine.data.lines import TableLayout, written_layout
 from bertine.data.writer import open_writer
 from bertine.hub.model_directory import load_model
 from bertine.inference.predictor import Predictor
@@ -278,9 +278,14 @@ class LabelCheck(Report):
         ]
         return [
             *lines,
-            f"correct {self._label!r} in {self.out / CHECKED}, and train on that file; page: "
+            f"correct {self._label!r} in {self.checked}, and train on that file; page: "
             f"{self.out / PAGE}",
         ]
+
+    @property
+    def checked(self) -> Path:
+        """The file to correct; for a workbook a copy of it."""
+        return self.out / Path(CHECKED).with_suffix(".xlsx" if self.every.sheet else ".csv")
 
     @property
     def _label(self) -> str:
@@ -290,12 +295,15 @@ class LabelCheck(Report):
         """Write all examples, with the suggested labels, as a file to correct and train on."""
         texts = list(self.examples.text_columns)
         own = [*texts, self._label]
+        sheet = self.every.sheet
+        taken = sheet.columns if sheet else own
         suggested, chance, line = (
-            unused(name, own, "check_") for name in ("suggested_label", "label_probability", "line")
+            unused(name, taken, "check_")
+            for name in ("suggested_label", "label_probability", "line")
         )
         numbers = {id(item): number for number, item in enumerate(self.examples.items)}
-        layout = TableLayout("csv", ",", True)
-        with open_writer(self.out / CHECKED, layout, [*own, suggested, chance, line]) as writer:
+        layout = written_layout(self.checked, TableLayout("csv", ",", True, sheet=sheet))
+        with open_writer(self.checked, layout, [*own, suggested, chance, line]) as writer:
             for item in self.every.items:
                 number = numbers.get(id(item))
                 row: dict[str, Any] = dict(zip(own, [*item.texts, item.label], strict=True))
@@ -305,7 +313,7 @@ class LabelCheck(Report):
                     row[chance] = round(float(self.probabilities[number, given]), 4)
                     if self.noise.wrong[number]:
                         row[suggested] = self.labels[int(self.noise.suggested[number])]
-                writer.write(row)
+                writer.write(row, item.line)
 
     def _sizes(self) -> dict[str, int]:
         checked = len(self.examples)
@@ -363,8 +371,8 @@ def check_page(result: LabelCheck) -> html.Page:
         Section(
             "Labels to look at",
             blocks,
-            lead=f"Not every one of them is wrong. {CHECKED} has all examples with what is "
-            "suggested: correct the column of the label there, and train on that file.",
+            lead=f"Not every one of them is wrong. {result.checked.name} has all examples with "
+            "what is suggested: correct the column of the label there, and train on that file.",
         )
     ]
     if len(result.labels) <= _PAGE_LABELS:
@@ -387,7 +395,7 @@ def check_page(result: LabelCheck) -> html.Page:
 #: The fields of :class:`LabelCheckOptions` that may change when a check is resumed, and all that
 #: are not passed to fine-tuning.
 _FREE = ("processes", "resume")
-_OWN = (*_FREE, "folds", "format", "quotes", "strict")
+_OWN = (*_FREE, "folds", "format", "quotes", "sheet", "strict")
 _JOB = JobFolder("check", CHECK, scraps=("logs/*", "parts/*/data/*"))
 
 
@@ -409,9 +417,10 @@ def check_labels(
         data: a labelled file, or a table in memory; for a folder, its training file.
         model: as for :func:`bertine.finetune`.
         out: the folder of the check. ``out/checked.csv`` has all examples, with ``suggested_label``
-            where another label is more probable: correct the labels there, and train on that file;
-            an existing one is kept as it is. ``out/check-labels.json`` has the results, and
-            ``out/check-labels.html`` the same as a page.
+            where another label is more probable: correct the labels there, and train on that file
+            (``checked.xlsx`` for a workbook); an existing one is kept as it is.
+            ``out/check-labels.json`` has the results, and ``out/check-labels.html`` the same as a
+            page.
         options: the values of the other arguments.
 
     Returns:
@@ -555,8 +564,8 @@ class _Check:
             every=self.every,
             notes=self.notes,
         )
-        if (self.out / CHECKED).exists():
-            logger.info(f"{self.out / CHECKED}: is there already, and stays as it is")
+        if result.checked.exists():
+            logger.info(f"{result.checked}: is there already, and stays as it is")
         else:
             result.write()
         write_json(self.out / CHECK, {"settings": settings, **result.to_dict()})

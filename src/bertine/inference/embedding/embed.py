@@ -133,8 +133,8 @@ def embed(
         model: a model directory; vectors of words (:func:`~bertine.word2vec`), where a text has the
             mean of its words' vectors; or a loaded :class:`~bertine.Embedder`, whose own settings
             then apply.
-        input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin; or a table
-            in memory, as for `finetune`.
+        input: a csv, tsv, JSON lines, Parquet, .xlsx or plain-text file, or ``-`` for stdin; or a
+            table in memory, as for `finetune`.
         output: a .npy, .parquet or .jsonl file, written completely or not at all.
         show_progress: on stderr.
         options: the options described below.

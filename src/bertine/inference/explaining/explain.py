@@ -14,8 +14,7 @@ from bertine.core.files import write_json
 from bertine.core.names import ExplanationMethod, option
 from bertine.core.text import shortened, visible
 from bertine.data.examples import Examples, as_columns, row_texts
-from bertine.data.lines import TableLayout, named_kind
-from bertine.data.parquet import is_parquet
+from bertine.data.lines import TableLayout, is_typed, named_kind
 from bertine.data.squad import load_squad
 from bertine.data.writer import open_writer
 from bertine.inference.explaining.explainer import Explainer, Explanation
@@ -114,7 +113,7 @@ def explain(
         model: a fine-tuned model directory, or a loaded one.
         texts: one text, or several; the texts that belong together are a tuple, a dictionary by
             column, or, where all are strings, every two for a model of pairs. Not with `input`.
-        input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin.
+        input: a csv, tsv, JSON lines, Parquet, .xlsx or plain-text file, or ``-`` for stdin.
         output: a file for JSON lines, or ``-`` for stdout: the columns of the input and the
             ``explanation``. None: the explanations are returned.
         method: ``"leave-one-out"`` or ``"integrated-gradients"``.
@@ -133,13 +132,12 @@ def explain(
         texts = several(texts)
     if (texts is None or len(texts) == 0) == (input is None):
         raise BertineError(f"give either texts or an input file ({option('input')})")
-    for name in ("text_columns", "format", "quotes"):
+    for name in ("text_columns", "format", "quotes", "sheet"):
         if input is None and getattr(options, name) is not None:
             raise BertineError(f"{option(name)} is for an input file; leave it out")
-    if output is not None and str(output) != "-" and named_kind(output) not in (None, "jsonl"):
+    kind = None if output is None or str(output) == "-" else named_kind(output)
+    if kind not in (None, "jsonl") or is_typed(output):
         raise BertineError(f"{output}: explanations are JSON lines; name the output .jsonl")
-    if output is not None and is_parquet(output):
-        raise BertineError(f"{output}: explanations are not written as Parquet; name it .jsonl")
     predictor = Predictor.opened(model, options.device, options.precision)
     predictor.explainer().check(method)
     nearest = nearest_of(predictor, options, show_progress)

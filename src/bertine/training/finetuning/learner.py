@@ -41,7 +41,7 @@ SAVED = "saved"
 #: The key for the number of validation examples that the initial model had been trained on.
 SEEN = "seen"
 #: Suffixes of files whose rows name their own fields, for all tasks.
-_ROWS = (".jsonl", ".json", ".parquet")
+_ROWS = (".jsonl", ".json", ".parquet", ".xlsx")
 
 
 def final_of(folder: Path) -> dict[str, Any]:
