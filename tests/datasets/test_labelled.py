@@ -101,5 +101,5 @@ def test_columns_are_said_of_the_training_file(tmp_path: Path) -> None:
     assert found.validation.fingerprint() == found.train.fingerprint()
     (tmp_path / "train.conll").unlink()
     tagged.write_json(tmp_path / "train.jsonl", 8)
-    with pytest.raises(BertineError, match=r"train\.jsonl: is not a column file; name its keys"):
+    with pytest.raises(BertineError, match=r"train\.jsonl: is not a column file; name its columns"):
         read_labelled("tagging", tmp_path, reading)

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-import bertine.inference.predict_files as predict_module
 from bertine.core.errors import BertineError
 from bertine.families.bert import BertConfig
+from bertine.inference import predict_files
 from bertine.inference.predict import predict
 from bertine.inference.predictor import Predictor
 from bertine.models.heads import Model
@@ -35,7 +35,7 @@ def predictor(classifier: Path) -> Predictor:
 
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(predict_module, "CHUNK_ROWS", 5)
+    monkeypatch.setattr(predict_files, "CHUNK_ROWS", 5)
     path = tmp_path / "in.csv"
     texts = [text.replace(",", ".") for text in random_texts(33)]
     rows = [f"{i},{text} {'very ' * (i % 3 * 15)}" for i, text in enumerate(texts)]
@@ -118,9 +118,10 @@ def test_killed_by_the_system(classifier: Path, table: Path) -> None:
     whole, out = table.with_name("whole.csv"), table.with_name("out.csv")
     code = f"""
 import os, signal
-import bertine.inference.predict_files as module
+from bertine import predict
+from bertine.inference import predict_files
 from bertine.inference.predictor import Predictor
-module.CHUNK_ROWS = 5
+predict_files.CHUNK_ROWS = 5
 predictor = Predictor.load({str(classifier)!r}, "cpu", "fp32", threads=1)
 run, done = predictor.run, []
 def killed(examples):
@@ -129,7 +130,7 @@ def killed(examples):
         os.kill(os.getpid(), signal.SIGKILL)
     return run(examples)
 predictor.run = killed
-module.predict(predictor, {str(table)!r}, {str(out)!r}, show_progress=False)
+predict(predictor, {str(table)!r}, {str(out)!r}, show_progress=False)
 """
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
@@ -196,7 +197,7 @@ def test_what_is_kept_and_what_is_dropped_is_told(
 def test_a_change_in_the_middle_of_a_long_input_is_seen(
     predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(predict_module, "CHUNK_ROWS", 2)
+    monkeypatch.setattr(predict_files, "CHUNK_ROWS", 2)
     table, out = tmp_path / "in.csv", tmp_path / "out.csv"
     rows = [f"{'x' * (1 << 20)},good cat\n" for _ in range(4)]
     table.write_text("id,text\n" + "".join(rows), encoding="utf-8")

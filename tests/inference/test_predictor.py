@@ -18,12 +18,12 @@ import pyarrow as pa
 import pytest
 import torch
 
-import bertine.inference.predict as predict_module
 import frames
 from bertine.core.errors import BertineError
 from bertine.data.in_memory import as_table
 from bertine.families.bert import BertConfig
 from bertine.hub.model_directory import load_model, save_model
+from bertine.inference import predict_files
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.evaluate import evaluate
 from bertine.inference.explaining.explain import explain
@@ -106,7 +106,7 @@ def test_misuse_is_answered(predictor: Predictor, pretrained: Path, classifier: 
 def test_a_csv_keeps_its_order_and_columns(
     predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(predict_module, "CHUNK_ROWS", 7)  # several chunks
+    monkeypatch.setattr(predict_files, "CHUNK_ROWS", 7)  # several chunks
     texts = [f'{text}, "quoted"\nline' for text in random_texts(30)]
     source, out = tmp_path / "in.csv", tmp_path / "out.csv"
     with open(source, "w", encoding="utf-8", newline="") as handle:
