@@ -126,9 +126,7 @@ def test_parts_by_the_names_of_files(hub: Hub) -> None:
     assert isinstance(data, DataParts)
     assert texts_of(data, "train") == ["cat"]
     hub.add("org/odd", {"data/all-00000-of-00001.parquet": table}, kind="dataset")
-    with pytest.raises(
-        BertineError, match=r"parts all, none of which is called train.*hf:org/odd/"
-    ):
+    with pytest.raises(BertineError, match=r"parts all, none of which.*hf:org/odd/"):
         as_data("hf:org/odd")
     assert texts_of(as_data("hf:org/odd/all"), "train") == ["cat", "soup"]  # type: ignore[arg-type]
 
@@ -196,4 +194,5 @@ def test_a_run_records_the_data_and_goes_on_without_the_network(
     again = bertine.finetune("text", **given, resume=True)
     assert again.metrics == first.metrics
     assert len(hub.requests) == asked
-    assert bertine.evaluate(first.model, f"hf:org/toys@{commit}").metrics == first.metrics
+    report = bertine.evaluate(first.model, f"hf:org/toys@{commit}")
+    assert report.metrics["accuracy"] == first.metrics["accuracy"]

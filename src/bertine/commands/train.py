@@ -114,8 +114,8 @@ TASKS: dict[str, str] = {
 
 
 _TABLES = (
-    "a file (.csv, .tsv, .jsonl, .xlsx, .parquet), or a folder with train.* and dev.*, val.* or "
-    "validation.*"
+    "a file (.csv, .tsv, .jsonl, .xlsx, .parquet), a folder with train.* and dev.*, val.* or "
+    "validation.*, or hf:NAME, a data set of the Hugging Face hub"
 )
 #: The data by task, where it is not a table.
 _DATA = {

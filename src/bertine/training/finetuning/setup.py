@@ -157,9 +157,8 @@ def prepare(
             that the training examples lack; examples for another task.
     """
     # Examples, and the task that they define.
-    data = given_data(
-        data_of_run(data, begun)
-    )  # what is no data is said before the model is loaded
+    # What is no data is said before the model is loaded.
+    data = given_data(data_of_run(data, begun))
     splits = None
     model = model or (begun or {}).get("model_path")
     if model is None:
