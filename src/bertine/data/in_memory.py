@@ -18,10 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from bertine.core.errors import BertineError
+from bertine.core.names import implementation
 from bertine.core.published import PublishedName
 
 #: The name of data in memory in messages, in place of a file's name.
 NAME = "data"
+#: What fetches a published data set, which needs the readers of files.
+_PUBLISHED = "bertine.data.published:published_data"
 #: The names of the parts in memory, and of files in a data folder without their suffixes.
 SPLIT_NAMES = {
     "train": ("train",),
@@ -124,9 +127,8 @@ def as_data(data: Any, name: str = NAME) -> Data:
             length; or what :func:`~bertine.data.published.published_data` raises.
     """
     if isinstance(data, str | Path) and (published := PublishedName.parse(data)) is not None:
-        from bertine.data.published import published_data
-
-        return published_data(published)
+        parts: DataParts = implementation(_PUBLISHED)(published)
+        return parts
     if isinstance(data, str | Path | InMemoryTable | DataParts):
         return data
     if isinstance(data, os.PathLike):

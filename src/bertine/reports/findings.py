@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from bertine.core.loss_names import TERMS, TermTexts, main_term, word_term
 from bertine.core.names import shell_option
+from bertine.core.published import PublishedName
 from bertine.options.declare import OptionGroup, declared
 from bertine.options.distillation import TaskOptions
 from bertine.options.finetuning import FewShotOptions
@@ -338,6 +339,8 @@ def _train_file(data: Any) -> str:
     reading."""
     if not isinstance(data, str):
         return "TRAIN.csv"
+    if (name := PublishedName.parse(data)) is not None:
+        return str(replace(name, part=f"{name.part}/train".lstrip("/")))
     folder = Path(data)
     if folder.is_dir():
         return str(min(folder.glob("train*"), default=folder))
