@@ -107,7 +107,7 @@ def read_tasks(folder: Path) -> dict[Path, str]:
             try:
                 texts[Path(task) / name] = source.convert(content.decode("utf-8-sig"))
             except UnicodeDecodeError:
-                raise BertineError(f"{file}: is not UTF-8; convert it (iconv -f GB18030)") from None
+                raise BertineError(f"{file}: is not UTF-8; convert it") from None
     return texts
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import random
@@ -12,14 +13,17 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bertine.core.errors import BertineError
 from bertine.data.encodings import other_encoding
 from bertine.data.in_memory import as_table
-from bertine.data.lines import TableLayout
+from bertine.data.lines import TableLayout, written_layout
 from bertine.data.tables import Table
 from bertine.data.writer import open_writer
 from bertine.inference.rows import joined
+from mistakes.odd.languages import PHRASES
 
 #: By encoding: texts as people write them, some of them very short.
 TEXTS = {
@@ -142,7 +146,7 @@ def test_many_words_are_not_all_looked_at(monkeypatch: pytest.MonkeyPatch) -> No
     assert str(other_encoding(endless)) == "cp1251"
 
 
-RUSSIAN = "Доставка была долгой"
+RUSSIAN = "Доставка была очень долгой и никто не отвечает"
 
 
 def packed(path: Path, raw: bytes) -> Path:
@@ -163,16 +167,71 @@ def packed(path: Path, raw: bytes) -> Path:
     ],
 )
 @pytest.mark.parametrize("strict", [False, True])
-def test_tables_are_refused(
-    tmp_path: Path, name: str, content: str, place: str, strict: bool
+def test_tables_are_read_in_the_encoding_of_their_words(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    content: str,
+    place: str,
+    strict: bool,
 ) -> None:
     path = packed(tmp_path / name, content.encode("cp1251"))
+    with caplog.at_level("INFO"), Table(path, strict=strict) as table:
+        assert RUSSIAN in str([*table.columns, *(row.values for row in table)])
+    (note,) = caplog.messages
+    assert note.startswith(f"{path}: is read as cp1251 (")
+    assert RUSSIAN[:10] in note
+    # Where there is doubt the candidates are named, and the place.
+    path.write_bytes(packed(path, content.replace(RUSSIAN, "não").encode("cp1252")).read_bytes())
     with pytest.raises(BertineError) as caught, Table(path, strict=strict) as table:
         list(table)
-    message = str(caught.value)
-    assert message.startswith(f"{path}{place}: is not UTF-8 but looks like cp1251; convert it to")
-    command = "iconv -f CP1251 -t UTF-8"
-    assert message.endswith(f" ({command})" if ".gz" in name else f": {command} {path} > NEW")
+    assert str(caught.value) == (
+        f"{path}{place}: is not UTF-8 but looks like cp1252 ('não') or cp1250 ('năo'); name its "
+        "encoding (the one whose words are right): encoding='cp1252'"
+    )
+    with Table(path, encoding="latin-1", strict=True) as table:
+        assert "não" in str([*table.columns, *(row.values for row in table)])
+    with pytest.raises(BertineError, match=r"is not known \(did you mean cp125"):
+        Table(path, encoding="cp125z")
+
+
+@pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-8", "gb18030"])
+def test_a_byte_order_mark_names_the_encoding(tmp_path: Path, codec: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes("\ufefftext,label\r\n很好,å\r\n".encode(codec))
+    with Table(path) as table:
+        assert [row.values for row in table] == [{"text": "很好", "label": "å"}]
+        assert (table.layout.codec, table.layout.mark, table.layout.line_end) == (
+            codec,
+            True,
+            "\r\n",
+        )
+    with pytest.raises(BertineError, match=f"is {codec} by its byte order mark, not cp1252"):
+        Table(path, encoding="cp1252")
+
+
+def test_bytes_that_are_not_of_the_encoding_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"text\n" + "да\n".encode("cp1251") * 999 + b"\x98\n")
+    with Table(path, encoding="windows-1251") as table:
+        assert [*table][-1].values == {"text": "\ufffd"}
+        assert "1 byte that is not valid CP1251" in table.stats.notes("a")[0]
+    with (
+        pytest.raises(BertineError, match=r"a\.csv:1001: invalid CP1251 \(byte 0x98, 0 bytes into"),
+        Table(path, encoding="cp1251", strict=True) as table,
+    ):
+        list(table)
+    with (
+        pytest.raises(BertineError, match=r":2: .* are not ascii; it looks like .*; name its"),
+        Table(path, encoding="ascii") as table,
+    ):
+        list(table)
+    path.write_bytes("text\nда\n".encode("utf-16-le")[:-1])
+    with (
+        pytest.raises(BertineError, match=r"is not utf-16-le, or is damaged"),
+        Table(path) as table,
+    ):
+        list(table)
 
 
 def test_bytes_in_memory_and_in_parquet_are_refused(tmp_path: Path) -> None:
@@ -197,7 +256,7 @@ def test_what_is_read_but_once_is_judged_as_a_whole(
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(raw)))
     with Table("-", format="text") as table:
         if not damaged:
-            with pytest.raises(BertineError, match=r"<stdin>:2: .*cp1251; .* \(iconv -f CP1251"):
+            with pytest.raises(BertineError, match=r"<stdin>:2: .*cp1251; name its .*='cp1251'"):
                 list(table)
             return
         texts = [row.values["text"] for row in table]
@@ -241,6 +300,72 @@ def test_columns_that_are_not_read_stay_to_the_byte(tmp_path: Path, name: str, r
     assert "\ufffd" in written or "\\ufffd" in written
 
 
+CELLS = st.text("aб中é,;\t\"'\n\r x0", max_size=6).map(lambda text: text.replace("\r", ""))
+
+
+@given(
+    rows=st.lists(st.tuples(CELLS, CELLS, st.booleans()), min_size=1, max_size=6),
+    codec=st.sampled_from(["utf-8", "utf-16-le", "utf-16-be", "utf-32-be", "gb18030"]),
+    mark=st.booleans(),
+    delimiter=st.sampled_from(",;\t"),
+    end=st.sampled_from(["\n", "\r\n"]),
+    separator=st.booleans(),
+)
+def test_a_table_with_a_column_more_is_the_same_to_the_byte(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[tuple[str, str, bool]],
+    codec: str,
+    mark: bool,
+    delimiter: str,
+    end: str,
+    separator: bool,
+) -> None:
+    """Encoding, mark, separator line, line ends and quotes stay, whether they are needed or not."""
+    lines = [f"sep={delimiter}"] * separator + [f'text{delimiter}"n"']
+    for *cells, quoted in rows:
+        needed = [quoted or any(c in cell for c in (delimiter, '"', "\n")) for cell in cells]
+        written = ['"' + cell.replace('"', '""') + '"' for cell in cells]
+        pairs = zip(cells, written, needed, strict=True)
+        lines.append(delimiter.join(long if need else cell for cell, long, need in pairs))
+    folder = tmp_path_factory.mktemp("same")
+    path, out = folder / "a.csv", folder / "b.csv"
+    text = "\ufeff" * mark + end.join([*lines, ""])
+    path.write_bytes(text.encode(codec))
+    with (
+        Table(path, encoding=codec) as table,
+        open_writer(out, table.layout, [*table.columns, "added"], source=table) as writer,
+    ):
+        read = [
+            row for row in table if not writer.write(joined(table.name, row, {"added": 7}), row)
+        ]
+    assert [tuple(row.values.values()) for row in read] == [row[:2] for row in rows]
+    more = [*lines[:separator], *(f"{line}{delimiter}7" for line in lines[separator:]), ""]
+    more[separator] = f"{lines[separator]}{delimiter}added"
+    assert out.read_bytes() == ("\ufeff" * mark + end.join(more)).encode(codec)
+
+
+@pytest.mark.parametrize("codec", ["cp1251", "cp932", "koi8-r", "iso2022_jp"])
+def test_bytes_stay_and_a_character_that_is_lacking_is_named(tmp_path: Path, codec: str) -> None:
+    path, out = tmp_path / "a.csv", tmp_path / "b.csv"
+    raw = "text,n\nда,1\n".encode(codec) + b"\xfd\xff,2\n" * (codec == "cp932")
+    path.write_bytes(raw)
+    for label in ("да", "naïve"):
+        with (
+            contextlib.suppress(BertineError)
+            if label == "да"
+            else pytest.raises(BertineError) as no,
+            Table(path, encoding=codec) as table,
+            open_writer(out, table.layout, ["text", "n", "label"], source=table) as writer,
+        ):
+            for row in table:
+                writer.write(joined(table.name, row, {"label": label}, ["text"]), row)
+    added = [b",label\n", *[",да\n".encode(codec)] * 2]
+    lines = zip(raw.split(b"\n")[:-1], added, strict=False)
+    assert out.read_bytes() == b"".join(line + more for line, more in lines)
+    assert f"the encoding {codec} of the input has no 'ï'; write the answers with" in str(no.value)
+    assert written_layout(out, TableLayout("csv", ","), encoding="utf-8-sig").mark
+
+
 def test_read_columns_are_written_as_they_were_read(tmp_path: Path) -> None:
     path, out = tmp_path / "a.csv", tmp_path / "out.csv"
     path.write_bytes(b"text,n\na\xff,\xff\n")
@@ -269,3 +394,37 @@ def test_a_list_of_json_may_be_one_long_line(
     monkeypatch.setattr("bertine.data.lines.MAX_JSON_BYTES", 9_000)
     with pytest.raises(BertineError, match=r"a\.json: one JSON value of more than"):
         Table(path)
+
+
+#: The lengths of the files of the table, in rows.
+LENGTHS = (1, 1, 2, 3, 5, 10, 30, 100, 300, 1000, 3000, 10_000)
+
+
+@pytest.mark.parametrize(
+    "length", [*LENGTHS[:5], *(pytest.param(n, marks=pytest.mark.slow) for n in LENGTHS[5:])]
+)
+def test_no_file_of_the_table_of_encodings_is_read_wrong(tmp_path: Path, length: int) -> None:
+    """Files of eight encodings with ASCII in header and labels: read right, or refused."""
+    languages = {
+        **{"utf-16-le": "ja ru zh de", "gb18030": "zh", "cp950": "zh-tw", "cp932": "ja"},
+        **{"cp949": "ko", "cp1251": "ru uk", "cp1252": "de fr es pt", "koi8-r": "ru"},
+    }
+    refused = 0
+    for codec, names in languages.items():
+        draw = random.Random(f"{codec} {length}")
+        rows = ["text,label"]
+        pieces = PHRASES[draw.choice(names.split())]
+        for _ in range(length):
+            text = " ".join(draw.sample([p for p in pieces if "," not in p], 3))
+            rows.append(f"{text},{draw.choice(('good', 'bad'))}")
+        path = tmp_path / f"{codec}.csv"
+        path.write_bytes("\r\n".join([*rows, ""]).encode(codec))
+        try:
+            with Table(path) as table:
+                read = [",".join(row.values.values()) for row in table]
+        except BertineError as error:
+            assert "name its encoding" in str(error)  # noqa: PT017
+            refused += 1
+            continue
+        assert read == rows[1:], codec
+    assert refused <= (2 if length < 10 else 0)

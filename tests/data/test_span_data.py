@@ -207,7 +207,7 @@ def test_a_broken_file_names_its_place(tmp_path: Path, content: Any, message: st
         ),
         (b'{\n "data": [\n  {"title": "a",}\n ]\n}', r"train\.json:3:\d+: not valid JSON \(.*\);"),
         (b"{'data': []}", r"json:1:2: not valid JSON \(Expecting property name .* a list \"data\""),
-        ("\ufeff{}".encode("utf-16"), r"train\.json: is UTF-16; convert it to UTF-8: iconv"),
+        ("{}".encode("utf-16"), r"train\.json: is an object with no keys, but SQuAD's"),
         (b'{"version": "1.1",\n"data": ["\xff"]}', r"json:2: invalid UTF-8 \(byte 0xff\); save"),
         (b"[" * 100_000, r"train\.json: not valid JSON \("),
         (b'{"question": "a"}\n{"question": "b"}\n', r"json: is JSON lines, but SQuAD's format"),

@@ -63,7 +63,7 @@ class PartSettings(Readable):
     """The settings that the content of a part depends on, besides its files and the tokenizer.
 
     Attributes:
-        language, document_per_file, text_column, quotes, strict, sheet, segmenter,
+        language, document_per_file, text_column, quotes, strict, sheet, encoding, segmenter,
             drop_duplicates, shard_tokens: as for :func:`bertine.prepare`.
         signatures: whether signatures for finding near-duplicates are made, too.
     """
@@ -74,6 +74,7 @@ class PartSettings(Readable):
     quotes: bool | None = None
     strict: bool = False
     sheet: str | None = None
+    encoding: str | None = None
     drop_duplicates: bool = False
     shard_tokens: int = 1 << 28
     signatures: bool = False

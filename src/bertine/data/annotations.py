@@ -24,7 +24,7 @@ from bertine.core.text import briefly
 from bertine.data.annotated_texts import AnnotatedText, Annotations, Answer, Span
 from bertine.data.in_memory import InMemoryTable, Source
 from bertine.data.lines import MAX_JSON_BYTES, TableLines, TableStats
-from bertine.data.streams import cleaned, list_items, open_stream
+from bertine.data.streams import cleaned, list_items, open_stream, open_text
 
 #: Bytes and objects of a file by which its tool is recognized.
 _HEAD, _LOOKED_AT = 1 << 20, 50
@@ -188,8 +188,8 @@ def _items(path: Path, strict: bool, stats: TableStats) -> Iterator[tuple[int, A
 
 
 def _whole(path: Path, strict: bool, stats: TableStats) -> str:
-    with open_stream(path) as stream:
-        lines = TableLines(stream.reader, str(path), strict, stats)
+    with open_text(path) as stream:
+        lines = TableLines(stream.reader, str(path), strict, stats, stream.codec)
         return cleaned(lines.whole()) if next(lines, "") else ""
 
 

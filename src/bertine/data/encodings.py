@@ -7,16 +7,68 @@ and also as damaged UTF-8, and the cheapest encoding is the file's.
 
 from __future__ import annotations
 
+import codecs
+import difflib
 import math
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from encodings.aliases import aliases
 from functools import cached_property
 from typing import Any
 
 from bertine.core.console import plural
+from bertine.core.errors import BertineError
 from bertine.core.text import briefly
+
+# Names of encodings.
+
+#: Byte order marks, and the encodings that they tell; that of UTF-32 begins with that of UTF-16.
+MARKS = {
+    "utf-8": b"\xef\xbb\xbf",
+    "utf-32-le": b"\xff\xfe\0\0",
+    "utf-32-be": b"\0\0\xfe\xff",
+    "utf-16-le": b"\xff\xfe",
+    "utf-16-be": b"\xfe\xff",
+    "gb18030": b"\x84\x31\x95\x33",
+}
+#: Encodings with a mark.
+_MARKED = {"utf-8-sig": "utf-8", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}
+#: Encodings by whose names programs, above all on Windows, call one that has more characters.
+_LARGER = {
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "big5": "cp950",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+}
+
+
+def find_codec(name: str) -> tuple[str, bool]:
+    """Return Python's codec for the name of an encoding, and whether the name asks for a byte order
+    mark.
+
+    Raises:
+        BertineError: there is no such encoding of text.
+    """
+    try:
+        "".encode(name)
+        codec = codecs.lookup(name).name
+    except (LookupError, ValueError) as error:
+        near = difflib.get_close_matches(name.lower(), {*aliases, *aliases.values()}, 1)
+        hint = f"did you mean {near[0]}" if near else "there are utf-8, cp1252, gb18030, …"
+        raise BertineError(f"the encoding {briefly(name)} is not known ({hint})") from error
+    return _MARKED.get(codec) or _LARGER.get(codec, codec), codec in _MARKED
+
+
+def kept_bytes(codec: str) -> str:
+    """Return the error handler that keeps bytes which are not of an encoding, from it to UTF-8 and
+    back. In UTF-16 and UTF-32 only halves of pairs can be kept."""
+    return "surrogatepass" if codec.startswith(("utf-16", "utf-32")) else "surrogateescape"
+
 
 # Encodings other than UTF-8, and how well their characters fit a word.
 #
@@ -106,11 +158,6 @@ class Encoding:
     latin: bool = False
     wide: tuple[str, int, int] | None = None
 
-    @property
-    def iconv(self) -> str:
-        """Its name for the program iconv."""
-        return _ICONV.get(self.codec, self.codec.upper())
-
     @cached_property
     def _bits(self) -> dict[str, float]:
         base = 3.2 if self.wide else 1.5
@@ -193,18 +240,6 @@ def _is_letter(character: str) -> bool:
     return character.isalpha() or unicodedata.category(character)[0] == "M"
 
 
-_ICONV = {
-    "mac-roman": "MACINTOSH",
-    "mac-cyrillic": "MAC-CYRILLIC",
-    "euc_jp": "EUC-JP",
-    "iso8859-2": "ISO-8859-2",
-    "iso8859-15": "ISO-8859-15",
-    "iso8859-5": "ISO-8859-5",
-    "utf-16-le": "UTF-16LE",
-    "utf-16-be": "UTF-16BE",
-    "utf-32-le": "UTF-32LE",
-    "utf-32-be": "UTF-32BE",
-}
 #: Python's name, the name in messages, the languages, and the bits against it.
 _LATIN: tuple[tuple[str, str, tuple[str, ...], float], ...] = (
     ("cp1252", "cp1252", _WEST, 0.0),
@@ -234,7 +269,7 @@ ENCODINGS: Sequence[Encoding] = (
     Encoding("cp1256", "cp1256", _ARABIC),
     Encoding("cp874", "cp874", _THAI),
     Encoding("gb18030", "GB18030 (GBK)", _SIMPLIFIED, 10.0, wide=("gb2312", 0xB0, 0xD7)),
-    Encoding("big5", "Big5", _TRADITIONAL, 10.0, wide=("big5", 0xA4, 0xC6)),
+    Encoding("cp950", "Big5", _TRADITIONAL, 10.0, wide=("big5", 0xA4, 0xC6)),
     Encoding("cp932", "Shift-JIS", _JAPANESE, 10.0, wide=("euc_jp", 0xB0, 0xCF)),
     Encoding("euc_jp", "EUC-JP", _JAPANESE, 10.0, wide=("euc_jp", 0xB0, 0xCF)),
     Encoding("cp949", "EUC-KR", _KOREAN, 10.0, wide=("euc_kr", 0xB0, 0xC8)),
@@ -256,16 +291,23 @@ _HEAD = 1 << 13
 #: Bits for a byte that is not UTF-8, and for valid characters of two to four bytes.
 _DAMAGE, _VALID = 20.0, {2: 5.0, 3: 9.0, 4: 12.0}
 #: Least share of a text's characters in UTF-16 that must be usual in some language; that of a short
-#: text; and the share of printable characters in UTF-32.
-_KNOWN, _KNOWN_FEW, _KNOWN_ALL = 0.4, 0.75, 0.9
+#: text; the share of printable characters in UTF-32; and that of ASCII in UTF-16 from which on any
+#: character of East Asia is usual, if lines end in ASCII too.
+_KNOWN, _KNOWN_FEW, _KNOWN_ALL, _ASCII = 0.4, 0.75, 0.9, 0.2
+#: The first words, and how many times the least bits for them, and these more, are too many.
+_FIRST_WORDS, _FAR, _FAR_BITS = 60, 1.6, 150.0
 #: Bits against an East Asian encoding without a single usual character.
 _NONE_USUAL = 20.0
 #: Most characters of a text, as a share, that may be wrong in its encoding.
 _WRONG_SHARE = 1 / 15
-#: A second encoding is named, too, if it is worse by at most these bits, or this share of them.
-_CLOSE, _CLOSE_SHARE = 8.0, 0.05
+#: Most bits of a character beyond ASCII, on average, in an encoding of letters. There is doubt
+#: about one with more: signs and rare letters may be any text, above all one of East Asia.
+_MOST_BITS = 7.0
+#: A second encoding is named, too, if it is worse by at most these bits, or this share of the bits
+#: of the words that it decodes differently.
+_CLOSE, _CLOSE_SHARE = 14.0, 0.1
 #: Most damaged characters that count as few, and their largest share of the text.
-_FEW, _FEW_OF_TEXT = 3, 1 / 1000
+FEW, FEW_OF_TEXT = 3, 1 / 1000
 #: If no other encoding gives a better text, damaged characters count as few up to this share of
 #: those beyond ASCII; if there are no others, of all characters.
 _FEW_BEYOND, _FEW_OF_ALL = 0.25, 0.12
@@ -273,7 +315,7 @@ _FEW_BEYOND, _FEW_OF_ALL = 0.25, 0.12
 _TELLING = 10
 #: CESU-8, which old databases and Java write for an emoji: its two surrogates, each encoded as a
 #: character. It is damaged UTF-8, not another encoding.
-_SURROGATES = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+_SURROGATES = re.compile(rb"\xed[\xa0-\xaf][\x80-\xbf]\xed[\xb0-\xbf][\x80-\xbf]")
 
 
 @dataclass(frozen=True)
@@ -285,6 +327,7 @@ class Finding:
         mixed: UTF-8 in some places only; `encodings` fit the others.
         damaged, beyond: number of characters that are not UTF-8, and of those that are not ASCII.
         example: a word that the encodings decode differently.
+        sure: whether it is without doubt the one in `encodings`.
     """
 
     encodings: tuple[Encoding, ...]
@@ -292,6 +335,7 @@ class Finding:
     damaged: int
     beyond: int
     example: bytes = b""
+    sure: bool = False
 
     def __str__(self) -> str:
         if not self.encodings:
@@ -373,35 +417,43 @@ def other_encoding(blocks: Iterable[bytes]) -> Finding | None:
             break
     if evidence.escaped:
         escaped = Encoding(evidence.escaped.lower(), evidence.escaped, "")
-        return Finding((escaped,), False, 0, 0)
+        return Finding((escaped,), False, 0, 0, sure=True)
     if wide := _of_two_bytes(evidence.head):
-        return Finding((wide,), False, evidence.damaged, evidence.beyond)
-    if evidence.damaged <= _FEW and evidence.damaged <= evidence.characters * _FEW_OF_TEXT:
+        return Finding((wide,), False, evidence.damaged, evidence.beyond, sure=True)
+    if evidence.damaged <= FEW and evidence.damaged <= evidence.characters * FEW_OF_TEXT:
         return None
     if not evidence.other_words:
         return None  # only surrogates
     words = [*evidence.valid_words, *evidence.other_words]
-    fitting, example = _fitting(words)
+    fitting, example, sure = _fitting(words)
     if fitting:
-        return Finding(fitting, False, evidence.damaged, evidence.beyond, example)
+        return Finding(fitting, False, evidence.damaged, evidence.beyond, example, sure)
     valid = evidence.beyond - evidence.damaged
     share = evidence.damaged / (evidence.beyond if valid else evidence.characters)
-    if evidence.damaged <= _FEW or share <= (_FEW_BEYOND if valid else _FEW_OF_ALL):
+    if evidence.damaged <= FEW or share <= (_FEW_BEYOND if valid else _FEW_OF_ALL):
         return None
     fitting, example = (), b""
     if evidence.damaged >= _TELLING:
-        fitting, example = _fitting([*evidence.other_words])
-    if not fitting and evidence.damaged <= evidence.characters * _FEW_OF_TEXT:
+        fitting, example, _ = _fitting([*evidence.other_words])
+    if not fitting and evidence.damaged <= evidence.characters * FEW_OF_TEXT:
         return None
     return Finding(fitting, bool(valid), evidence.damaged, evidence.beyond, example)
 
 
-def _fitting(words: list[bytes]) -> tuple[tuple[Encoding, ...], bytes]:
+def _fitting(words: list[bytes]) -> tuple[tuple[Encoding, ...], bytes, bool]:
     """Find the encodings that give a better text than UTF-8 with damaged bytes, the best one first,
-    and a word that they decode differently."""
+    a word that they decode differently, and whether there is no doubt about a single one."""
     most = sum(map(_price_in_utf8, words))
     prices: list[tuple[float, Encoding]] = []
-    for encoding in ENCODINGS:
+    odd: set[Encoding] = set()
+    # Most are far too expensive after a few words.
+    first = [
+        sum((encoding.price(word)[0] for word in words[:_FIRST_WORDS]), encoding.prior)
+        for encoding in ENCODINGS
+    ]
+    for encoding, begun in zip(ENCODINGS, first, strict=True):
+        if begun > _FAR * min(first) + _FAR_BITS:
+            continue
         price, beyond, wrong = encoding.prior, 0, 0
         for word in words:
             bits, characters, misplaced = encoding.price(word)
@@ -412,8 +464,10 @@ def _fitting(words: list[bytes]) -> tuple[tuple[Encoding, ...], bytes]:
             price += _NONE_USUAL
         if price <= most and wrong <= beyond * _WRONG_SHARE:
             prices.append((price, encoding))
+            if not encoding.wide and price - encoding.prior > _MOST_BITS * beyond:
+                odd.add(encoding)
     if not prices:
-        return (), b""
+        return (), b"", False
     prices.sort(key=lambda pair: pair[0])
     lowest, best = prices[0]
     for price, encoding in prices[1:]:
@@ -421,10 +475,15 @@ def _fitting(words: list[bytes]) -> tuple[tuple[Encoding, ...], bytes]:
             break
         if encoding.codec == best.codec:
             continue  # in another language
-        for word in words:
-            if word.decode(best.codec, "replace") != word.decode(encoding.codec, "replace"):
-                return (best, encoding), word
-    return (best,), b""
+        other = [
+            word
+            for word in words
+            if word.decode(best.codec, "replace") != word.decode(encoding.codec, "replace")
+        ]
+        bits = sum(best.price(word)[0] for word in other)
+        if other and price <= lowest + max(_CLOSE, _CLOSE_SHARE * bits):
+            return (best, encoding), other[0], False
+    return (best,), b"", best not in odd
 
 
 def _has_usual(encoding: Encoding, words: Sequence[bytes]) -> bool:
@@ -453,19 +512,15 @@ def _of_two_bytes(head: bytes) -> Encoding | None:
         text = head[: len(head) // 4 * 4].decode(codec, "replace")
         # Hardly any four bytes are a character of UTF-32, but any two are one of UTF-16.
         every = codec.startswith("utf-32")
-        known = sum(
-            c in "\r\n\t"
-            or (
-                (c.isprintable() and c != _REPLACEMENT)
-                and (every or c.isascii() or c in usual or "\u3000" <= c <= "\u30ff")
-            )
-            for c in text
-        )
+        shown = [c for c in text if c in "\r\n\t" or (c.isprintable() and c != _REPLACEMENT)]
+        ascii = [c for c in shown if c.isascii()]
+        known = sum(every or c.isascii() or c in usual or "\u3000" <= c <= "\u30ff" for c in shown)
         least = _KNOWN_ALL if every else _KNOWN_FEW if len(text) < 32 else _KNOWN
-        if known > least * len(text) > 0:
-            name = codec[:6].upper()
-            marked = head.startswith((b"\xff\xfe", b"\xfe\xff"))
-            return Encoding(codec, name if marked else f"{name} without a mark", "")
+        # If lines end in ASCII, with a NUL beside each character, any of East Asia is usual.
+        asian = len(ascii) > _ASCII * len(text) and 2 * ascii.count("\n") > head.count(b"\n")
+        written = asian * sum(c.isascii() or c >= "\u3000" for c in shown)
+        if known > least * len(text) > 0 or written > _KNOWN_ALL * len(text):
+            return Encoding(codec, f"{codec[:6].upper()} without a mark", "")
     return None
 
 
@@ -561,14 +616,16 @@ class Fixes:
     """Counts of damage to text that a :class:`~bertine.data.streams.TextDecoder` fixes, or leaves.
 
     Attributes:
-        invalid_utf8: byte sequences that are not UTF-8 (and lone surrogates from JSON escapes),
-            each replaced by U+FFFD.
+        invalid_utf8: byte sequences that are not UTF-8, or of the encoding that is read (and lone
+            surrogates from JSON escapes), each replaced by U+FFFD.
+        encoding: the encoding that they are not in.
         nul: NUL bytes, removed.
         twice: number of rows or documents with text that was encoded twice, one such word, and its
             original.
     """
 
     invalid_utf8: int = 0
+    encoding: str = "UTF-8"
     nul: int = 0
     twice: tuple[int, str, str] = (0, "", "")
 
@@ -584,8 +641,8 @@ class Fixes:
         notes = []
         if self.invalid_utf8:
             notes.append(
-                f"{plural(self.invalid_utf8, 'byte', 'that is', 'that are')} not valid UTF-8 (the "
-                "file has another encoding or is damaged) "
+                f"{plural(self.invalid_utf8, 'byte', 'that is', 'that are')} not valid "
+                f"{self.encoding} (the file has another encoding or is damaged) "
                 f"{'was' if self.invalid_utf8 == 1 else 'were'} replaced by U+FFFD"
             )
         if self.nul:

@@ -22,7 +22,7 @@ from bertine.core.rng import generator
 from bertine.core.text import briefly
 from bertine.data.annotations import is_brat
 from bertine.data.in_memory import SPLIT_NAMES, Data, DataParts, InMemoryTable, Source, as_data
-from bertine.data.lines import first_numbers
+from bertine.data.lines import TableLayout, first_numbers
 from bertine.data.parquet import SUFFIXES as PARQUET
 from bertine.data.parquet import find_parts
 from bertine.data.streams import (
@@ -451,7 +451,8 @@ class Examples(Generic[Item]):
 
     Each item has a `label` (None when unknown) and a `line`. `class_names` are the labels in the
     order given by the file, if it gives one. `unlabelled` is the number of rows without a label,
-    which were left out. `sheet` is the sheet of a workbook that they came from.
+    which were left out. `sheet` is the sheet of a workbook that they came from,
+    `layout` that of their csv or tsv file.
     """
 
     source: str
@@ -462,6 +463,7 @@ class Examples(Generic[Item]):
     class_names: tuple[str, ...] = field(default=(), kw_only=True)
     unlabelled: int = field(default=0, kw_only=True)
     sheet: Sheet | None = field(default=None, kw_only=True)
+    layout: TableLayout | None = field(default=None, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -634,7 +636,7 @@ def open_table(
     wanted: Sequence[str] | None = None,
     optional: Sequence[str] = (),
 ) -> Table:
-    """Open a table in the format, and with the quotes and the strictness, of `config`; see
+    """Open a table in the format and encoding, with the quotes and strictness, of `config`; see
     :class:`~bertine.data.tables.Table`. By default its named columns are `wanted`."""
     if wanted is None:
         named = [config.label_column] if config.label_column else []
@@ -645,6 +647,7 @@ def open_table(
         wanted=wanted,
         quotes=config.quotes,
         strict=config.strict,
+        encoding=config.encoding,
         optional=optional,
         sheet=config.sheet,
     )
@@ -726,6 +729,7 @@ def labelled_rows(
     refuse_both(table, text_columns, label_column)
     examples: Examples[Example] = Examples(table.name, text_columns, label_column)
     examples.sheet = table.layout.sheet
+    examples.layout = table.layout if table.layout.kind in ("csv", "tsv") else None
     labels = ClassLabels(table, label_column, known)
     examples.class_names = labels.names
     without: list[int] = []

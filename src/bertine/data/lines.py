@@ -16,7 +16,7 @@ from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.data.annotated_texts import Annotations
-from bertine.data.encodings import Fixes
+from bertine.data.encodings import Fixes, find_codec
 from bertine.data.in_memory import InMemoryTable, Source
 from bertine.data.parquet import is_parquet
 from bertine.data.streams import (
@@ -24,7 +24,7 @@ from bertine.data.streams import (
     TextDecoder,
     begins_list,
     line_blocks,
-    open_stream,
+    open_text,
     reading,
     refuse_old_ends,
     text_begin,
@@ -114,7 +114,9 @@ class TableLines:
         decoder: the decoder of the lines.
     """
 
-    def __init__(self, handle: BinaryIO, name: str, strict: bool, stats: TableStats) -> None:
+    def __init__(
+        self, handle: BinaryIO, name: str, strict: bool, stats: TableStats, codec: str
+    ) -> None:
         self._handle, self.name, self._stats = handle, name, stats
         self._path = Path(name)
         self.number = 0
@@ -122,7 +124,7 @@ class TableLines:
         self._once = not self._path.is_file()  # a pipe
         self._before, self._passed = b"", 0
         blocks = self._rest if self._once else None
-        self.decoder = TextDecoder(name, stats, strict=strict, blocks=blocks)
+        self.decoder = TextDecoder(name, stats, strict=strict, blocks=blocks, codec=codec)
 
     def __iter__(self) -> TableLines:
         return self
@@ -252,7 +254,8 @@ _COLUMN_NAME = re.compile(r"\w(?:[\w.\- ]{0,38}\w)?")
 class TableLayout:
     """The layout of a table: its kind, for csv and tsv the delimiter and the use of quotes,
     whether it is one JSON list instead of one line per row, for the file of an annotation tool what
-    was read from it, and for a workbook its sheet."""
+    was read from it, for a workbook its sheet, its encoding (Python's codec), whether it begins
+    with a byte order mark, and its line end."""
 
     kind: Kind
     delimiter: str = ""
@@ -260,6 +263,9 @@ class TableLayout:
     one_list: bool = False
     annotations: Annotations | None = None
     sheet: Sheet | None = None
+    codec: str = "utf-8"
+    mark: bool = False
+    line_end: str = "\n"
 
 
 def detect_layout(
@@ -319,26 +325,44 @@ def named_kind(path: str | Path) -> Kind | None:
     return "jsonl" if is_typed(path) else _SUFFIXES.get(Path(path).suffix.lower())
 
 
-def written_layout(path: str | Path, layout: TableLayout, what: str | None = None) -> TableLayout:
+def written_layout(
+    path: str | Path,
+    layout: TableLayout,
+    what: str | None = None,
+    *,
+    encoding: str | None = None,
+) -> TableLayout:
     """Choose the layout in which rows read in `layout` are written to `path`: the same, unless the
-    name says otherwise. `what` names the rows for the message; None: unchanged rows.
+    name says otherwise. `what` names the rows for the message; None: unchanged rows. `encoding` is
+    the wanted one; None: that of `layout`, but of JSON lines and Parquet made of another kind
+    UTF-8.
 
     Raises:
-        BertineError: the name is that of a format in which not all such rows can be written.
+        BertineError: the name is that of a format in which not all such rows can be written; there
+            is no such encoding.
     """
     suffix, kind = Path(path).suffix.lower(), named_kind(path)
     if is_workbook(path):
         return TableLayout("jsonl", sheet=layout.sheet)
+    if is_parquet(path):
+        return TableLayout("jsonl")
     read = layout.annotations
     keeps = read is not None and suffix == read.suffix and str(path) != "-"
     one_list = layout.one_list and suffix == ".json"
     layout = replace(layout, one_list=one_list, annotations=read if keeps else None, sheet=None)
+    if one_list or keeps:
+        return replace(layout, codec="utf-8", mark=False, line_end="\n")
+    if encoding is not None:
+        codec, mark = find_codec(encoding)
+        layout = replace(layout, codec=codec, mark=mark)
+        if kind == "jsonl":
+            return TableLayout("jsonl", codec=codec, mark=mark)
     if kind == layout.kind or (kind is None and suffix not in _BINARY):
         return layout
     if kind == "jsonl":
         return TableLayout("jsonl")
     if kind == "csv" and layout.kind != "jsonl":
-        return TableLayout("csv", ",", True)
+        return replace(layout, kind="csv", delimiter=",", quotes=True)
     rows, names = _WRITTEN[layout.kind]
     raise BertineError(
         f"{path}: {what or f'rows of {rows}'} are not written as {suffix}; name the output "
@@ -445,8 +469,8 @@ csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
 
 def split_cells(
     first: str, lines: TableLines, layout: TableLayout
-) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line number and the cells of the header and of every non-blank row.
+) -> Iterator[tuple[int, list[str], str]]:
+    """Yield the line number, the cells and the lines of the header and of every non-blank row.
 
     Args:
         first: the line already read to detect the layout.
@@ -457,18 +481,19 @@ def split_cells(
         BertineError: quotes are not closed or not doubled.
     """
     if not layout.quotes:
-        for line in chain([first], lines):
-            line = strip_newline(line)
+        for raw in chain([first], lines):
+            line = strip_newline(raw)
             if line:
                 cells = line.split(layout.delimiter)
                 if '""' in line:
                     lines.count_quoted(sum(map(_looks_quoted, cells)))
-                yield lines.number, cells
+                yield lines.number, cells, raw
             else:
                 lines.skip_blank()
         return
     before = lines.number - 1  # `first` may not be the first line of the file
     start = 1
+    taken: list[str] = []
 
     def bounded() -> Iterator[str]:
         """Yield the lines while they can belong to one row."""
@@ -479,11 +504,13 @@ def split_cells(
                     f"on for more than {_MOST_LINES_OF_A_ROW:,} lines; close or double the quotes, "
                     f'or read with {option("quotes", False)} if " is an ordinary character'
                 )
+            taken.append(line)
             yield line
 
     reader = csv.reader(bounded(), delimiter=layout.delimiter, doublequote=True, strict=True)
     while True:
         start = reader.line_num + 1
+        taken.clear()
         try:
             cells = next(reader)
         except StopIteration:
@@ -494,7 +521,7 @@ def split_cells(
                 f'a cell, or read with {option("quotes", False)} if " is an ordinary character'
             ) from error
         if cells:
-            yield before + start, cells
+            yield before + start, cells, "".join(taken)
         else:
             lines.skip_blank()
 
@@ -503,21 +530,21 @@ def _looks_quoted(cell: str) -> bool:
     return '""' in cell[1:-1] and _QUOTED_CELL.fullmatch(cell) is not None
 
 
-def needs_quotes(path: Path) -> bool:
+def needs_quotes(path: Path, codec: str) -> bool:
     """Return whether a tsv file can be read only with quotes around cells: with them, all of its
     rows have as many cells as the header, and every quote belongs to a quoted cell; without them,
     one row has more or fewer cells, or all names in the header have quotes. pandas and Excel quote
     a cell that holds a tab, a line break or a quote; R quotes all texts."""
-    with open_stream(path) as stream:
+    with open_text(path, codec) as stream:
         if not _begins_quoted(stream.reader):
             return False
-    with open_stream(path) as stream:
+    with open_text(path, codec) as stream:
         first = stream.reader.readline(MAX_LINE_BYTES)
         header = first.count(b"\t")
         all_quoted = b"" not in first.split(b"\t") and not _QUOTED.sub(b"", first).strip()
         if header == 0 or not (all_quoted or _has_quotes(stream.reader, header)):
             return False
-    with open_stream(path) as stream:
+    with open_text(path, codec) as stream:
         held, lines = b"", 0
         while line := stream.reader.readline(MAX_LINE_BYTES):
             if not held and b'"' not in line:

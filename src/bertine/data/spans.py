@@ -152,7 +152,7 @@ def read_questions(path: Source, config: DataConfig = DEFAULTS) -> SpanExamples:
     Raises:
         BertineError: an error of either reader.
     """
-    content = load_squad(path) if config.format is None else None
+    content = load_squad(path, config.encoding) if config.format is None else None
     if content is not None and not isinstance(path, InMemoryTable):
         return read_squad(path, content, strict=config.strict)
     return read_span_table(path, config)
@@ -179,11 +179,15 @@ def read_span_splits(
             "the columns and the format of SQuAD's files are known; leave them out, or fine-tune "
             "on the file as your own data (bertine finetune spans)"
         )
-    train, validation = span_files(data, official=official)
+    train, validation = span_files(data, official=official, encoding=config.encoding)
     if isinstance(train, Path):
-        if official and load_squad(train) is None:
+        if official and load_squad(train, config.encoding) is None:
             read_squad(train)  # raises the reason
-        if config.layout and config.format is None and load_squad(train) is not None:
+        if (
+            config.layout
+            and config.format is None
+            and load_squad(train, config.encoding) is not None
+        ):
             _refuse_layout(train, config)
     if validation is not None and isinstance(data, str | Path) and not Path(data).is_dir():
         logger.info(f"{validation}: beside the training file, and used for validation")
@@ -224,7 +228,7 @@ def read_span_evaluation(
         if len(files) > 1:
             raise _several(folder, files)
         path = files[0] if files else judged_table(folder) if folder.is_dir() else folder
-    content = load_squad(path) if config.format is None else None
+    content = load_squad(path, config.encoding) if config.format is None else None
     if content is not None and not isinstance(path, InMemoryTable):
         _refuse_layout(path, config)
         return read_squad(path, content, strict=config.strict).scorable()
@@ -244,7 +248,9 @@ def _refuse_layout(path: Path | str, config: DataConfig) -> None:
         )
 
 
-def span_files(data: Data, *, official: bool) -> tuple[Source, Source | None]:
+def span_files(
+    data: Data, *, official: bool, encoding: str | None = None
+) -> tuple[Source, Source | None]:
     """Find the training and the validation file: tables, or SQuAD's files if one is found or
     required (`official`).
 
@@ -254,7 +260,7 @@ def span_files(data: Data, *, official: bool) -> tuple[Source, Source | None]:
     lacking = "part called train"
     if isinstance(data, str | Path):
         path = Path(data)
-        if official or _holds_json(path):
+        if official or _holds_json(path, encoding):
             train, validation = _official_files(path)
             if path.is_dir() and validation is None:
                 _refuse_left_aside(train)
@@ -266,11 +272,11 @@ def span_files(data: Data, *, official: bool) -> tuple[Source, Source | None]:
     return splits.train, splits.validation
 
 
-def _holds_json(path: Path) -> bool:
+def _holds_json(path: Path, encoding: str | None) -> bool:
     """Return whether a file is SQuAD's, or a folder has a training file called .json and no
     table."""
     if path.is_file():
-        return load_squad(path) is not None
+        return load_squad(path, encoding) is not None
     files = _json_files(path, "train")
     return bool(files) and not set(path.glob("train.*")) - set(files)
 

@@ -16,7 +16,7 @@ from bertine.core.rng import generator
 from bertine.data.examples import Examples, staying
 from bertine.data.in_memory import InMemoryTable, Source
 from bertine.data.lines import MAX_JSON_BYTES, inner_suffix, is_json_object, is_typed
-from bertine.data.streams import check_encoding, encodable, json_kind, open_stream, text_begin
+from bertine.data.streams import check_encoding, encodable, json_kind, open_text, text_begin
 
 #: The status of a gold answer whose text is not in the context.
 _LOST = "not in the context"
@@ -300,8 +300,9 @@ def _notes(examples: SpanExamples, counts: Counter[str]) -> list[str]:
 _COLUMNS = ("question", "context")
 
 
-def load_squad(path: Source) -> dict[str, Any] | None:
-    """Read the object in a file in SQuAD's format; None if it is another kind of file.
+def load_squad(path: Source, encoding: str | None = None) -> dict[str, Any] | None:
+    """Read the object in a file in SQuAD's format, and in the `encoding` (None: detected); None if
+    it is another kind of file.
 
     Raises:
         BertineError: the file cannot be read, or is neither one JSON value nor JSON lines.
@@ -311,7 +312,7 @@ def load_squad(path: Source) -> dict[str, Any] | None:
     path = Path(path)
     if path.is_dir() or str(path) == "-" or is_typed(path) or inner_suffix(path) != ".json":
         return None
-    content = _json_of(path)
+    content = _json_of(path, encoding)
     return content if isinstance(content, dict) and _is_squad(content) else None
 
 
@@ -319,16 +320,16 @@ def _is_squad(content: dict[str, Any]) -> bool:
     return isinstance(content.get("data"), list)
 
 
-def _json_of(path: Path) -> Any:
+def _json_of(path: Path, encoding: str | None = None) -> Any:
     """Read the JSON value in a file; None if it holds JSON lines."""
-    with open_stream(path) as stream:
+    with open_text(path, encoding) as stream:
         raw = text_begin(stream.reader.read(MAX_JSON_BYTES + 1), path)
     if len(raw) > MAX_JSON_BYTES:
         raise BertineError(
             f"{path}: one JSON value of more than {MAX_JSON_BYTES >> 20} MiB; give JSON lines"
         )
     text = raw.decode("utf-8", "replace")
-    if b"\0" in raw or "\ufffd" in text:
+    if stream.codec == "utf-8" and (b"\0" in raw or "\ufffd" in text):
         check_encoding(path, path)
     if not text.strip():
         raise BertineError(f"{path}: the file is empty")

@@ -6,6 +6,7 @@ download must not be accepted as a shorter corpus.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import difflib
 import functools
@@ -15,7 +16,7 @@ import json
 import lzma
 import os
 import re
-import shlex
+import sys
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,10 +26,21 @@ from typing import Any, BinaryIO, cast
 
 import zstandard
 
+from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.files import check_regular, os_errors
 from bertine.core.names import option
-from bertine.data.encodings import ESCAPE, Fixes, other_encoding
+from bertine.core.text import briefly
+from bertine.data.encodings import (
+    ESCAPE,
+    FEW,
+    FEW_OF_TEXT,
+    MARKS,
+    Fixes,
+    find_codec,
+    kept_bytes,
+    other_encoding,
+)
 
 # Required columns of a table, and the messages if they are missing.
 
@@ -232,13 +244,10 @@ _BEGINNINGS: tuple[tuple[bytes, str, str], ...] = (
 _REPLACEMENT = "\ufffd"
 #: The name of standard input in messages.
 STDIN = "<stdin>"
-#: Byte order marks; the mark of UTF-32 begins with a mark of UTF-16.
-_MARKS = {
-    "UTF-32": (b"\xff\xfe\0\0", b"\0\0\xfe\xff"),
-    "UTF-16": (b"\xff\xfe", b"\xfe\xff"),
-}
-#: Bytes read at once to detect a file's encoding.
-_BLOCK = 1 << 20
+#: Bytes read at once to detect a file's encoding, and the blocks that are read before its texts.
+_BLOCK, _BLOCKS = 1 << 20, 16
+#: Characters of a sample before and after the first one beyond ASCII.
+_BEFORE, _SAMPLE = 20, 60
 
 
 class _ZstdReader(io.RawIOBase):
@@ -282,17 +291,52 @@ class _ZstdReader(io.RawIOBase):
         return size
 
 
+class _Utf8Reader(io.RawIOBase):
+    """A stream of the text of `raw`, which is in another encoding, as UTF-8. Bytes that are not of
+    the encoding stay as they are: they are not UTF-8 either, and are counted as such."""
+
+    def __init__(self, raw: BinaryIO, codec: str, name: Path | str) -> None:
+        self._raw, self._codec, self._name = raw, codec, name
+        self._decoder = codecs.getincrementaldecoder(codec)(kept_bytes(codec))
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            block = cast(io.BufferedReader, self._raw).read1(1 << 16)
+            try:
+                text = self._decoder.decode(block, final=not block)
+                self._ready = memoryview(text.encode("utf-8", kept_bytes(self._codec)))
+            except UnicodeError as error:
+                raise BertineError(
+                    f"{self._name}: is not {self._codec}, or is damaged ({error}); name its "
+                    f"encoding with {option('encoding')}, or write the file again"
+                ) from error
+            if not block:
+                break
+        size = min(len(buffer), len(self._ready))
+        buffer[:size] = self._ready[:size]
+        self._ready = self._ready[size:]
+        return size
+
+
 @dataclass
 class Stream:
     """An open file of the corpus.
 
     Attributes:
-        reader: the decompressed bytes.
+        reader: the decompressed bytes; of a text in UTF-8.
         raw: the file on disk, whose position measures the progress.
+        codec: the encoding of a text on disk.
+        mark: whether it begins with a byte order mark.
     """
 
     reader: BinaryIO
     raw: BinaryIO
+    codec: str = "utf-8"
+    mark: bool = False
 
     @property
     def position(self) -> int:
@@ -361,12 +405,83 @@ def open_stream(path: Path) -> Iterator[Stream]:
         yield Stream(reader, cast(BinaryIO, raw))
 
 
+@contextlib.contextmanager
+def open_text(path: Path | str, encoding: str | None = None) -> Iterator[Stream]:
+    """Open a text file like :func:`open_stream`, or ``-`` for stdin, and read it as UTF-8.
+
+    Args:
+        encoding: its encoding; None: UTF-8, that of its byte order mark, or that of its words where
+            they leave no doubt, which is noted (not for a pipe).
+
+    Raises:
+        BertineError: there is no such encoding; the byte order mark is that of another one.
+    """
+    codec, _ = find_codec(encoding) if encoding is not None else ("", False)
+    with contextlib.ExitStack() as stack:
+        if str(path) == "-":
+            raw = sys.stdin.buffer
+            reader = raw if hasattr(raw, "peek") else io.BufferedReader(cast(io.RawIOBase, raw))
+            path, stream = STDIN, Stream(cast(BinaryIO, reader), raw)
+        else:
+            stream = stack.enter_context(open_stream(Path(path)))
+        head = cast(io.BufferedReader, stream.reader).peek(4)
+        marked = next((name for name, mark in MARKS.items() if head.startswith(mark)), "")
+        if marked and codec and codec[:6] != marked[:6]:
+            raise BertineError(
+                f"{path}: is {marked} by its byte order mark, not {codec}; leave out "
+                f"{option('encoding')}"
+            )
+        if not (codec or marked) and Path(path).is_file():
+            status = os.stat(path)
+            codec = _codec_of_words(Path(path), status.st_size, status.st_mtime_ns)
+        stream.codec, stream.mark = marked or codec or "utf-8", bool(marked)
+        if stream.codec != "utf-8":
+            reader = io.BufferedReader(_Utf8Reader(stream.reader, stream.codec, path), 1 << 17)
+            stream.reader = cast(BinaryIO, reader)
+        yield stream
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _codec_of_words(path: Path, size: int, changed: int) -> str:
+    """Return the encoding of a file without a mark: UTF-8, or the one in which its words are
+    without doubt, which is noted. All of a file is considered if its first blocks are not UTF-8;
+    `size` and `changed` tell an earlier content from it."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with open_stream(path) as stream:
+        for number, block in enumerate(line_blocks(stream.reader)):
+            if not number:
+                refuse_binary(block, path)
+            try:
+                decoder.decode(block)
+                if b"\0" in block or ESCAPE in block:
+                    break
+            except UnicodeDecodeError:
+                break
+            if number == _BLOCKS:
+                return "utf-8"
+        else:
+            return "utf-8"
+    finding = other_encoding(file_blocks(path))
+    if finding is None or not finding.sure:
+        return "utf-8"  # the damage is counted, or refused at its place
+    codec = finding.encodings[0].codec
+    text = block.decode(codec, "replace")
+    beyond = next((at for at, character in enumerate(text) if not character.isascii()), 0)
+    start = max(text.rfind("\n", 0, beyond) + 1, beyond - _BEFORE)
+    sample = text[start : start + _SAMPLE].partition("\n")[0].strip()
+    logger.info(
+        f"{path}: is read as {finding} ({briefly(sample)}); if that is wrong, name its encoding "
+        f"with {option('encoding')}"
+    )
+    return codec
+
+
 def check_encoding(
     path: Path | str,
     where: object,
     blocks: Iterable[bytes] | None = None,
     *,
-    convertible: bool = True,
+    readable: bool = True,
 ) -> None:
     """Refuse a file that is in another encoding than UTF-8, because replacing characters would
     destroy it.
@@ -376,7 +491,7 @@ def check_encoding(
         where: the first damaged place, for the message.
         blocks: all of its bytes, in blocks that end at line ends; None: they are read from the
             file.
-        convertible: whether the file is text, which a command can convert.
+        readable: whether it can be read in another encoding, which an option names.
 
     Raises:
         BertineError: it is in another encoding; names it, and how to convert the file.
@@ -398,24 +513,46 @@ def check_encoding(
     elif not finding.encodings:
         what = f"is not UTF-8 ({share} are not), and in no other encoding that is known here"
     else:
-        how = conversion(finding.encodings[0].iconv, Path(path)) if convertible else ""
-        if len(finding.encodings) > 1:
-            how = " from the one whose words are right"
-        what = f"is not UTF-8 but looks like {finding}; convert it to UTF-8{how}"
+        several = " (the one whose words are right)" if len(finding.encodings) > 1 else ""
+        how = "convert it to UTF-8"
+        if readable:
+            how = f"name its encoding{several}: {option('encoding', finding.encodings[0].codec)}"
+        what = f"is not UTF-8 but looks like {finding}; {how}"
     raise BertineError(f"{where}: {what}")
 
 
-def conversion(encoding: str, path: Path) -> str:
-    """Return how to convert a file to UTF-8, as the end of a message."""
-    command = f"iconv -f {encoding} -t UTF-8"
-    if not path.is_file() or path.suffix.lower() in COMPRESSIONS:  # a pipe, or compressed
-        return f" ({command})"
-    return f": {command} {shlex.quote(str(path))} > NEW"
+def check_named(path: Path | str, where: object, blocks: Iterable[bytes], codec: str) -> None:
+    """Refuse a file that is not in the encoding that it is read in, except for a few characters.
+
+    Args:
+        path: the file, which may be a pipe.
+        where: the first damaged place, for the message.
+        blocks: all of its text, as :func:`open_text` reads it.
+        codec: the encoding.
+
+    Raises:
+        BertineError: it is not; names the encoding that it looks like.
+    """
+    damaged = characters = 0
+    for block in blocks:
+        text = block.decode("utf-8", "replace")
+        characters += len(text)
+        damaged += text.count(_REPLACEMENT) - block.count(_REPLACEMENT.encode())
+    if damaged <= max(FEW, characters * FEW_OF_TEXT):
+        return
+    hint = ""
+    if Path(path).is_file():
+        hint = f"; it looks like {other_encoding(file_blocks(Path(path))) or 'UTF-8'}"
+    raise BertineError(
+        f"{where}: {damaged:,} of {characters:,} characters of the file are not {codec}{hint}; "
+        f"name its encoding with {option('encoding')}"
+    )
 
 
-def file_blocks(path: Path) -> Iterator[bytes]:
-    """Yield the decompressed bytes of a file, in blocks that end at line ends."""
-    with open_stream(path) as stream:
+def file_blocks(path: Path, codec: str = "utf-8") -> Iterator[bytes]:
+    """Yield the decompressed bytes of a file, as UTF-8 if `codec` is another encoding, in blocks
+    that end at line ends."""
+    with open_stream(path) if codec == "utf-8" else open_text(path, codec) as stream:
         yield from line_blocks(stream.reader)
 
 
@@ -437,6 +574,7 @@ class TextDecoder:
             from the file.
         rows: texts are values of rows (Parquet, data in memory), which are numbered instead of
             lines, and a byte that is not UTF-8 may be in them as a lone surrogate.
+        codec: the encoding of the file on disk; what is decoded is UTF-8 all the same.
 
     Attributes:
         damaged: whether any text so far was damaged.
@@ -450,8 +588,9 @@ class TextDecoder:
         strict: bool,
         blocks: Callable[[], Iterable[bytes]] | None = None,
         rows: bool = False,
+        codec: str = "utf-8",
     ) -> None:
-        self._path, self._fixes, self._strict = path, fixes, strict
+        self._path, self._fixes, self._strict, self._codec = path, fixes, strict, codec
         self._blocks, self._rows, self._checked = blocks, rows, False
         self.damaged = False
 
@@ -479,9 +618,9 @@ class TextDecoder:
             if self._strict:
                 offset = error.start - (raw.rfind(b"\n", 0, error.start) + 1)
                 raise BertineError(
-                    f"{place}: invalid UTF-8 (byte 0x{raw[error.start]:02x}, {offset} bytes into "
-                    f"the {'text' if self._rows else 'line'}); convert it to UTF-8, or leave out "
-                    f"{option('strict', True)} to have such bytes replaced"
+                    f"{place}: invalid {self._codec.upper()} (byte 0x{raw[error.start]:02x}, "
+                    f"{offset} bytes into the {'text' if self._rows else 'line'}); mend it, or "
+                    f"leave out {option('strict', True)} to have such bytes replaced"
                 ) from error
             text = raw.decode("utf-8", "replace")
             # Characters that already were U+FFFD in the file are not counted.
@@ -540,7 +679,12 @@ class TextDecoder:
             once = self._blocks is None and not Path(self._path).is_file()
             self._checked = not once
             blocks = [raw] if once else None if self._blocks is None else self._blocks()
-            check_encoding(self._path, place, blocks, convertible=not self._rows)
+            if self._codec == "utf-8":
+                check_encoding(self._path, place, blocks, readable=not self._rows)
+            else:
+                blocks = blocks or file_blocks(Path(self._path), self._codec)
+                check_named(self._path, place, blocks, self._codec)
+                self._fixes.encoding = self._codec.upper()
         return place
 
 
@@ -638,9 +782,7 @@ def text_begin(raw: bytes, path: Path | str) -> bytes:
     Raises:
         BertineError: the mark of UTF-16 or UTF-32; or not text but a workbook, an archive, ….
     """
-    for name, marks in _MARKS.items():
-        if raw.startswith(marks):
-            how = conversion(name, Path(path))
-            raise BertineError(f"{path}: is {name}; convert it to UTF-8{how}")
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise BertineError(f"{path}: is UTF-16; convert it to UTF-8")
     refuse_binary(raw, path)
-    return raw.removeprefix(b"\xef\xbb\xbf")
+    return raw.removeprefix(codecs.BOM_UTF8)

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
@@ -50,7 +49,7 @@ from bertine.data.streams import (
     json_row,
     list_items,
     missing_column,
-    open_stream,
+    open_text,
     require_columns,
 )
 from bertine.data.workbooks import (
@@ -71,12 +70,13 @@ class TableRow:
     Values are strings, except in JSON lines, Parquet and workbooks, where they have the file's
     types. For the latter two, `line` is the number of the row. `exact` are the values of a row of
     text before fixes, with bytes that are not UTF-8 as lone surrogates, to be written unchanged.
-    None: there is no difference.
+    None: there is no difference. `raw` are the lines of a row of csv or tsv.
     """
 
     line: int
     values: dict[str, Any]
     exact: dict[str, Any] | None = None
+    raw: str = ""
 
     @property
     def as_read(self) -> dict[str, Any]:
@@ -105,6 +105,8 @@ class Table:
         quotes: whether ``"`` quotes cells; None means yes, but no for tab-separated files, unless
             the file can be read only with quotes.
         strict: refuse invalid UTF-8 and NUL bytes instead of fixing and counting them.
+        encoding: the encoding of a text file; None: see
+            :func:`~bertine.data.streams.open_text`.
         header: the column names of a csv or tsv file whose first line is already a row.
         skip_damaged: leave out rows with the wrong number of cells, and count them.
         sheet: the name or number (from 1) of the sheet of a workbook; by default the first one with
@@ -116,6 +118,7 @@ class Table:
         name: the path as given, or ``<stdin>``.
         layout: the given or detected format.
         columns: the column names, in order (for JSON lines: the keys of the first row).
+        head: the lines of the header of csv and tsv, and of the separator line before it.
         stats: counts so far; complete after the last row.
         strict: whether damaged text is refused instead of fixed or left out.
         class_names: the names of the numbers in a column, or in its lists, if the data have them;
@@ -135,6 +138,7 @@ class Table:
         wanted: Sequence[str] = (),
         quotes: bool | None = None,
         strict: bool = False,
+        encoding: str | None = None,
         header: Sequence[str] | None = None,
         skip_damaged: bool = False,
         optional: Sequence[str] = (),
@@ -142,6 +146,7 @@ class Table:
     ) -> None:
         self.name = STDIN if str(path) == "-" else name_in_cache(path) or str(path)
         self.stats = TableStats()
+        self.head = ""
         self._stack = contextlib.ExitStack()
         self._wanted = tuple(wanted)
         self._header, self._skip_damaged = header, skip_damaged
@@ -152,14 +157,16 @@ class Table:
         self._typed = is_typed(path) or isinstance(path, InMemoryTable)
         self.class_names: Callable[[str], tuple[str, ...]] = lambda column: ()
         if isinstance(path, InMemoryTable):
-            self._open_given(path, format, quotes)
+            self._open_given(path, {"format": format, "quotes": quotes, "encoding": encoding})
             return
         if sheet is not None and not is_workbook(path):
             raise BertineError(f"{path}: is no workbook with sheets; leave out {option('sheet')}")
         if self._typed:
-            if format is not None or quotes is not None:
+            if format is not None or quotes is not None or encoding is not None:
                 kind = "a workbook" if is_workbook(path) else "Parquet"
-                raise BertineError(f"{path}: is {kind} by its name; leave out format and quotes")
+                raise BertineError(
+                    f"{path}: is {kind} by its name; leave out format, quotes and encoding"
+                )
             if is_workbook(path):
                 self._open_workbook(path, sheet)
             else:
@@ -169,27 +176,28 @@ class Table:
             return
         inner_suffix(path)  # refuses a file that is not text
         if tool := annotation_tool(path, format):
-            self._open_annotations(path, tool, quotes)
+            self._open_annotations(path, tool, {"quotes": quotes, "encoding": encoding})
             return
-        handle: BinaryIO
-        if str(path) == "-":
-            handle = sys.stdin.buffer
-        else:
-            self._stream = self._stack.enter_context(open_stream(Path(path)))
-            handle = self._stream.reader
         try:
-            self._lines = TableLines(handle, self.name, strict, self.stats)
+            stream = self._stack.enter_context(open_text(path, encoding))
+            self._stream = None if str(path) == "-" else stream
+            self._lines = TableLines(stream.reader, self.name, strict, self.stats, stream.codec)
             self._decoder = self._lines.decoder
             first = next(self._lines, None)
             if not first:
                 raise BertineError(f"{self.name}: the file is empty")
-            self.layout = detect_layout(path, first, format, self._wanted, quotes)
+            self.layout = replace(
+                detect_layout(path, first, format, self._wanted, quotes),
+                codec=stream.codec,
+                mark=stream.mark,
+                line_end="\r\n" if first.endswith("\r\n") else "\n",
+            )
             if self.layout.kind in ("csv", "tsv") and named_separator(first):
-                first = next(self._lines, "")
+                self.head, first = first, next(self._lines, "")
             if self.layout.kind != "jsonl":
                 self._lines.check_length()
             if self.layout.kind == "tsv" and quotes is None and Path(path).is_file():
-                self.stats.quoted = needs_quotes(Path(path))
+                self.stats.quoted = needs_quotes(Path(path), stream.codec)
                 self.layout = replace(self.layout, quotes=self.stats.quoted)
             if quotes is not None and self.layout.kind not in ("csv", "tsv"):
                 what = "JSON lines" if self.layout.kind == "jsonl" else "plain text"
@@ -219,18 +227,17 @@ class Table:
         sheet = Sheet(*place, facts["columns"][-1], rows, stamp)
         self.layout = TableLayout("csv", ",", True, sheet=sheet)
 
-    def _open_annotations(self, path: str | Path, tool: str, quotes: bool | None) -> None:
-        if quotes is not None:
-            raise BertineError(f"{path}: is a file of {tool}; leave out {option('quotes')}")
+    def _open_annotations(self, path: str | Path, tool: str, options: Mapping[str, Any]) -> None:
+        for name in (name for name, value in options.items() if value is not None):
+            raise BertineError(f"{path}: is a file of {tool}; leave out {option(name)}")
         read = read_annotations(Path(path), tool, strict=self.strict, stats=self.stats)
         self._typed, self.stats.remarks = True, read.notes
         self._start_typed(read.columns, enumerate(read.rows, 1), lambda: iter(read.rows))
         self.layout = TableLayout("jsonl", one_list=True, annotations=read)
 
-    def _open_given(self, given: InMemoryTable, format: str | None, quotes: bool | None) -> None:
-        for name, value in (("format", format), ("quotes", quotes)):
-            if value is not None:
-                raise BertineError(f"{given}: is a table in memory, not a file; leave out {name}")
+    def _open_given(self, given: InMemoryTable, options: Mapping[str, Any]) -> None:
+        for name in (name for name, value in options.items() if value is not None):
+            raise BertineError(f"{given}: is a table in memory, not a file; leave out {name}")
         self.class_names = lambda column: given.class_names.get(column, ())
         self._start_typed(list(given.columns), enumerate(given.rows(), 1), given.rows)
 
@@ -364,7 +371,8 @@ class Table:
         if self._header is not None:
             self.columns = list(self._header)
             return self._cell_rows(cells)
-        _, header = next(cells, (1, []))
+        _, header, raw = next(cells, (1, list[str](), ""))
+        self.head += raw
         if not header:
             raise BertineError(f"{self.name}: the file is empty")
         names = [cleaned(name) for name in header] if self._decoder.damaged else header
@@ -421,12 +429,12 @@ class Table:
         exact = None if "\\u" in text else json_row(text.replace("\0", ""), self.name)
         return TableRow(number, self._json_object(clean, number), exact)
 
-    def _text_row(self, number: int, values: dict[str, Any]) -> TableRow:
+    def _text_row(self, number: int, values: dict[str, Any], raw: str = "") -> TableRow:
         if self._decoder.damaged:
             clean = {name: cleaned(value) for name, value in values.items()}
             if clean != values:
-                return TableRow(number, clean, values)
-        return TableRow(number, values)
+                return TableRow(number, clean, values, raw)
+        return TableRow(number, values, raw=raw)
 
     def _json_object(self, line: str, number: int) -> dict[str, Any]:
         values = json_row(line, f"{self.name}:{number}")
@@ -439,9 +447,9 @@ class Table:
                 ) from error
         return values
 
-    def _cell_rows(self, cells: Iterator[tuple[int, list[str]]]) -> Iterator[TableRow]:
+    def _cell_rows(self, cells: Iterator[tuple[int, list[str], str]]) -> Iterator[TableRow]:
         width = len(self.columns)
-        for line, values in cells:
+        for line, values, raw in cells:
             if len(values) != width:
                 if self._skip_damaged:
                     self.stats.damaged.append(line)
@@ -453,7 +461,7 @@ class Table:
                     f"{self.name}:{line}: {plural(len(values), 'cell')} where the header "
                     f"has {width} (separator {self.layout.delimiter!r}{hint})"
                 )
-            yield self._text_row(line, dict(zip(self.columns, values, strict=True)))
+            yield self._text_row(line, dict(zip(self.columns, values, strict=True)), raw)
 
 
 def _bytes_in(value: Any) -> Iterator[bytes]:

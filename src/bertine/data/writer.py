@@ -15,12 +15,14 @@ from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_dir, atomic_file, os_errors
 from bertine.core.names import option
-from bertine.core.text import ESCAPED
+from bertine.core.text import ESCAPED, briefly
+from bertine.data.encodings import kept_bytes
 from bertine.data.in_memory import DataParts, InMemoryTable
-from bertine.data.lines import LINE_COLUMN, TableLayout, is_typed
+from bertine.data.lines import LINE_COLUMN, TableLayout, is_typed, strip_newline
 from bertine.data.parquet import is_parquet, mixed_note, write_parquet
 from bertine.data.pre_annotation import write_predictions
 from bertine.data.streams import COMPRESSIONS, cleaned, encodable
+from bertine.data.tables import Table, TableRow
 from bertine.data.workbooks import WRITTEN, is_workbook, require_excel, shown, write_workbook
 
 
@@ -44,32 +46,57 @@ class TableWriter:
 
     Args:
         header: write the header of csv and tsv; false when appending rows.
+        source: the table whose columns come first: where the layout is the same, its header and
+            rows are repeated as they are, quotes and all.
     """
 
     def __init__(
-        self, handle: TextIO, layout: TableLayout, columns: Sequence[str], *, header: bool = True
+        self,
+        handle: TextIO,
+        layout: TableLayout,
+        columns: Sequence[str],
+        *,
+        header: bool = True,
+        source: Table | None = None,
     ) -> None:
         self._handle, self.layout, self.columns = handle, layout, list(columns)
-        self._as_read = getattr(handle, "errors", None) == AS_READ
+        self._as_read = getattr(handle, "errors", None) in (AS_READ, "surrogatepass")
+        self._repeated = 0
+        if source is not None and source.head:
+            read = source.layout
+            same = (read.kind, read.delimiter, read.quotes)
+            if same == (layout.kind, layout.delimiter, layout.quotes):
+                self._repeated = len(source.columns)
+        if header and layout.mark:
+            self._write("\ufeff")
         if header and layout.kind in ("csv", "tsv"):
-            self._write_cells([name if name.strip() else "" for name in self.columns])
+            names = [name if name.strip() else "" for name in self.columns]
+            self._write_cells(names, source.head if source is not None else "")
 
-    def write(self, values: Mapping[str, Any], line: int = 0) -> None:
+    def write(self, values: Mapping[str, Any], row: TableRow | None = None) -> None:
         """Write one row; csv and tsv need a value for every column, where None is an empty cell.
-        For a sheet to which columns are added, `line` is the number of the row there."""
+        `row` is the row of the source, with the same values; a sheet to which columns are added
+        needs it."""
         if self.layout.kind == "jsonl":
+            line = 0 if row is None else row.line
             self._write_line(_json_as_read([line, values] if self.layout.sheet else values))
         elif self.layout.kind == "text":
             added = [_cell(values[name]) for name in self.columns if name != LINE_COLUMN]
             self._write_line("\t".join([*added, str(values[LINE_COLUMN])]))
         else:
-            self._write_cells([_cell(values[name]) for name in self.columns])
+            cells = [_cell(values[name]) for name in self.columns]
+            self._write_cells(cells, "" if row is None else row.raw)
 
-    def _write_cells(self, cells: Sequence[str]) -> None:
-        delimiter = self.layout.delimiter
+    def _write_cells(self, cells: Sequence[str], raw: str) -> None:
+        """Write cells; `raw` are the lines of the first ones in the source."""
+        delimiter, begin, end = self.layout.delimiter, [], ""
+        if raw and self._repeated:
+            cells = cells[self._repeated :]
+            text = raw.rstrip("\r\n") if self.layout.quotes else strip_newline(raw)
+            begin, end = [text], raw[len(text) :]
         if self.layout.quotes:
             # A single empty cell would be a blank line, which readers skip.
-            alone = len(cells) == 1
+            alone = len(cells) == 1 and not begin
             cells = [_quoted(cell, delimiter, force=alone and not cell) for cell in cells]
         else:
             for cell in cells:
@@ -78,17 +105,35 @@ class TableWriter:
                         f"{cell[:40]!r} cannot be written without quotes, because it holds the "
                         "separator or a line break; use csv or jsonl"
                     )
-        self._write_line(delimiter.join(cells))
+        self._write_line(delimiter.join([*begin, *cells]), end)
 
-    def _write_line(self, line: str) -> None:
-        if not self._as_read and not encodable(line):
-            line = cleaned(line)
-        self._handle.write(line + "\n")
+    def _write_line(self, line: str, end: str = "") -> None:
+        if not encodable(line):
+            if not self._as_read:
+                line = cleaned(line)
+            elif self._handle.errors != AS_READ:  # halves of pairs in UTF-16
+                line = line.encode("utf-8", AS_READ).decode("utf-8", "surrogatepass")
+        self._write(line + (end or self.layout.line_end))
+
+    def _write(self, text: str) -> None:
+        try:
+            self._handle.write(text)
+        except UnicodeEncodeError as error:
+            lacking = briefly(text[error.start])
+            raise BertineError(
+                f"{getattr(self._handle, 'name', 'the output')}: the encoding "
+                f"{self.layout.codec} of the input has no {lacking}; write the answers with "
+                f"{option('output_encoding', 'utf-8')}"
+            ) from error
 
 
 @contextlib.contextmanager
 def open_writer(
-    path: str | Path, layout: TableLayout, columns: Sequence[str]
+    path: str | Path,
+    layout: TableLayout,
+    columns: Sequence[str],
+    *,
+    source: Table | None = None,
 ) -> Iterator[TableWriter]:
     """Open a :class:`TableWriter` to `path` (complete or missing, never partial), or to stdout for
     ``-``.
@@ -102,8 +147,8 @@ def open_writer(
     if is_stream(path):
         layout = replace(layout, one_list=False)
     if str(path) == "-":
-        with _written_as_read():
-            yield TableWriter(sys.stdout, layout, columns)
+        with _written_as_read(layout.codec):
+            yield TableWriter(sys.stdout, layout, columns, source=source)
             sys.stdout.flush()
         return
     check_output(path)
@@ -119,9 +164,9 @@ def open_writer(
         rows = target.with_name(f"{target.name}.rows") if converted else target
         if converted:
             stack.callback(rows.unlink, missing_ok=True)
-        errors = None if is_typed(path) else AS_READ
-        with open(rows, "w", encoding="utf-8", newline="", errors=errors) as handle:
-            yield TableWriter(handle, layout, columns)
+        errors = None if is_typed(path) else kept_bytes(layout.codec)
+        with open(rows, "w", encoding=layout.codec, newline="", errors=errors) as handle:
+            yield TableWriter(handle, layout, columns, source=source)
         if converted:
             convert_rows(rows, target, path, layout, columns)
 
@@ -163,25 +208,28 @@ def convert_rows(
 
 
 @contextlib.contextmanager
-def _written_as_read() -> Iterator[None]:
-    """Make stdout, unless it is a terminal, accept text for :data:`AS_READ`; characters that its
-    encoding lacks are escaped, which is noted."""
+def _written_as_read(codec: str) -> Iterator[None]:
+    """Make stdout accept text for :data:`AS_READ`, in `codec` unless it is UTF-8 or stdout is a
+    terminal; characters that the encoding of stdout lacks are escaped, which is noted."""
     stream = sys.stdout
     if not isinstance(stream, TextIOWrapper):
         yield
         return
-    before = stream.errors
-    utf8 = stream.encoding.lower() == "utf-8"
-    if not utf8:
+    encoding, errors = stream.encoding, stream.errors
+    if codec != "utf-8" and not stream.isatty():
+        stream.reconfigure(encoding=codec, errors=kept_bytes(codec))
+    elif stream.encoding.lower() == "utf-8":
+        stream.reconfigure(errors=AS_READ)
+    else:
         logger.warning(
             f"standard output has the encoding {stream.encoding}: characters that it lacks are "
             f"written as \\u and their code; a file named by {option('output')} is in UTF-8"
         )
-    stream.reconfigure(errors=AS_READ if utf8 else ESCAPED)
+        stream.reconfigure(errors=ESCAPED)
     try:
         yield
     finally:
-        stream.reconfigure(errors=before)
+        stream.reconfigure(encoding=encoding, errors=errors)
 
 
 def is_stream(path: str | Path) -> bool:

@@ -15,6 +15,7 @@ from bertine.core.errors import BertineError
 from bertine.data.examples import Example, Examples, note_empty_texts, row_texts
 from bertine.data.lines import first_numbers
 from bertine.data.tables import Table
+from bertine.options.data import DEFAULTS, DataConfig
 from bertine.tasks.classification import TextClassification
 from bertine.tasks.whole_text import TextRegression
 
@@ -229,7 +230,7 @@ def glue_tasks_in(data: Path | str) -> list[GlueTask]:
 
 
 def read_glue(
-    data: Path | str, task: GlueTask, *, strict: bool = False
+    data: Path | str, task: GlueTask, config: DataConfig = DEFAULTS
 ) -> tuple[Examples, dict[str, Examples]]:
     """Read the training examples of `task`, and its dev sets by the prefix of their metrics' names:
     "" for the first, the matched one of MNLI. There are none if the folder has none.
@@ -246,7 +247,7 @@ def read_glue(
     folder = glue_folder(data, task)
     if not (folder / task.train).is_file():
         raise BertineError(f"{folder}: has no {task.train} to train on")
-    train = read_glue_file(folder / task.train, task, strict=strict)
+    train = read_glue_file(folder / task.train, task, config)
     files = {word: folder / name for word, name in task.validation.items()}
     present = [path.name for path in files.values() if path.is_file()]
     missing = [path.name for path in files.values() if path.name not in present]
@@ -255,10 +256,10 @@ def read_glue(
             f"{folder}: has {present[0]}, but no {missing[0]}; {task.name} needs both"
         )
     sets = files if present else {}
-    return train, {word: read_glue_file(path, task, strict=strict) for word, path in sets.items()}
+    return train, {word: read_glue_file(path, task, config) for word, path in sets.items()}
 
 
-def read_glue_file(path: Path, task: GlueTask, *, strict: bool = False) -> Examples:
+def read_glue_file(path: Path, task: GlueTask, config: DataConfig = DEFAULTS) -> Examples:
     """Read a labelled file of `task`. Rows with too many or too few cells, which QQP has a few of,
     and rows without a gold label are left out, counted and named.
 
@@ -274,7 +275,8 @@ def read_glue_file(path: Path, task: GlueTask, *, strict: bool = False) -> Examp
         format="tsv",
         wanted=[*texts, label],
         quotes=False,
-        strict=strict,
+        strict=config.strict,
+        encoding=config.encoding,
         header=task.columns or None,
         skip_damaged=True,
     ) as table:

@@ -115,7 +115,7 @@ class SpanReader:
         )
 
     def has_validation(self, data: Data, config: DataConfig) -> bool:
-        return span_files(data, official=self._official)[1] is not None
+        return span_files(data, official=self._official, encoding=config.encoding)[1] is not None
 
     def evaluation(self, task: Task[Any], data: Data, config: DataConfig) -> Sets:
         own = task.task_info().dataset is None  # SQuAD's columns are not those of a table
@@ -173,7 +173,7 @@ class GlueReader:
             )
         kind = glue_task(config.glue_task)
         assert isinstance(data, str | Path)  # read_labelled refuses tables in memory
-        train, sets = read_glue(data, kind, strict=config.strict)
+        train, sets = read_glue(data, kind, config)
         validation = sets.pop("", None)
         if validation is None:
             if len(kind.validation) > 1:
@@ -201,9 +201,7 @@ class GlueReader:
             refuse_unlabelled(data, kind)
             return TableReader().evaluation(task, data, config)
         kind, files = labelled
-        return {
-            word: read_glue_file(path, kind, strict=config.strict) for word, path in files.items()
-        }
+        return {word: read_glue_file(path, kind, config) for word, path in files.items()}
 
 
 def _columns_of(task: Task[Any], config: DataConfig) -> AbstractContextManager[None]:

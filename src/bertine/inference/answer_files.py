@@ -31,8 +31,10 @@ from bertine.core.files import (
     write_json,
 )
 from bertine.core.names import option
+from bertine.data.encodings import kept_bytes
 from bertine.data.lines import TableLayout, first_numbers, is_typed
-from bertine.data.writer import AS_READ, TableWriter, check_output, convert_rows, is_converted
+from bertine.data.tables import Table, TableRow
+from bertine.data.writer import TableWriter, check_output, convert_rows, is_converted
 from bertine.tasks.base import Features, cut_at
 from bertine.tasks.unknown_text import UnknownText
 
@@ -61,9 +63,9 @@ class ResumableTable:
     def _identity(self) -> dict[str, Any]:
         return _as_json(self.identity())
 
-    def write(self, values: dict[str, Any], line: int) -> None:
-        """Write one row, that of a `line` of the input."""
-        self.writer.write(values, line)
+    def write(self, values: dict[str, Any], row: TableRow | None = None) -> None:
+        """Write one row; see :meth:`~bertine.data.writer.TableWriter.write`."""
+        self.writer.write(values, row)
 
     def commit(self, rows: int, counts: dict[str, int]) -> None:
         """Make the rows written so far durable.
@@ -87,6 +89,7 @@ def open_resumable_table(
     identity: Callable[[], dict[str, Any]],
     *,
     resume: bool,
+    source: Table,
 ) -> Iterator[ResumableTable]:
     """Open a :class:`ResumableTable` that becomes the file `output` when it is complete.
 
@@ -98,6 +101,7 @@ def open_resumable_table(
         identity: everything that the rows depend on, by name, as JSON values. Called once, and only
             when there is something to commit or to compare.
         resume: continue from the rows that an earlier process has left; begin where there are none.
+        source: the table whose rows are answered.
 
     Raises:
         BertineError: the format is one that cannot be written, another process is writing the
@@ -120,10 +124,13 @@ def open_resumable_table(
             if not resume:
                 logger.info(f"{output}: rows that an earlier process has left are dropped")
             journal.unlink()
-        errors = None if is_typed(output) else AS_READ
         handle = stack.enter_context(
             open(
-                folder / "rows", "r+" if left else "w", encoding="utf-8", newline="", errors=errors
+                folder / "rows",
+                "r+" if left else "w",
+                encoding=layout.codec,
+                newline="",
+                errors=None if is_typed(output) else kept_bytes(layout.codec),
             )
         )
         if left is not None:
@@ -135,7 +142,7 @@ def open_resumable_table(
             yield ResumableTable(
                 folder,
                 handle,
-                TableWriter(handle, layout, columns, header=left is None),
+                TableWriter(handle, layout, columns, header=left is None, source=source),
                 identity,
                 left["rows"] if left else 0,
                 left["counts"] if left else {},

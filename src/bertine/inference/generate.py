@@ -458,7 +458,8 @@ def generate(
             advance = stack.enter_context(progress)
         write: _Write | None = None
         if output is not None:
-            write = stack.enter_context(_writing(output, layout, table, column, options.sequences))
+            writing = _writing(output, layout, table, column, options)
+            write = stack.enter_context(writing)
         rows = iter(table)
         number = 0
         while chunk := list(islice(rows, 1 if on_text is not None else _ROWS)):
@@ -523,15 +524,20 @@ def _heard(
 
 @contextmanager
 def _writing(
-    output: Path | str, read: TableLayout, table: Table, column: str, sequences: int
+    output: Path | str,
+    read: TableLayout,
+    table: Table,
+    column: str,
+    options: GenerateOptions,
 ) -> Iterator[_Write]:
     """Open the output file for the rows of `table`, whose prompts are in `column`."""
-    layout = written_layout(output, read)
+    sequences = options.sequences
+    layout = written_layout(output, read, encoding=options.output_encoding)
     flat = layout.kind == "text" or (layout.kind == "tsv" and not layout.quotes)
     names = [_COLUMN] if sequences == 1 else [f"{_COLUMN}_{n}" for n in range(1, sequences + 1)]
     added = [unused(name, table.columns, "model_") for name in names]
     columns = [LINE_COLUMN] if layout.kind == "text" else [*table.columns, *added]
-    with open_writer(output, layout, columns) as writer:
+    with open_writer(output, layout, columns, source=table) as writer:
 
         def write(row: TableRow, item: Generated) -> None:
             if layout.kind == "text":
@@ -542,6 +548,6 @@ def _writing(
             texts = [one_line(text) if flat else text for text in item.texts]
             texts += [""] * (sequences - len(texts))
             values = dict(zip(added, texts, strict=True))
-            writer.write(joined(table.name, row, values, [column]), row.line)
+            writer.write(joined(table.name, row, values, [column]), row)
 
         yield write

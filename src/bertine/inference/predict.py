@@ -287,8 +287,11 @@ def tag_columns(
             "JSON lines; name the output .conll"
         )
     job = _ColumnFile(predictor, table.name, columns, asked.details)
+    # The name of a column file says nothing of its layout.
+    text = Path(output).with_suffix(".txt")
+    layout = written_layout(text, table.layout, encoding=asked.options.output_encoding)
     with (
-        open_writer(output, TableLayout("text"), ()) as writer,
+        open_writer(output, layout, ()) as writer,
         text_progress("tag", input, show=asked.shows_progress) as advance,
     ):
         reached = 0
@@ -391,9 +394,9 @@ class _TableTagging(TablePrediction):
         return TagReport(columns=columns, unknown=UnknownText(self.predictor.tokenizer))
 
     @staticmethod
-    def layout(output: Path | str, layout: TableLayout) -> TableLayout:
-        layout = written_layout(output, layout)
-        return TableLayout("jsonl") if layout.kind == "text" else layout
+    def layout(output: Path | str, layout: TableLayout, encoding: str | None) -> TableLayout:
+        layout = written_layout(output, layout, encoding=encoding)
+        return replace(layout, kind="jsonl") if layout.kind == "text" else layout
 
     def _added(self, whole: bool) -> list[str]:
         """Return the names of the values that are added to a row with a `whole` text, or with a
@@ -456,7 +459,7 @@ class _TableTagging(TablePrediction):
             self._used |= dict.fromkeys(added)
             flags = {self._flags[flag]: value for flag, value in answer.flags().items()}
             values = joined(self.table.name, row, added | flags, (self._key(row),))
-            writer.write(values, row.line)
+            writer.write(values, row)
 
     def notes(self) -> list[str]:
         self.report.columns = [*self._used] or self.report.columns
@@ -588,7 +591,11 @@ def _answer_file(model: Predictor | Path | str, input: Source, asked: Asked) -> 
         return _timed(tag_file, predictor, input, asked)
     kind, problem = "tables of texts", f"the task is {task.name!r}"
     answer: Callable[[Predictor, Any, Asked], TextReport] = predict_table
-    if task.reader == "questions" and options.format is None and (content := load_squad(input)):
+    if (
+        task.reader == "questions"
+        and options.format is None
+        and (content := load_squad(input, options.encoding))
+    ):
         kind, problem = "files in SQuAD's format", f"{input} is in SQuAD's format"
         answer = partial(predict_squad, content=content)
     options.refuse_others(kind, options.changed(), problem)

@@ -308,7 +308,8 @@ def answer_table(
     if asked.explained:
         predictor.explainer().check(LEAVE_ONE_OUT)
     nearest = nearest_of(predictor, options, asked.show_progress)
-    layout = kind.layout(output, opened.table.layout)
+    table = opened.table
+    layout = kind.layout(output, table.layout, options.output_encoding)
     if asked.explained:
         check_explained(layout.kind, output)
     job = kind(predictor.over(opened.columns), opened, asked, nearest)
@@ -317,10 +318,10 @@ def answer_table(
     if not isinstance(input, InMemoryTable) and is_lasting(input, output):
         identity = partial(job.identity, input, layout)
         writing = open_resumable_table(
-            Path(output), layout, columns, identity, resume=options.resume
+            Path(output), layout, columns, identity, resume=options.resume, source=table
         )
     else:
-        writing = open_writer(output, layout, columns)
+        writing = open_writer(output, layout, columns, source=table)
     bar = text_progress("predict", input, opened.table.layout, show=asked.shows_progress)
     with writing as writer, bar as advance:
         for count in job.run(writer):
@@ -363,9 +364,9 @@ class TablePrediction:
         return PredictReport(max_length=task.max_length, columns=added, unknown=unknown)
 
     @staticmethod
-    def layout(output: Path | str, layout: TableLayout) -> TableLayout:
+    def layout(output: Path | str, layout: TableLayout, encoding: str | None) -> TableLayout:
         """Return the layout of the answers to a table."""
-        return written_layout(output, layout)
+        return written_layout(output, layout, encoding=encoding)
 
     def notes(self) -> list[str]:
         """Return notes on all answers."""
@@ -383,6 +384,7 @@ class TablePrediction:
                 layout.kind,
                 layout.delimiter,
                 layout.quotes,
+                [layout.codec, layout.mark, layout.line_end],
                 self.names,
                 list(self.columns),
                 *([] if self.nearest is None else [self.nearest.origin]),
@@ -423,7 +425,7 @@ class TablePrediction:
             added = dict(zip(report.columns, values, strict=True))
             # Rows of JSON may have other keys; in other tables the report names the lines.
             flags = {self._flags[flag]: value for flag, value in prediction.flags().items()}
-            writer.write(joined(name, row, added | flags, self.columns), row.line)
+            writer.write(joined(name, row, added | flags, self.columns), row)
         lines = [item.line for item in items]
         report.count(len(rows), features, [item.texts for item in items], lines)
         report.abstained += sum(prediction.abstains for prediction in predictions)

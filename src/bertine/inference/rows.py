@@ -338,6 +338,7 @@ def open_texts(path: Source, reading: PlainTexts) -> Iterator[tuple[Table, str]]
         quotes=reading.quotes,
         strict=reading.strict,
         sheet=reading.sheet,
+        encoding=reading.encoding,
     ) as table:
         yield table, _text_column(table, column)
 

@@ -54,9 +54,17 @@ class TableColumns(OptionGroup):
 
 
 class Strictness(OptionGroup):
-    """The handling of damaged text."""
+    """The handling of encodings and of damaged text."""
 
     title = "reading"
+
+    encoding: str | None = declare(
+        None,
+        "encoding of text files (cp1252, gb18030, utf-16, …)",
+        otherwise="UTF-8, or what a byte order mark or the words tell",
+        more="Any text codec of Python. What the words tell is noted with a sample, and refused if "
+        "there is doubt.",
+    )
 
     strict: bool = declare(
         False,
@@ -80,6 +88,18 @@ class Cleaning(Strictness):
         "name or number of the sheet of a workbook",
         otherwise="the first one with a table",
         metavar="SHEET",
+    )
+
+
+class OutputEncoding(OptionGroup):
+    """The encoding of a table that is written."""
+
+    title = "output"
+
+    output_encoding: str | None = declare(
+        None,
+        "encoding of the output (utf-8, utf-8-sig for Excel, …)",
+        otherwise="that of the input, with its byte order mark",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bertine.options.data import (
+    OutputEncoding,
     SplitSeed,
     TableColumns,
     TableReading,
@@ -166,7 +167,15 @@ class LearningCurveOptions(
 
 
 class LabelCheckOptions(
-    TableColumns, TableReading, FinetuneRecipe, InputLength, Rate, Machine, Seed, Resuming
+    TableColumns,
+    TableReading,
+    OutputEncoding,
+    FinetuneRecipe,
+    InputLength,
+    Rate,
+    Machine,
+    Seed,
+    Resuming,
 ):
     """All options of ``check_labels``."""
 

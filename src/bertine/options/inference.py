@@ -17,6 +17,7 @@ from bertine.core.names import (
 )
 from bertine.options.data import (
     Cleaning,
+    OutputEncoding,
     OwnTable,
     Strictness,
     TableColumns,
@@ -229,7 +230,7 @@ class GivenTextsOptions(Explaining, AnswerOptions):
     """The options of ``predict`` for texts that are given."""
 
 
-class TableOfTextsOptions(KnownTexts, Explaining, AnswerOptions):
+class TableOfTextsOptions(OutputEncoding, KnownTexts, Explaining, AnswerOptions):
     """The options of ``predict`` for a table of texts."""
 
     format: TextFormat | None = like(TableReading, "format", title="reading")
@@ -242,7 +243,7 @@ class TableOfTextsOptions(KnownTexts, Explaining, AnswerOptions):
     )
 
 
-class WordFileOptions(AnswerOptions):
+class WordFileOptions(OutputEncoding, AnswerOptions):
     """The options of ``predict`` for a file of words."""
 
     sheet: str | None = like(TableReading, "sheet", title="reading")
@@ -425,7 +426,7 @@ class DecodingOptions(OptionGroup):
     )
 
 
-class GenerateOptions(DecodingOptions, PlainTexts, Device):
+class GenerateOptions(DecodingOptions, OutputEncoding, PlainTexts, Device):
     """All options of ``generate``."""
 
     end_token: str | None = declare(

@@ -588,7 +588,7 @@ def read_lines(file: Path, what: str, name: str) -> list[str]:
         try:
             return read_bounded(file, _MAX_BYTES).decode("utf-8-sig").split("\n")
         except UnicodeDecodeError as error:
-            check_encoding(file, file)
+            check_encoding(file, file, readable=False)
             raise BertineError(f"{file}: not UTF-8 text ({error.reason}); give a {name}") from error
 
 

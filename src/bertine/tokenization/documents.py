@@ -36,6 +36,7 @@ from bertine.data.streams import (
     json_row,
     list_items,
     open_stream,
+    open_text,
     reading,
     require_columns,
     text_begin,
@@ -44,7 +45,7 @@ from bertine.data.tables import Table
 from bertine.data.workbooks import SUFFIXES as WORKBOOKS
 from bertine.data.workbooks import is_workbook
 
-# Tables: find and read their texts, one in each row.
+# Tables: find their texts, one in each row.
 
 #: The usual names of the column, tried in this order.
 USUAL_TEXT_COLUMNS = ("text", "sentence")
@@ -68,38 +69,6 @@ def choose_text_column(where: str, columns: Sequence[str], named: str | None) ->
         if usual in columns:
             return usual
     raise ambiguous_column_error(where, columns, "text", option("text_column"))
-
-
-def table_texts(
-    path: Path, column: str | None, quotes: bool | None, *, strict: bool, fixes: Fixes, sheet: Any
-) -> Iterator[tuple[str, int, int]]:
-    r"""Yield the text of each row; memory holds one row.
-
-    Args:
-        path: a csv or tsv file by its name, possibly compressed; or a workbook.
-        column: the column of the text; None: ``text``, ``sentence``, or the only column.
-        quotes: whether ``"`` quotes cells; None: in csv, but not in tsv.
-        strict: refuse invalid UTF-8 and NUL bytes instead of fixing and counting them.
-        fixes: counts the fixes in the whole table; changed at its end.
-        sheet: the name or number of the sheet of a workbook; see :class:`Table`.
-
-    Yields:
-        The text (with ``\n`` as the only line end), the line its row starts on, and how many bytes
-        of the file on disk have been read.
-
-    Raises:
-        BertineError: the column does not exist or is not recognized; a row has the wrong number of
-            cells, invalid quotes or a line that is too long; or an error of :class:`Table`.
-    """
-    wanted = [] if column is None else [column]
-    with Table(path, wanted=wanted, quotes=quotes, strict=strict, sheet=sheet) as table:
-        column = choose_text_column(table.name, table.columns, column)
-        for note in table.stats.remarks:
-            logger.info(note)
-        for row in table:
-            yield unix_ends(table.text(row, column)), row.line, table.position
-        fixes.invalid_utf8 += table.stats.invalid_utf8
-        fixes.nul += table.stats.nul
 
 
 def unix_ends(text: str) -> str:
@@ -290,6 +259,8 @@ class Corpus:
             determined for each file (for JSON lines by the first line).
         quotes: whether ``"`` quotes the cells of csv and tsv; None: in csv, but not in tsv.
         strict: refuse invalid UTF-8 and NUL bytes instead of fixing and counting them.
+        encoding: the encoding of all files but Parquet; None: detected for each file
+            (:func:`~bertine.data.streams.open_text`).
         max_document_bytes: a larger document is split at line ends (a larger line at a space), and
             counted. A pass needs two to three times this memory.
         allow_empty: accept a corpus without any text.
@@ -310,6 +281,7 @@ class Corpus:
         quotes: bool | None = None,
         strict: bool = False,
         sheet: str | None = None,
+        encoding: str | None = None,
         max_document_bytes: int = 64 << 20,
         allow_empty: bool = False,
     ) -> None:
@@ -324,6 +296,7 @@ class Corpus:
         self.quotes = quotes
         self.strict = strict
         self.sheet = sheet
+        self.encoding = encoding
         self.max_document_bytes = max_document_bytes
         self.allow_empty = allow_empty
         self.paths = [Path(path) for path in paths]
@@ -431,8 +404,8 @@ class Corpus:
     # Each reader yields (text, row, bytes of the file on disk that have been read).
 
     def _plain(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
-        decoder = TextDecoder(path, stats, strict=self.strict)
-        with open_stream(path) as stream:
+        with open_text(path, self.encoding) as stream:
+            decoder = TextDecoder(path, stats, strict=self.strict, codec=stream.codec)
             documents = blocks(
                 stream.reader,
                 self.max_document_bytes,
@@ -449,8 +422,8 @@ class Corpus:
                 del text
 
     def _json_lines(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
-        decoder = TextDecoder(path, stats, strict=self.strict)
-        with open_stream(path) as stream:
+        with open_text(path, self.encoding) as stream:
+            decoder = TextDecoder(path, stats, strict=self.strict, codec=stream.codec)
             column = self.text_column
             for number, line in self._json_texts(path, stream, decoder):
                 place = f"{path}:{number}"
@@ -488,9 +461,24 @@ class Corpus:
                 yield number, text
 
     def _table(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
-        quotes, sheet = (None, self.sheet) if is_workbook(path) else (self.quotes, None)
-        reading = {"strict": self.strict, "fixes": stats, "sheet": sheet}
-        return self._rows(table_texts(path, self.text_column, quotes, **reading), stats)
+        wanted = [] if self.text_column is None else [self.text_column]
+        book = is_workbook(path)
+        with Table(
+            path,
+            wanted=wanted,
+            quotes=None if book else self.quotes,
+            strict=self.strict,
+            encoding=None if book else self.encoding,
+            sheet=self.sheet if book else None,
+        ) as table:
+            column = choose_text_column(table.name, table.columns, self.text_column)
+            for note in table.stats.remarks:
+                logger.info(note)
+            rows = ((unix_ends(table.text(row, column)), row.line, table.position) for row in table)
+            yield from self._rows(rows, stats)
+            stats.invalid_utf8 += table.stats.invalid_utf8
+            stats.nul += table.stats.nul
+            stats.encoding = table.stats.encoding
 
     def _parquet(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
         return self._rows(

@@ -33,6 +33,7 @@ from bertine.data.examples import Example, Examples, count_known, find_splits, r
 from bertine.data.in_memory import InMemoryTable, Source, TableLike, as_data
 from bertine.data.languages import model_for
 from bertine.data.lines import TableLayout, written_layout
+from bertine.data.tables import TableRow
 from bertine.data.writer import open_writer
 from bertine.hub.model_directory import load_model
 from bertine.inference.predictor import Predictor
@@ -291,8 +292,9 @@ class LabelCheck(Report):
     def _label(self) -> str:
         return self.examples.label_column or "label"
 
-    def write(self) -> None:
-        """Write all examples, with the suggested labels, as a file to correct and train on."""
+    def write(self, encoding: str | None) -> None:
+        """Write all examples, with the suggested labels, as a file to correct and train on, in the
+        `encoding` (None: that of the file that was checked)."""
         texts = list(self.examples.text_columns)
         own = [*texts, self._label]
         sheet = self.every.sheet
@@ -302,7 +304,8 @@ class LabelCheck(Report):
             for name in ("suggested_label", "label_probability", "line")
         )
         numbers = {id(item): number for number, item in enumerate(self.examples.items)}
-        layout = written_layout(self.checked, TableLayout("csv", ",", True, sheet=sheet))
+        read = self.every.layout or TableLayout("csv", ",", True, sheet=sheet)
+        layout = written_layout(self.checked, read, encoding=encoding)
         with open_writer(self.checked, layout, [*own, suggested, chance, line]) as writer:
             for item in self.every.items:
                 number = numbers.get(id(item))
@@ -313,7 +316,7 @@ class LabelCheck(Report):
                     row[chance] = round(float(self.probabilities[number, given]), 4)
                     if self.noise.wrong[number]:
                         row[suggested] = self.labels[int(self.noise.suggested[number])]
-                writer.write(row, item.line)
+                writer.write(row, TableRow(item.line, row))
 
     def _sizes(self) -> dict[str, int]:
         checked = len(self.examples)
@@ -395,7 +398,10 @@ def check_page(result: LabelCheck) -> html.Page:
 #: The fields of :class:`LabelCheckOptions` that may change when a check is resumed, and all that
 #: are not passed to fine-tuning.
 _FREE = ("processes", "resume")
-_OWN = (*_FREE, "folds", "format", "quotes", "sheet", "strict")
+_OWN = (
+    *_FREE,
+    *("folds", "format", "quotes", "sheet", "strict", "encoding", "output_encoding"),
+)
 _JOB = JobFolder("check", CHECK, scraps=("logs/*", "parts/*/data/*"))
 
 
@@ -567,7 +573,7 @@ class _Check:
         if result.checked.exists():
             logger.info(f"{result.checked}: is there already, and stays as it is")
         else:
-            result.write()
+            result.write(self._options.output_encoding)
         write_json(self.out / CHECK, {"settings": settings, **result.to_dict()})
         check_page(result).write(self.out / PAGE)
         return result

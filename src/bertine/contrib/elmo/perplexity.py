@@ -373,7 +373,8 @@ def evaluate_text(model: Path | str, data: Source, options: EvaluateOptions) -> 
     where = resolve_device(options.device)
     # Scored in the same way as held-out text during training, so that both numbers are equal.
     dtype = resolve_precision("fp32" if options.precision == "auto" else options.precision, where)
-    corpus = Corpus(data, text_column=columns, quotes=options.quotes, strict=options.strict)
+    reading = {name: getattr(options, name) for name in ("quotes", "strict", "encoding")}
+    corpus = Corpus(data, text_column=columns, **reading)
     corpus.check_options()
     language = loaded.training.get("language")
     text = read_words(

@@ -311,9 +311,7 @@ def reading_of(options: StaticOptions, source: Source) -> PlainTexts:
         name = Path(source)
         name = name.with_suffix("") if name.suffix.lower() in COMPRESSIONS else name
         chosen = "text" if name.suffix.lower() == ".txt" else None
-    return PlainTexts(
-        text_column=column, format=chosen, quotes=options.quotes, strict=options.strict
-    )
+    return PlainTexts.of(options, text_column=column, format=chosen)
 
 
 def count_texts(

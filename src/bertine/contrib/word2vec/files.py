@@ -247,7 +247,7 @@ class _Table:
         if self._damaged:
             whole = (word.encode() for word in self._words if "\ufffd" not in word)
             lines = (word + b"\n" for word in chain(whole, self._damaged))
-            check_encoding(self._path, self._path, lines, convertible=False)
+            check_encoding(self._path, self._path, lines, readable=False)
             count = plural(len(self._damaged), "word")
             notes.append(f"{count} with invalid UTF-8, replaced by U+FFFD")
         if self._twice:

@@ -191,7 +191,7 @@ def _open_words(task: Task[Any], input: Path | str, options: ExplainOptions) -> 
 def _open_questions(
     task: Task[Any], input: Path | str, options: ExplainOptions
 ) -> AbstractContextManager[TaskTable]:
-    if options.format is None and load_squad(input):
+    if options.format is None and load_squad(input, options.encoding):
         columns = as_columns(options.text_columns) or task.text_columns
         raise BertineError(
             f"{input}: is in SQuAD's format; give a table with the columns "
