@@ -131,7 +131,7 @@ def _from_hugging_face(name: PublishedName, choose: Choice, kind: Kind) -> tuple
     if folder is None or files is None or folder.name != revision:
         try:
             timeout = constants.HF_HUB_ETAG_TIMEOUT
-            about = HfApi().repo_info(**place, revision=revision, timeout=timeout)
+            about: Any = HfApi().repo_info(**place, revision=revision, timeout=timeout)
             files = [file.rfilename for file in about.siblings or ()]
             current = None if folder is None else folder.with_name(str(about.sha))
         except Exception as error:
