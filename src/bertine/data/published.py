@@ -135,8 +135,11 @@ def _by_card(card: Mapping[str, Any], files: Sequence[str]) -> Layout:
                 path = top + str(pattern).removeprefix("./")
                 some = [f for f in files if fnmatchcase(f, path) and f.endswith(_TABLES)]
                 parts[item[0]] = [*dict.fromkeys([*parts.get(item[0], []), *some])]
-    some = {name: {word: of for word, of in parts.items() if of} for name, parts in layout.items()}
-    return {name: parts for name, parts in some.items() if parts}
+    return {
+        name: {word: some for word, some in parts.items() if some}
+        for name, parts in layout.items()
+        if any(parts.values())
+    }
 
 
 def _pairs(given: Any) -> Iterator[tuple[str, Any]]:
