@@ -23,7 +23,7 @@ import bertine.inference.embedding.collection as collection_module
 import bertine.inference.rows as rows_module
 from bertine.core.errors import BertineError
 from bertine.core.text import briefly
-from bertine.inference.embedding.collection import Collection, comparisons
+from bertine.inference.embedding.collection import Collection, alternatives
 from bertine.inference.embedding.embed import EmbedReport, embed
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.similar import similar
@@ -224,6 +224,12 @@ VALUES = [
 ]
 
 
+def fulfilled(condition: str, values: dict[str, Any]) -> bool:
+    return any(
+        all(part.fits(values[part.column]) for part in parts) for parts in alternatives(condition)
+    )
+
+
 @pytest.mark.parametrize(
     ("condition", "rows"),
     [
@@ -245,12 +251,7 @@ VALUES = [
     ],
 )
 def test_conditions(condition: str, rows: list[int]) -> None:
-    parts = comparisons(condition)
-    assert rows == [
-        at
-        for at, values in enumerate(VALUES)
-        if all(part.fits(values[part.column]) for part in parts)
-    ]
+    assert [at for at, values in enumerate(VALUES) if fulfilled(condition, values)] == rows
 
 
 @pytest.mark.parametrize(
@@ -261,7 +262,7 @@ def test_conditions(condition: str, rows: list[int]) -> None:
         ("lang is de", "lang is de"),
         ("lang = de and ", ""),
         ("lang = de and year =", "year ="),
-        ("lang = de or lang = en", "lang = de or lang = …"),
+        ("lang = de or", "lang = de or"),
         ("city = New York", "city = New York"),
         ("lang = 'de", "lang = 'de"),
         ("lang in de", "lang in de"),
@@ -273,7 +274,7 @@ def test_conditions(condition: str, rows: list[int]) -> None:
 )
 def test_what_is_no_condition_is_one_line(condition: str, at: str) -> None:
     with pytest.raises(BertineError) as error:
-        comparisons(condition)
+        alternatives(condition)
     assert f" is no condition at {briefly(at, 20)}; write" in str(error.value)
     assert len(str(error.value)) < 300
 
@@ -291,11 +292,11 @@ WRITTEN = [*SIGNS, *"(),'\" ", "and", "in", "lang", "de", "7"]
 
 @given(st.text(max_size=15) | st.lists(st.sampled_from(WRITTEN), max_size=12).map(" ".join))
 @example("year > 9" + "9" * 400)
-@example("a" * 100_000)
-@example("a in (" + "b," * 50_000)
+@example("a" * 10_000)
+@example("a in (" + "b," * 5_000)
 def test_any_text_is_a_condition_or_one_line(text: str) -> None:
     try:
-        parts = comparisons(text)
+        parts = [part for parts in alternatives(text) for part in parts]
     except BertineError:
         return
     assert {part.fits(value) for part in parts for value in (None, "de", 7, True)} <= {True, False}
@@ -313,10 +314,11 @@ def test_any_text_is_a_condition_or_one_line(text: str) -> None:
 def test_conditions_mean_what_they_mean_in_python(
     asked: list[tuple[str, str, int]], row: dict[str, int]
 ) -> None:
-    parts = comparisons(" and ".join(f"{column}{sign}{number}" for column, sign, number in asked))
+    written = [f"{column}{sign}{number}" for column, sign, number in asked]
     expected = [SIGNS[sign](row[column], number) for column, sign, number in asked]
     for own in (row, {name: f" {number}" for name, number in row.items()}):
-        assert [part.fits(own[part.column]) for part in parts] == expected
+        assert fulfilled(" and ".join(written), own) == all(expected)
+        assert fulfilled(" or ".join(written), own) == any(expected)
 
 
 # Searching.

@@ -324,8 +324,8 @@ class SimilarOptions(TextVectors, Shortening, Prompt, PlainTexts, VectorMachine)
         "compare only the rows whose columns fulfil a condition: 'lang = de and year >= 2020'; for "
         "a .parquet with vectors",
         otherwise="all rows",
-        more="``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=`` and ``in (a, b)``, joined by ``and``; "
-        "with quotes around what has spaces.",
+        more="``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=`` and ``in (a, b)``, joined by ``and`` "
+        "and ``or``; with quotes around what has spaces.",
         metavar="CONDITION",
         title="search",
     )

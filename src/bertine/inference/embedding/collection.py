@@ -43,7 +43,7 @@ from bertine.tokenization.documents import choose_text_column
 _NAME = r"""("[^"]*"|'[^']*'|[^\s"'()=<>!,]++)"""
 _COMPARISON = re.compile(
     rf"\s*{_NAME}\s*(?:([!<>]?=|<|>)\s*{_NAME}|in\s*\(((?:\s*{_NAME}\s*,)*\s*{_NAME})\s*\))"
-    r"\s*(and\s|$)",
+    r"\s*(and\s|or\s|$)",
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"[-+]?\d{1,30}(\.\d{1,30})?(e[-+]?\d{1,2})?", re.IGNORECASE)
@@ -88,26 +88,31 @@ class Comparison(NamedTuple):
         return _SIGNS[self.sign](own, other) if known else self.sign == "!="
 
 
-def comparisons(condition: str) -> list[Comparison]:
-    """Return the comparisons of a condition: ``column = value`` or ``column in (a, b)``, joined by
-    ``and``, with quotes around what has spaces.
+def alternatives(condition: str) -> list[list[Comparison]]:
+    """Parse a condition: ``column = value`` or ``column in (a, b)``, joined by ``and`` and ``or``,
+    with quotes around what has spaces.
+
+    Returns:
+        What ``or`` joins: lists of comparisons that must all fit.
 
     Raises:
         BertineError: it is no condition.
     """
-    result, at, more = list[Comparison](), 0, True
+    result, at, more = [list[Comparison]()], 0, "and"
     while more:
         match = _COMPARISON.match(condition, at)
         if match is None:
             raise BertineError(
                 f"{briefly(condition)} is no condition at {briefly(condition[at:].strip(), 20)}; "
-                "write column = value, != < <= > >= or column in (a, b), joined by and, with "
+                "write column = value, != < <= > >= or column in (a, b), joined by and, or, with "
                 "quotes around what has spaces"
             )
+        if more == "or":
+            result.append([])
         column, sign, value, several = match.group(1, 2, 3, 4)
         values = [value] if sign else [name[0] for name in re.finditer(_NAME, several)]
-        result.append(Comparison(_unquoted(column), sign or "=", values))
-        at, more = match.end(), bool(match.group(match.lastindex or 0))
+        result[-1].append(Comparison(_unquoted(column), sign or "=", values))
+        at, more = match.end(), match.group(match.lastindex or 0).strip().lower()
     return result
 
 
@@ -188,7 +193,7 @@ class VectorTable:
         wanted = pa.list_(pa.from_numpy_dtype(kind), shape[1])
         with os_errors(tempfile.gettempdir(), "writing to it"), tempfile.TemporaryFile() as handle:
             for batch in batches_of(file, self.path, columns=[name]):
-                lists = dict(zip(batch.schema.names, batch.columns, strict=True)).get(name)
+                lists: Any = dict(zip(batch.schema.names, batch.columns, strict=True)).get(name)
                 if getattr(lists, "type", None) != wanted or lists.null_count:
                     raise BertineError(
                         f"{self.path}: {name!r} is not {shape[1]} numbers in each row; embed the "
@@ -206,16 +211,20 @@ class VectorTable:
             yield ["" if text is None else text for text in part.to_pylist()]
 
     def _fulfilling(self, condition: str) -> np.ndarray:
-        """Return whether each row fulfils a condition (:func:`comparisons`), [N].
+        """Return whether each row fulfils a condition (:func:`alternatives`), [N].
 
         Raises:
             BertineError: it is no condition, or names a column that is not there.
         """
-        parts = comparisons(condition)
-        named = [*dict.fromkeys(part.column for part in parts)]
+        parsed = alternatives(condition)
+        named = [*dict.fromkeys(part.column for parts in parsed for part in parts)]
         require_columns(str(self.path), [self.text_column, *self.columns], named)
         rows = plain_rows(self._table.select(named), self.path)
-        return np.array([all(p.fits(row[p.column]) for p in parts) for row in rows], dtype=bool)
+        fulfilled = (
+            any(all(part.fits(row[part.column]) for part in parts) for parts in parsed)
+            for row in rows
+        )
+        return np.fromiter(fulfilled, dtype=bool, count=self.rows)
 
     def take(self, rows: np.ndarray) -> dict[int, TextRow]:
         """Return the rows numbered `rows` int64 [N], from 0, with their texts and columns."""
@@ -312,7 +321,7 @@ class Collection:
             queries: the texts, none of them empty.
             top: the number of rows.
             where: a condition on the columns, such as ``"lang = de and year >= 2020"``
-                (:func:`comparisons`); None: none.
+                (:func:`alternatives`); None: none.
             hybrid: join the ranking by vectors with one by words (BM25). The scores are then sums
                 of reciprocal ranks, not cosines.
 
