@@ -27,7 +27,7 @@ from xml.etree import ElementTree
 MEMORY = MOST_UNPACKED = 4 << 30
 #: Numbers from here on are no longer exact in a workbook.
 EXACT = 10**15
-#: What the library does not tell, in the XML of Excel and of LibreOffice: cells with an error,
+#: What the library leaves unknown, in the XML of Excel and of LibreOffice: cells with an error,
 #: formulas without a value, and merged cells.
 _EXCEL = {
     "errors": re.compile(rb'<(?:\w+:)?c\b[^>]*\st="e"'),
@@ -101,7 +101,7 @@ def _lines(file: BinaryIO, wanted: str) -> Iterator[Any]:
         "rows": len(numbers),
         "empty": numbers[-1] - numbers[0] + 1 - len(numbers),
         "merged": len(sheet.merged_cell_ranges or ()),
-        **(_untold(archive, name, book.sheet_names.index(name)) if archive else {}),
+        **(_count_unknown(archive, name, book.sheet_names.index(name)) if archive else {}),
     }
     for number, values in _filled(book, name):
         yield [number, *(values[at] for at in columns)]
@@ -127,8 +127,8 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, str) and not value.strip() else value
 
 
-def _untold(archive: zipfile.ZipFile, name: str, index: int) -> dict[str, int]:
-    """Count in the XML of a sheet what the library does not tell."""
+def _count_unknown(archive: zipfile.ZipFile, name: str, index: int) -> dict[str, int]:
+    """Count in the XML of a sheet what the library leaves unknown."""
     parts = archive.namelist()
     if "xl/workbook.xml" in parts:
         patterns, xml = _EXCEL, archive.read(sheet_part(archive, name))

@@ -123,11 +123,11 @@ def open_sheet(
     with reading_outside(path), open(path, "rb") as file:
         done = subprocess.run(program, stdin=file, stdout=rows, stderr=subprocess.PIPE, check=False)
     if done.returncode:
-        told = done.stderr.decode(errors="replace").rstrip().rpartition("\n")[2]
+        reason = done.stderr.decode(errors="replace").rstrip().rpartition("\n")[2]
         if done.returncode < 0:
             most = f"{sheets.MEMORY >> 30} GiB"
-            told = f"is damaged, or takes more than {most} of memory; save the sheet as csv"
-        raise BertineError(f"{path}: {told}")
+            reason = f"is damaged, or takes more than {most} of memory; save the sheet as csv"
+        raise BertineError(f"{path}: {reason}")
     rows.seek(0)
     facts: dict[str, Any] = json.loads(next(rows))
 

@@ -26,7 +26,6 @@ from bertine.core.model_folders import BUNDLED, locate
 from bertine.core.names import option
 from bertine.core.published import how_to_get
 from bertine.core.task_info import TaskInfo
-from bertine.data.workbooks import SUFFIXES as WORKBOOKS
 from bertine.families.bart import GENERATION_CONFIG, generation_config
 from bertine.hub.export import ABOUT
 from bertine.hub.model_card import CARD, model_card
@@ -124,7 +123,7 @@ def write_sentence_modules(folder: Path, modules: SentenceModules, width: int) -
 
 #: Suffixes of archives, and of files that are data.
 _ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
-_TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet", *WORKBOOKS)
+_TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".xlsx", ".ods")
 #: What a head reads that is a vector of a text → the setting of the task that says which.
 _POOLINGS = {"text": "text_pooling", "texts": "pair_pooling"}
 #: Published models have embeddings for up to this share of ids that are no token: vocabularies were

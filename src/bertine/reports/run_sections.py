@@ -14,7 +14,6 @@ from bertine.core.loss_names import TERMS, terms_among
 from bertine.core.names import WORDPIECE_MASK
 from bertine.core.scores import score_name, score_text
 from bertine.core.text import cut
-from bertine.data.lines import is_typed
 from bertine.reports import html
 from bertine.reports.findings import SHORT_LOG, Finding
 from bertine.reports.html import (
@@ -427,5 +426,6 @@ def _place(example: Mapping[str, Any]) -> str:
     line, file = example.get("line"), str(example.get("file", ""))
     if not line:
         return f"example {int(example['index']) + 1:,}"
-    word = "row" if is_typed(file) else "question" if file.endswith(".json") else "line"
+    rows = dict.fromkeys((".parquet", ".pq", ".xlsx", ".xls", ".ods"), "row")
+    word = {**rows, ".json": "question"}.get(Path(file).suffix, "line")
     return f"{Path(file).name}, {word} {int(line):,}" if file else f"{word} {int(line):,}"
