@@ -274,7 +274,7 @@ def answer(source: Path, target: Path, answers: Sequence[Any], **options: Any) -
         layout = written_layout(target, table.layout)
         with open_writer(target, layout, [*table.columns, "answer"]) as writer:
             for row, value in zip(table, answers, strict=True):
-                writer.write({**row.values, "answer": value}, row.line)
+                writer.write({**row.values, "answer": value}, row)
 
 
 def test_columns_are_added_to_a_copy(tmp_path: Path) -> None:
@@ -349,7 +349,7 @@ def test_a_workbook_that_is_changed_or_of_another_kind(
         open_writer(target, written_layout(target, table.layout), ["text", "answer"]) as writer,
     ):
         for row in table:
-            writer.write({**row.values, "answer": 1}, row.line)
+            writer.write({**row.values, "answer": 1}, row)
         write(source, [["text"], ["new"], ["a"], ["b"]])
     assert read(target) == [{"text": "a", "answer": 1}, {"text": "b", "answer": 1}]
     assert "a new workbook, without what else is in" in capsys.readouterr().err
