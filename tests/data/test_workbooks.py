@@ -239,7 +239,8 @@ TEXTS = st.text(
 ) | st.sampled_from(["=1+1", "_x0041_", "_x005F_", "#N/A", "007", " a ", "]]>", "-1", "1e5"])
 
 
-@settings(max_examples=4, deadline=None)
+@pytest.mark.takes(6)
+@settings(max_examples=3, deadline=None)
 @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=40))
 def test_texts_come_back(tmp_path_factory: pytest.TempPathFactory, texts: list[Any]) -> None:
     path = tmp_path_factory.mktemp("texts") / "a.xlsx"
