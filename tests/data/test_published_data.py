@@ -162,12 +162,23 @@ dataset_info:
     assert read_examples(data.train).class_names == ("animal", "dish")
 
 
-@pytest.mark.parametrize("card", [b"---\na: [\n---\n", b"---\na: &x 1\nb: *x\n---\n", b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "card",
+    [
+        b"---\na: [\n---\n",
+        b"---\na: &x 1\nb: *x\n---\n",
+        b"\xff\xfe",
+        b"---\nconfigs: [{data_files: 5, config_name: [1]}, 3]\n---\n",
+        b"---\ndataset_info: [{config_name: [1], features: 3}, {features: [4, {name: a}]}]\n---\n",
+    ],
+)
 def test_a_card_that_cannot_be_read(hub: Hub, card: bytes) -> None:
     hub.add("org/card", {"README.md": card, "train.parquet": parquet("cat")}, kind="dataset")
     data = as_data("hf:org/card")
     assert isinstance(data, DataParts)
+    assert data.train is not None
     assert texts_of(data, "train") == ["cat"]
+    assert len(read_examples(data.train)) == 1
 
 
 @pytest.mark.takes(3.0)

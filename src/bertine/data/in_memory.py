@@ -205,7 +205,7 @@ def _is_rows(value: Any) -> bool:
 
 def _parts(data: Mapping[Any, Any], name: str) -> DataParts:
     part_of = {alias: part for part, names in SPLIT_NAMES.items() for alias in names}
-    tables: dict[str, InMemoryTable] = {}
+    tables: dict[str, Any] = {}
     for key, value in data.items():
         part = part_of.get(str(key))
         if part is None:

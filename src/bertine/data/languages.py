@@ -114,7 +114,7 @@ def languages_of(texts: Sequence[str]) -> Counter[str]:
         best = max(hits, key=lambda name: hits[name])
         read.setdefault(script, []).append((best, max(0.0, hits[best]), len(words)))
     for script, rows in read.items():
-        all_hits, all_words = (sum(row[at] for row in rows) for at in (1, 2))
+        all_hits, all_words = sum(row[1] for row in rows), sum(row[2] for row in rows)
         if all_hits >= _SHARE * all_words:
             languages.update(best for best, count, _ in rows if count)
         else:

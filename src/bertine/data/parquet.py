@@ -207,11 +207,13 @@ def _names_on_card(path: Path, column: str) -> tuple[str, ...]:
     folders = [*path.parents][:_ABOVE]
     card = next((card for folder in folders if (card := read_card(folder))), {})
     about = card.get("dataset_info")
-    entries = about if isinstance(about, list) else [about]
+    listed = about if isinstance(about, list) else [about]
+    entries = [entry for entry in listed if isinstance(entry, dict)]
     for entry in entries:
-        if len(entries) > 1 and entry.get("config_name") not in {*path.parts[-_ABOVE:]}:
+        if len(entries) > 1 and entry.get("config_name") not in path.parts[-_ABOVE:]:
             continue
-        for feature in entry.get("features", ()) if isinstance(entry, dict) else ():
+        features = entry.get("features")
+        for feature in features if isinstance(features, list) else ():
             try:
                 if feature["name"] == column:
                     names = feature["dtype"]["class_label"]["names"]

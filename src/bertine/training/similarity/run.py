@@ -376,7 +376,7 @@ class SimilarityRun:
         every: int,
         draws: PairSampler,
         model: str,
-        data: str,
+        data: Data,
     ) -> dict[str, Any]:
         options = self.options
         settings = {
