@@ -468,7 +468,8 @@ def finetune_similarity(
     model = Run.model_of(out, model, options.resume)
     if options.steps is not None and options.epochs is not None:
         raise BertineError(f"give {option('steps')} or {option('epochs')}, not both")
-    begun = Run.begun(folder := Path(out)) if options.resume else None
+    folder = Path(out)
+    begun = Run.begun(folder) if options.resume else None
     data = as_data(data_of_run(data, begun))
     parts = find_splits(data)
     if parts.train is None:
