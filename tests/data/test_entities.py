@@ -18,8 +18,8 @@ from bertine.data.entities import (
     detect,
     encode,
     entities,
-    entity_counts,
     misfits,
+    span_counts,
     tag_counts,
     to_iob2,
 )
@@ -114,7 +114,7 @@ def pairs_of_tags(draw: st.DrawFn) -> tuple[list[list[str]], list[list[str]]]:
 def test_counts_are_those_of_conlleval(both: tuple[list[list[str]], list[list[str]]]) -> None:
     truth, guesses = both
     expected = conlleval(truth, guesses)
-    counts = entity_counts(truth, guesses)
+    counts = span_counts(map(entities, truth), map(entities, guesses))
     assert {kind: n.correct for kind, n in counts.items() if n.correct} == +expected.correct
     assert {kind: n.true for kind, n in counts.items() if n.true} == +expected.found_true
     assert {kind: n.predicted for kind, n in counts.items() if n.predicted} == (
@@ -127,7 +127,7 @@ def test_scores_by_hand() -> None:
     # a wrong end, one of the wrong type, one missed.
     truth = [["B-PER", "I-PER", "O", "B-LOC", "O", "B-ORG", "O", "B-LOC", "I-LOC"]]
     guess = [["B-PER", "I-PER", "O", "B-ORG", "O", "O", "O", "B-LOC", "O"]]
-    counts = entity_counts(truth, guess)
+    counts = span_counts(map(entities, truth), map(entities, guess))
     assert counts["PER"] == Counts(1, 1, 1)
     assert counts["LOC"] == Counts(0, 1, 2)
     assert counts["ORG"] == Counts(0, 1, 1)

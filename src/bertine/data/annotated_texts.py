@@ -2,7 +2,7 @@
 vote.
 
 Tools count characters in different units, by the language they are written in: Python's code
-points, the UTF-16 units of JavaScript, bytes; some count a line break of two characters as one.
+points, the UTF-16 units of JavaScript; some count a line break of two characters as one.
 Where a file has the text of its spans, the unit is the one in which they are where the offsets say.
 """
 
@@ -27,8 +27,8 @@ _USUAL = ("text", "sentence", "content", "document", "data", "body", "message")
 
 
 class Unit(NamedTuple):
-    """A unit of offsets: "code points", "UTF-16 units" or "UTF-8 bytes", and whether ``\\r\\n``
-    counts as one."""
+    """A unit of offsets: "code points" or "UTF-16 units", and whether ``\\r\\n`` counts as
+    one."""
 
     name: str
     one_break: bool = False
@@ -40,8 +40,6 @@ class Unit(NamedTuple):
         widths = [1] * len(text)
         if self.name == "UTF-16 units":
             widths = [1 + (character > "\uffff") for character in text]
-        elif self.name == "UTF-8 bytes":
-            widths = [len(character.encode("utf-8", "surrogatepass")) for character in text]
         if self.one_break:
             for at, pair in enumerate(pairwise(text)):
                 widths[at] -= pair == ("\r", "\n")
@@ -49,9 +47,7 @@ class Unit(NamedTuple):
 
 
 UNITS = tuple(
-    Unit(name, one_break)
-    for one_break in (False, True)
-    for name in ("code points", "UTF-16 units", "UTF-8 bytes")
+    Unit(name, one_break) for one_break in (False, True) for name in ("code points", "UTF-16 units")
 )
 
 
@@ -248,9 +244,12 @@ class Annotations:
 
     def _notes(self, named: str, spans: int, unit: str) -> list[str]:
         counts = self._counts
-        what = f", {counts['entities']} entities" * self._has_spans
-        what += f", labels of {', '.join(self.questions)}" * bool(self.questions)
+        what = f", {plural(counts['entities'], 'entity')}" * self._has_spans
+        what += ", labels" * bool(self.questions)
+        what += f" of {', '.join(self.questions)}" * (self.questions not in ([], ["label"]))
         notes = [f"read as {self.tool}: {plural(len(self.texts), 'text')}{named}{what}"]
+        if self.tool == "entities" and not named:  # nothing was guessed
+            notes = []
         if self.unit.name != unit or self.unit.one_break:
             breaks = ", and \\r\\n as one" * self.unit.one_break
             notes.append(f"offsets count {self.unit.name}{breaks}, as its spans show")
@@ -270,8 +269,9 @@ class Annotations:
             item, span = self._misplaced[0]
             says = "" if span.covered is None else f" ({briefly(span.covered)})"
             note = (
-                f"{len(self._misplaced)} of {plural(spans, 'span')} are not where their offsets "
-                f"say; the first: {span.start} to {span.end}{says} in {briefly(item.text)}"
+                f"{len(self._misplaced)} of "
+                f"{plural(spans, 'span', 'is not where its', 'are not where their')} offsets say; "
+                f"the first: {span.start} to {span.end}{says} in {briefly(item.text)}"
             )
             if 2 * len(self._misplaced) > spans:
                 raise BertineError(f"{self.source}:{item.line}: {note}; is it another text?")

@@ -11,6 +11,7 @@ import csv
 import io
 import json
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +45,9 @@ _CHOICES = ("choices", "taxonomy", "rating", "number")
 #: Lines of brat that are no spans, by their first letter.
 _BRAT = {"R": "relation", "*": "relation", "E": "event", "A": "attribute", "M": "attribute"}
 _BRAT |= {"N": "normalization", "#": "remark"}
+_BRAT_SPAN = re.compile(r"(\S+) (\d+) (\d+)")
+#: What nobody has answered, or has no place in a row; counted if it is left off.
+_UNREAD = ("prediction", "suggestion", "draft")
 
 
 def annotation_tool(path: Source, format: str | None = None) -> str | None:
@@ -61,7 +65,9 @@ def annotation_tool(path: Source, format: str | None = None) -> str | None:
     if not path.is_file() or path.stat().st_size > MAX_JSON_BYTES:
         return None
     with open_stream(path) as stream:
-        head = stream.reader.read(_HEAD).decode("utf-8", "ignore").lstrip("\ufeff \t\r\n")
+        raw = stream.reader.read(_HEAD)
+        codec = "utf-16" if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8"
+        head = raw.decode(codec, "ignore").lstrip("\ufeff \t\r\n")
     if not head.startswith(("{", "[")):
         header = re.split("[,;\t]", head.partition("\n")[0].replace('"', "").rstrip("\r"))
         return "label-studio" if set(header) >= _SHORT else None
@@ -138,9 +144,10 @@ def read_annotations(path: Path, tool: str, *, strict: bool, stats: TableStats) 
             item = {"text": record[0], **record[1]} if pair else typed(dict, record, "it")
             fields, answers = read(item)
         except (ValueError, LookupError, TypeError, AttributeError, StopIteration) as error:
-            known = type(error) is ValueError
-            what = str(error) if known else "a value is of another kind, or missing"
-            raise BertineError(f"{path}:{line}: is not as {tool} writes it: {what}") from error
+            said = {ValueError: str(error), KeyError: f"{error} is missing"}
+            what = said.get(type(error), "a value is of another kind")
+            at = f", object {number + 1}" * (line != number + 1)
+            raise BertineError(f"{path}:{line}{at}: is not as {tool} writes it: {what}") from error
         key = str(fields.get("text", line)) if tool == "prodigy" else None
         if fields.get("id") is not None and (tool == "doccano" or "annotation_id" in item):
             key = json.dumps([fields["id"], fields.get("text")])
@@ -149,8 +156,7 @@ def read_annotations(path: Path, tool: str, *, strict: bool, stats: TableStats) 
     unit = "UTF-16 units" if tool == "label-studio" else "code points"
     annotations = Annotations(str(path), tool, [*texts.values()], unit)
     annotations.controls = reader.controls
-    if reader.left_out:
-        counts = ", ".join(plural(count, noun) for noun, count in reader.left_out.items())
+    if counts := ", ".join(plural(count, noun) for noun, count in (+reader.left_out).items()):
         annotations.notes.append(f"{path}: not read: {counts}")
     return annotations
 
@@ -195,10 +201,10 @@ def _whole(path: Path, strict: bool, stats: TableStats) -> str:
 
 def _brat_items(path: Path, strict: bool, stats: TableStats) -> Iterator[tuple[int, Any]]:
     """Yield the texts of brat's files, each with its annotations; None where there is no file."""
-    names = sorted(path.glob("*.txt")) if path.is_dir() else [path.with_suffix(".txt")]
-    for number, name in enumerate(names, 1):
+    files = [*path.glob("*.ann"), *path.glob("*.txt")] if path.is_dir() else [path]
+    for number, name in enumerate(sorted({file.with_suffix(".txt") for file in files}), 1):
         if not name.exists():
-            raise BertineError(f"{name}: no such file; it should be the text of {path.name}")
+            raise BertineError(f"{name}: no such file; it should be the text of {name.stem}.ann")
         marks = name.with_suffix(".ann")
         given = _whole(marks, strict, stats) if marks.exists() else None
         yield number, {"text": _whole(name, strict, stats), "ann": given, "name": name.stem}
@@ -255,9 +261,10 @@ class _Reader:
         return self._others(item, *used), [answer] if used else []
 
     def _others(self, item: dict[str, Any], *used: str) -> dict[str, Any]:
-        """Return what is left of an object; its relations are counted."""
-        if relations := len(item.get("relations") or ()):
-            self.left_out["relation"] += relations
+        """Return what is left of an object; its relations, and predictions that are `used`, are
+        counted."""
+        for noun in ("relation", *(noun for noun in _UNREAD if f"{noun}s" in used)):
+            self.left_out[noun] += len(item.get(f"{noun}s") or ())
         return {key: value for key, value in item.items() if key not in used}
 
     def label_studio(self, item: dict[str, Any]) -> _Read:
@@ -268,7 +275,7 @@ class _Reader:
         if len(given) > len(answers):
             self.left_out["cancelled annotation"] += len(given) - len(answers)
         answers = [one for one in answers if one.get("ground_truth")] or answers
-        fields = self._others(item, "data", "annotations", "completions", "predictions")
+        fields = self._others(item, "data", "annotations", "completions", "predictions", "drafts")
         data = typed(dict, item["data"], "data")
         return data | fields, [self._regions(one["result"]) for one in answers]
 
@@ -333,8 +340,8 @@ class _Reader:
         return fields, [answer]
 
     def argilla(self, item: dict[str, Any]) -> _Read:
-        fields = self._others(item, "fields", "inputs", "annotation", "prediction", "vectors")
-        fields = self._others(fields, "responses", "suggestions", "tokens")
+        used = ("fields", "inputs", "annotation", "prediction", "vectors", "responses", "tokens")
+        fields = self._others(item, *used, "suggestions")
         inputs, responses = item.get("fields", item.get("inputs")), item.get("responses") or {}
         fields |= inputs if isinstance(inputs, dict) else {}
         if item.get("annotation") is not None:  # version 1
@@ -356,14 +363,15 @@ class _Reader:
 
     def brat(self, item: dict[str, Any]) -> _Read:
         answer = Answer()
-        for line in filter(str.strip, (item["ann"] or "").split("\n")):
+        for number, line in enumerate((item["ann"] or "").split("\n"), 1):
             name, place, covered = (*line.rstrip("\r").split("\t", 2), "", "")[:3]
-            label, *numbers = place.split()
-            if name[0] != "T" or len(numbers) > 2:
-                self.left_out["discontinuous span" if name[0] == "T" else _BRAT[name[0]]] += 1
-            else:
-                start, end = map(int, numbers)
-                answer.spans.append(Span(start, end, label, covered or None))
+            if match := _BRAT_SPAN.fullmatch(place):
+                start, end = int(match[2]), int(match[3])
+                answer.spans.append(Span(start, end, match[1], covered or None))
+            elif noun := "discontinuous span" if ";" in place else _BRAT.get(name[:1]):
+                self.left_out[noun] += 1
+            elif line.strip():
+                raise ValueError(f"line {number} of {item['name']}.ann is {briefly(line)}")
         return self._others(item, "ann"), [] if item["ann"] is None else [answer]
 
 

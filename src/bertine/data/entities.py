@@ -113,9 +113,11 @@ def strange_tags(counts: Counter[str]) -> set[str]:
     marks = {tag for tag in counts if tag not in _OUTSIDE[:2]}
     total = sum(counts[tag] for tag in marks)
 
+    letters = {letter for names in _LETTERS.values() for letter in names}
+
     def written_so(pattern: re.Pattern[str]) -> set[str]:
-        result = {tag: pattern.fullmatch(tag) for tag in marks}
-        return {tag for tag, match in result.items() if match and _is_mark(match)}
+        result = [match for match in map(pattern.fullmatch, marks) if match and match["type"]]
+        return {match[0] for match in result if match["letter"].upper() in letters}
 
     def words(tags: Collection[str]) -> int:
         return sum(counts[tag] for tag in tags)
@@ -126,12 +128,6 @@ def strange_tags(counts: Counter[str]) -> set[str]:
     if not most or (not begins and 2 * words(most) < total):
         return set()
     return marks - most or {tag for tag in marks if tag[0].upper() not in _LETTERS["IOBES"]}
-
-
-def _is_mark(match: re.Match[str]) -> bool:
-    """Return whether a tag has a type and a letter of some scheme."""
-    letter = match["letter"].upper()
-    return bool(match["type"]) and any(letter in letters for letters in _LETTERS.values())
 
 
 # Words of plain text, for models that tag words.
@@ -422,35 +418,16 @@ class Counts(Jsonable):
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(
-            self.correct + other.correct,
-            self.predicted + other.predicted,
-            self.true + other.true,
+            self.correct + other.correct, self.predicted + other.predicted, self.true + other.true
         )
-
-
-def entity_counts(
-    truth: Sequence[Sequence[str]], guesses: Sequence[Sequence[str]]
-) -> dict[str, Counts]:
-    """Count entities for each type, sorted by name; an entity is correct if its begin, end and type
-    are (Tjong Kim Sang and De Meulder 2003; ``conlleval``).
-
-    Args:
-        truth: the true tags of N sentences, of any scheme but plain.
-        guesses: the predicted tags, of the same lengths.
-
-    Raises:
-        ValueError: a sentence has different numbers of predicted and true tags.
-    """
-    for true_tags, guessed_tags in zip(truth, guesses, strict=True):
-        if len(true_tags) != len(guessed_tags):
-            raise ValueError(f"{len(true_tags)} true tags, but {len(guessed_tags)} predicted ones")
-    return span_counts(map(entities, truth), map(entities, guesses))
 
 
 def span_counts(
     truth: Iterable[Iterable[Entity]], guesses: Iterable[Iterable[Entity]]
 ) -> dict[str, Counts]:
-    """Count the true and the predicted entities of N sentences, as :func:`entity_counts` does."""
+    """Count the true and the predicted entities of N sentences for each type, sorted by name; an
+    entity is correct if its begin, end and type are (Tjong Kim Sang and De Meulder 2003;
+    ``conlleval``)."""
     correct: Counter[str] = Counter()
     predicted: Counter[str] = Counter()
     true: Counter[str] = Counter()
@@ -550,12 +527,7 @@ class Sentences(Examples[Sentence]):
         return f"{self.source}:{item.line + (word if self.word_a_line else 0)}"
 
     def hold_out(
-        self,
-        share: float,
-        seed: int,
-        *,
-        stratify: bool = True,
-        known: Collection[int] = (),
+        self, share: float, seed: int, *, stratify: bool = True, known: Collection[int] = ()
     ) -> tuple[Sentences, Sentences]:
         """Split off about a `share` of the sentences: whole documents if there are twenty or more,
         else single sentences; every tag stays in the first part.

@@ -82,10 +82,7 @@ class WordColumns:
         word = text_columns[0] if text_columns else None
         number, tag = column_number(word), column_number(label_column)
         return cls(
-            number,
-            tag,
-            word if number is None else None,
-            label_column if tag is None else None,
+            number, tag, word if number is None else None, label_column if tag is None else None
         )
 
     def merged(self, other: WordColumns) -> WordColumns:

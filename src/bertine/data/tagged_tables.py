@@ -116,6 +116,9 @@ def _columns(
     for pair in pairs:
         if {*pair} <= {*table.columns} and pair[0] != pair[1]:
             return pair
+    if read := table.layout.annotations:
+        what = "labels, which the task text learns" if read.questions else "no annotated text"
+        raise BertineError(f"{table.name}: has no entities for a tagger; it has {what}")
     table.require([key for key in (words_key, tags_key) if key is not None])
     lacking, name = "tags", option("label_column")
     if not words and not {*WORD_KEYS, *TEXT_KEYS} & {*table.columns}:

@@ -26,13 +26,7 @@ from bertine.data.lines import LINE_COLUMN, TableLayout, is_typed, named_kind, w
 from bertine.data.squad import load_squad, read_squad
 from bertine.data.streams import json_kind, listed
 from bertine.data.tables import TableRow
-from bertine.data.tagged_sentences import (
-    WordColumns,
-    WordSource,
-    blocks,
-    named_columns,
-    open_words,
-)
+from bertine.data.tagged_sentences import WordColumns, WordSource, blocks, named_columns, open_words
 from bertine.data.tagged_tables import TEXT_KEYS, WORD_KEYS, json_words
 from bertine.data.writer import (
     AS_READ,
@@ -145,10 +139,7 @@ def predict_squad(
     answers: dict[str, str] = {}
     odds: dict[str, float] = {}
     best: dict[str, list[dict[str, Any]]] = {}
-    report = SquadPredictReport(
-        notes=examples.notes,
-        unknown=UnknownText(predictor.tokenizer),
-    )
+    report = SquadPredictReport(notes=examples.notes, unknown=UnknownText(predictor.tokenizer))
     with progress(show=asked.shows_progress) as bar:
         job = bar.add_task("predict", total=len(examples))
         for begin in range(0, len(examples), CHUNK_QUESTIONS):
