@@ -37,9 +37,8 @@ class Unit(NamedTuple):
         """Return the offset of each character of a text, and of its end."""
         if text.isascii() and not self.one_break:
             return range(len(text) + 1)
-        widths = [1] * len(text)
-        if self.name == "UTF-16 units":
-            widths = [1 + (character > "\uffff") for character in text]
+        wide = self.name == "UTF-16 units"
+        widths = [1 + (wide and character > "\uffff") for character in text]
         if self.one_break:
             for at, pair in enumerate(pairwise(text)):
                 widths[at] -= pair == ("\r", "\n")

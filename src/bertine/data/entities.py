@@ -542,9 +542,8 @@ class Sentences(Examples[Sentence]):
         by_document = len({item.document for item in self.items}) >= _DOCUMENTS
         units: dict[tuple[str, int], list[Sentence]] = {}
         for number, item in enumerate(self.items):
-            key = ("sentence", number)
-            if by_document and item.document is not None:
-                key = ("document", item.document)
+            document = item.document if by_document else None
+            key = ("sentence", number) if document is None else ("document", document)
             units.setdefault(key, []).append(item)
         left = Counter(tag for item in self.items for tag in item.tags or ())
         wanted = max(1, round(share * len(self)))

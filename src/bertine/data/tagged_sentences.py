@@ -99,26 +99,19 @@ class WordColumns:
             BertineError: the user has given unsuitable ones; `name` is the file's.
         """
         numbers, names = ("word_column", "tag_column"), ("text_columns", "label_column")
-        for name_of in self.given:
-            if kind == "columns" and name_of in names:
-                raise BertineError(
-                    f"{name}: is a column file, whose columns have no names; give their numbers "
-                    f"by {option('word_column')} and {option('tag_column')}, not {_option(name_of)}"
-                )
-            if kind == "text":
-                raise BertineError(
-                    f"{name}: is plain text, which has no columns; leave out {_option(name_of)}"
-                )
-            if kind != "columns" and name_of in numbers:
-                raise BertineError(
-                    f"{name}: is not a column file; name its columns by {text_option()} and "
-                    f"{option('label_column')}, not {option(name_of)}"
-                )
-
-
-def _option(name: str) -> str:
-    """Write an option's name for a message; there is one column of words."""
-    return text_option() if name == "text_columns" else option(name)
+        by_number = f"their numbers by {option('word_column')} and {option('tag_column')}"
+        by_name = f"{text_option()} and {option('label_column')}"
+        wrong, advice = {
+            "columns": (
+                names,
+                f"a column file, whose columns have no names; give {by_number}, not",
+            ),
+            "text": (names + numbers, "plain text, which has no columns; leave out"),
+            "rows": (numbers, f"not a column file; name its columns by {by_name}, not"),
+        }[kind]
+        for given in (given for given in self.given if given in wrong):
+            said = text_option() if given == "text_columns" else option(given)
+            raise BertineError(f"{name}: is {advice} {said}")
 
 
 def named_columns(config: DataConfig) -> WordColumns:

@@ -13,6 +13,7 @@ longest. Scores count the entities as they were given, so what tags cannot mark 
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -146,14 +147,11 @@ def _parsed(text: str) -> Any:
     text = text.strip()
     if not text.startswith("["):
         return text
-    try:
+    with contextlib.suppress(ValueError, RecursionError):
         return json.loads(text)
-    except (ValueError, RecursionError):
-        pass
-    try:
+    with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
         return ast.literal_eval(text) if len(text) <= _MOST_PYTHON else text
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return text
+    return text
 
 
 def _are_entities(value: Any) -> bool:

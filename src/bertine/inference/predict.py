@@ -203,11 +203,6 @@ class TagReport(PredictReport):
     left_out: int = 0
     met: Counter[str] = field(default_factory=Counter)
 
-    @property
-    def sentences(self) -> int:
-        """The number of tagged sentences."""
-        return self.rows
-
     def counts(self) -> dict[str, int]:
         own = {"words": self.words, "left_out": self.left_out}
         parts = {"met ": self.met, "entities ": self.entities}
@@ -277,97 +272,80 @@ def tag_columns(
             f"{output}: the tags of a column file are one more column of it, not Parquet or "
             "JSON lines; name the output .conll"
         )
-    job = _ColumnFile(predictor, table.name, columns, asked.details)
+    task, report = (
+        cast(Tagging, predictor.task),
+        TagReport(unknown=UnknownText(predictor.tokenizer)),
+    )
     # The name of a column file says nothing of its layout.
     text = Path(output).with_suffix(".txt")
     layout = written_layout(text, table.layout, encoding=asked.options.output_encoding)
+    lines, width = ColumnLines(table.name, source.rows), 1 + asked.details
+    at, reached, documents = -1, 0, False
     with (
         open_writer(output, layout, ()) as writer,
         text_progress("tag", input, show=asked.shows_progress) as advance,
     ):
-        reached = 0
-        for line in job.run(source.rows, writer):
-            advance(line - reached)
-            reached = line
-    job.report.notes.extend(table.stats.notes(table.name))
-    return job.report
-
-
-class _ColumnFile:
-    """The tagging of a column file; the counts are kept in `report`."""
-
-    def __init__(
-        self, predictor: Predictor, name: str, columns: WordColumns, details: bool
-    ) -> None:
-        self.predictor, self.task = predictor, cast(Tagging, predictor.task)
-        self.name, self.columns, self.details = name, columns, details
-        self.report = TagReport(unknown=UnknownText(predictor.tokenizer))
-        self._documents = False
-        self._word_at = -1
-
-    def run(self, rows: Iterable[TableRow], writer: TableWriter) -> Iterator[int]:
-        """Tag and write a column file; yield the number of the line that is reached."""
-        lines = ColumnLines(self.name, rows)
-        waiting: list[Line] = []
-        words = 0
-        for line in lines:
-            self._documents |= line.kind == "document"
-            # With document context a document is tagged as a whole, else a part may end at any
-            # sentence.
-            whole = self.task.document_context and self._documents
-            ends = ("document",) if whole else ("document", "blank")
-            if words >= CHUNK_WORDS and line.kind in ends:
-                self._columns(lines, waiting, writer)
-                yield line.number
-                waiting, words = [], 0
-            waiting.append(line)
-            words += line.kind == "word"
-        self._columns(lines, waiting, writer)
-        names = [
-            f"column {lines.width + 1} (the tag)",
-            f"column {lines.width + 2} (its probability)",
-        ]
-        self.report.columns = names[: 1 + self.details]
-        self.report.notes.extend(lines.notes())
-        self.report.notes.extend(
-            self.task.met_notes(self.name, self.report.met, self.predictor.tokenizer)
-        )
-        if self.task.document_context and not self._documents:
-            self.report.notes.append(
-                f"{self.name}: tells no documents, so each sentence is read by itself"
-            )
-
-    def _columns(self, lines: ColumnLines, waiting: list[Line], writer: TableWriter) -> None:
-        groups = list(blocks(waiting))
-        if groups:
-            if self._word_at < 0:
-                said, named = self.columns.word_column, "word_column" in self.columns.given
+        for part in _parts(lines, task.document_context):
+            groups = list(blocks(part))
+            if groups and at < 0:
+                named = "word_column" in columns.given
                 first = [block for block, _ in groups[:LOOKED_AT]]
-                self._word_at = word_place(lines, first, said, named=named)
-            at = self._word_at
+                at = word_place(lines, first, columns.word_column, named=named)
             items = [
                 Sentence(tuple(line.cells[at] for line in block), None, block[0].number, document)
                 for block, document in groups
             ]
-            sentences = Sentences(self.name, (), None, items, word_a_line=True)
-            result = tag_sentences(self.predictor, sentences, self.report)
-        else:
-            result = []
-        answers = chain.from_iterable(
-            zip(tags.tags, tags.probabilities, strict=True) for tags in result
-        )
-        by, width = "\t" if lines.tabs else " ", 1 + self.details
-        for line in waiting:
-            added: list[str] = []
-            if line.kind == "word":
-                tag, chance = next(answers)
-                added = [tag, f"{chance:.6f}"][:width]
-            elif line.kind == "document" and len(line.text.split()) == lines.width > 1:
-                added = [OUTSIDE, "1.000000"][:width]
-            elif line.kind == "range":
-                added = ["_"] * width
-            text = line.text.rstrip(" \r") if added else line.text
-            writer.write({LINE_COLUMN: by.join([text, *added])})
+            sentences = Sentences(table.name, (), None, items, word_a_line=True)
+            result = tag_sentences(predictor, sentences, report) if items else []
+            _write_columns(lines, part, result, width, writer)
+            documents |= any(line.kind == "document" for line in part)
+            advance(part[-1].number - reached)
+            reached = part[-1].number
+    added = f"column {lines.width + 1} (the tag)", f"column {lines.width + 2} (its probability)"
+    report.columns = [*added[:width]]
+    report.notes += lines.notes() + task.met_notes(table.name, report.met, predictor.tokenizer)
+    if task.document_context and not documents:
+        report.notes.append(f"{table.name}: tells no documents, so each sentence is read by itself")
+    report.notes.extend(table.stats.notes(table.name))
+    return report
+
+
+def _parts(lines: Iterable[Line], document_context: bool) -> Iterator[list[Line]]:
+    """Divide a column file between sentences; with document context only between documents, if it
+    has any, as a document is then tagged as a whole."""
+    part: list[Line] = []
+    words, ends = 0, ["document", "blank"]
+    for line in lines:
+        if line.kind == "document" and document_context:
+            ends = ["document"]
+        if words >= CHUNK_WORDS and line.kind in ends:
+            yield part
+            part, words = [], 0
+        part.append(line)
+        words += line.kind == "word"
+    if part:
+        yield part
+
+
+def _write_columns(
+    lines: ColumnLines, part: list[Line], result: list[Any], width: int, writer: TableWriter
+) -> None:
+    """Write lines of a column file with the tags, and for a `width` of 2 their probabilities."""
+    answers = chain.from_iterable(
+        zip(tags.tags, tags.probabilities, strict=True) for tags in result
+    )
+    by = "\t" if lines.tabs else " "
+    for line in part:
+        added: list[str] = []
+        if line.kind == "word":
+            tag, chance = next(answers)
+            added = [tag, f"{chance:.6f}"][:width]
+        elif line.kind == "document" and len(line.text.split()) == lines.width > 1:
+            added = [OUTSIDE, "1.000000"][:width]
+        elif line.kind == "range":
+            added = ["_"] * width
+        text = line.text.rstrip(" \r") if added else line.text
+        writer.write({LINE_COLUMN: by.join([text, *added])})
 
 
 class _TableTagging(TablePrediction):
