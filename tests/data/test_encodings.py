@@ -362,8 +362,33 @@ def test_bytes_stay_and_a_character_that_is_lacking_is_named(tmp_path: Path, cod
     added = [b",label\n", *[",да\n".encode(codec)] * 2]
     lines = zip(raw.split(b"\n")[:-1], added, strict=False)
     assert out.read_bytes() == b"".join(line + more for line, more in lines)
-    assert f"the encoding {codec} of the input has no 'ï'; write the answers with" in str(no.value)
+    assert f"the encoding {codec} of the output has no 'ï'; write it with" in str(no.value)
     assert written_layout(out, TableLayout("csv", ","), encoding="utf-8-sig").mark
+
+
+@pytest.mark.parametrize("codec", ["utf-8", "utf-8-sig", "cp1252", "utf-16"])
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_list_of_json_is_written_in_the_encoding_that_came_or_is_asked_for(
+    tmp_path: Path, codec: str, asked: bool
+) -> None:
+    path, out = tmp_path / "a.json", tmp_path / "b.json"
+    text = '[\n{"text": "Größe"},\n{"text": "Müll"}\n]\n'
+    path.write_bytes(text.encode("utf-8" if asked else codec))
+    with Table(path, encoding=None if asked else codec) as table:
+        layout = written_layout(out, table.layout, encoding=codec if asked else None)
+        with open_writer(out, layout, ["text"]) as writer:
+            for row in table:
+                writer.write(row.values)
+    assert out.read_bytes() == text.encode(codec)
+    with open_writer(out, layout, ["text"]):
+        pass
+    assert out.read_bytes() == "[]\n".encode(codec)
+
+
+@pytest.mark.parametrize("name", ["a.xlsx", "a.parquet"])
+def test_what_is_no_text_has_no_encoding_to_choose(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BertineError, match=f"{name}: is always .* leave out output_encoding"):
+        written_layout(tmp_path / name, TableLayout("csv", ","), encoding="cp1252")
 
 
 def test_read_columns_are_written_as_they_were_read(tmp_path: Path) -> None:

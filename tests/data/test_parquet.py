@@ -110,7 +110,7 @@ def test_what_is_no_parquet_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(BertineError, match=r"b.parquet"):
         Table(tmp_path / "b.parquet")
     write(path, {"text": ["x"]})
-    with pytest.raises(BertineError, match="leave out format, quotes"):
+    with pytest.raises(BertineError, match="is Parquet by its name; leave out format='csv'"):
         Table(path, format="csv")
 
 

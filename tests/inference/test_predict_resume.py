@@ -112,6 +112,34 @@ def test_stopped_and_gone_on_with(
         assert any(f"went on after {5 * chunks} rows" in line for line in report.lines())
 
 
+def as_list(table: Path) -> Path:
+    rows = [line.split(",") for line in table.read_text(encoding="utf-8").splitlines()]
+    text = json.dumps([dict(zip(rows[0], row, strict=True)) for row in rows[1:]])
+    table.with_suffix(".json").write_text(text, encoding="utf-16")
+    return table.with_suffix(".json")
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.json"])
+def test_tables_in_utf_16_are_resumed(
+    predictor: Predictor, table: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, out = table.with_name("whole-" + name), table.with_name(name)
+    if name == "out.json":
+        table = as_list(table)
+    else:
+        table.write_text(table.read_text(encoding="utf-8"), encoding="utf-16")
+    predict(predictor, table, whole)
+    with monkeypatch.context() as patch:
+        stop_after(predictor, 2, patch)
+        with pytest.raises(Stopped):
+            predict(predictor, table, out)
+    assert predict(predictor, table, out, resume=True).rows_before == 10
+    assert out.read_bytes() == whole.read_bytes()
+    assert whole.read_text(encoding="utf-16").count("probability") == (
+        33 if name == "out.json" else 1
+    )
+
+
 @pytest.mark.slow
 def test_killed_by_the_system(classifier: Path, table: Path) -> None:
     """A process that ends without a word, as by ``kill -9``."""

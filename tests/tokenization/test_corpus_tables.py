@@ -61,12 +61,16 @@ def test_a_column_that_is_not_there_lists_those_that_are(tmp_path: Path) -> None
 
 def test_options_that_have_nothing_to_say_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("One.\n")
-    with pytest.raises(BertineError, match="plain text, which has no columns; leave out text_col"):
+    with pytest.raises(BertineError, match="plain text, without columns; leave out text_column"):
         Corpus(tmp_path, text_column="body").check_options()
     with pytest.raises(BertineError, match=r"is not csv or tsv.*leave out quotes=False"):
         Corpus(tmp_path, quotes=False).check_options()
     (tmp_path / "b.csv").write_text("body\nTwo.\n")
     Corpus(tmp_path, text_column="body", quotes=True).check_options()
+    (tmp_path / "only").mkdir()
+    (tmp_path / "only/a.parquet").touch()
+    with pytest.raises(BertineError, match=r"only: is Parquet or a workbook; leave out encoding"):
+        Corpus(tmp_path / "only", encoding="cp1252").check_options()
 
 
 @pytest.mark.slow

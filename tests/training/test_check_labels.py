@@ -16,6 +16,7 @@ import toys
 from bertine import BertineError
 from bertine.cli import main
 from bertine.data.examples import read_examples
+from bertine.options.data import DataConfig
 from bertine.training.label_check import LabelCheck, find_noise
 
 SETTINGS: dict[str, Any] = {
@@ -277,3 +278,20 @@ def test_a_workbook_is_corrected_in_a_copy(tmp_path: Path) -> None:
     assert values[0] == ("id", "text", "label", "suggested_label", "label_probability", "line")
     assert values[3] == (8, "b", "y", "x", 0.05, 4)
     assert values[4] == (9, "c", "x", None, 0.9, 5)
+    # Before hours of training, not after them.
+    with pytest.raises(BertineError, match=r"checked.xlsx: is always in the same encoding"):
+        bertine.check_labels(tmp_path / "a.xlsx", out=tmp_path / "o", output_encoding="cp1252")
+
+
+def test_a_file_of_windows_is_corrected_in_its_encoding(tmp_path: Path) -> None:
+    rows = ["text;label", "Größe;gut", "Müll;übel", "schön;gut", "öde;übel"]
+    (tmp_path / "a.csv").write_bytes("\r\n".join([*rows, ""]).encode("cp1252"))
+    examples = read_examples(tmp_path / "a.csv", DataConfig(encoding="cp1252"))
+    chances = np.array([[0.9, 0.1], [0.95, 0.05], [0.9, 0.1], [0.1, 0.9]])
+    noise = find_noise(chances, np.array([0, 1, 0, 1]))
+    result = LabelCheck(examples, ["gut", "übel"], noise, chances, tmp_path, every=examples)
+    result.write()
+    raw = result.checked.read_bytes()
+    assert b"M\xfcll;\xfcbel;gut;0.05;3\r\n" in raw
+    result.write("utf-8-sig")
+    assert result.checked.read_bytes() == b"\xef\xbb\xbf" + raw.decode("cp1252").encode()

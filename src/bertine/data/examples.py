@@ -34,7 +34,6 @@ from bertine.data.streams import (
 )
 from bertine.data.tables import Table, TableRow
 from bertine.data.workbooks import SUFFIXES as WORKBOOKS
-from bertine.data.workbooks import Sheet
 from bertine.options.data import DEFAULTS, DataConfig
 
 # Labels of a column: apply class names that the `datasets` library stores with a Parquet table
@@ -451,8 +450,7 @@ class Examples(Generic[Item]):
 
     Each item has a `label` (None when unknown) and a `line`. `class_names` are the labels in the
     order given by the file, if it gives one. `unlabelled` is the number of rows without a label,
-    which were left out. `sheet` is the sheet of a workbook that they came from,
-    `layout` that of their csv or tsv file.
+    which were left out. `layout` is that of their table.
     """
 
     source: str
@@ -462,7 +460,6 @@ class Examples(Generic[Item]):
     notes: list[str] = field(default_factory=list)
     class_names: tuple[str, ...] = field(default=(), kw_only=True)
     unlabelled: int = field(default=0, kw_only=True)
-    sheet: Sheet | None = field(default=None, kw_only=True)
     layout: TableLayout | None = field(default=None, kw_only=True)
 
     def __len__(self) -> int:
@@ -728,8 +725,7 @@ def labelled_rows(
     """
     refuse_both(table, text_columns, label_column)
     examples: Examples[Example] = Examples(table.name, text_columns, label_column)
-    examples.sheet = table.layout.sheet
-    examples.layout = table.layout if table.layout.kind in ("csv", "tsv") else None
+    examples.layout = table.layout
     labels = ClassLabels(table, label_column, known)
     examples.class_names = labels.names
     without: list[int] = []

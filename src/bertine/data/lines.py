@@ -342,25 +342,27 @@ def written_layout(
             is no such encoding.
     """
     suffix, kind = Path(path).suffix.lower(), named_kind(path)
-    if is_workbook(path):
-        return TableLayout("jsonl", sheet=layout.sheet)
-    if is_parquet(path):
-        return TableLayout("jsonl")
     read = layout.annotations
     keeps = read is not None and suffix == read.suffix and str(path) != "-"
-    one_list = layout.one_list and suffix == ".json"
-    layout = replace(layout, one_list=one_list, annotations=read if keeps else None, sheet=None)
-    if one_list or keeps:
-        return replace(layout, codec="utf-8", mark=False, line_end="\n")
+    codec, mark = layout.codec, layout.mark
     if encoding is not None:
         codec, mark = find_codec(encoding)
-        layout = replace(layout, codec=codec, mark=mark)
-        if kind == "jsonl":
-            return TableLayout("jsonl", codec=codec, mark=mark)
+        if keeps or is_typed(path):
+            raise BertineError(
+                f"{path}: is always in the same encoding; leave out "
+                f"{option('output_encoding', encoding)}"
+            )
+    if is_typed(path):
+        return TableLayout("jsonl", sheet=layout.sheet if is_workbook(path) else None)
+    one_list = layout.one_list and suffix == ".json"
+    kept = read if keeps else None
+    layout = replace(
+        layout, one_list=one_list, annotations=kept, sheet=None, codec=codec, mark=mark
+    )
     if kind == layout.kind or (kind is None and suffix not in _BINARY):
         return layout
     if kind == "jsonl":
-        return TableLayout("jsonl")
+        return TableLayout("jsonl", **({"codec": codec, "mark": mark} if encoding else {}))
     if kind == "csv" and layout.kind != "jsonl":
         return replace(layout, kind="csv", delimiter=",", quotes=True)
     rows, names = _WRITTEN[layout.kind]
@@ -458,8 +460,6 @@ def _unquoted(cell: str) -> str:
 _MOST_LINES_OF_A_ROW = 100_000
 #: The same if it is not known whether there are quotes at all.
 _MOST_LINES_TRIED = 200
-#: Bytes read at once.
-_BLOCK = 1 << 20
 #: A whole quoted tsv cell; and a single one.
 _QUOTED = re.compile(rb'(?<![^\t\n])"[^"]*+(?:""[^"]*+)*+"(?=[\t\r\n]|\Z)')
 _QUOTED_CELL = re.compile(r'"[^"]*+(?:""[^"]*+)*+"')
@@ -536,9 +536,6 @@ def needs_quotes(path: Path, codec: str) -> bool:
     one row has more or fewer cells, or all names in the header have quotes. pandas and Excel quote
     a cell that holds a tab, a line break or a quote; R quotes all texts."""
     with open_text(path, codec) as stream:
-        if not _begins_quoted(stream.reader):
-            return False
-    with open_text(path, codec) as stream:
         first = stream.reader.readline(MAX_LINE_BYTES)
         header = first.count(b"\t")
         all_quoted = b"" not in first.split(b"\t") and not _QUOTED.sub(b"", first).strip()
@@ -560,17 +557,6 @@ def needs_quotes(path: Path, codec: str) -> bool:
             elif lines > _MOST_LINES_TRIED or len(held) > MAX_LINE_BYTES:
                 return False
         return not held
-
-
-def _begins_quoted(reader: BinaryIO) -> bool:
-    """Return quickly whether any cell begins with a quote."""
-    last = b"\n"
-    while block := reader.read(_BLOCK):
-        block = last + block
-        if b'\t"' in block or b'\n"' in block:
-            return True
-        last = block[-1:]
-    return False
 
 
 def _has_quotes(reader: BinaryIO, tabs: int) -> bool:

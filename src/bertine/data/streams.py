@@ -203,9 +203,10 @@ def without_surrogates(text: str) -> str:
     return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
-def encodable(text: str) -> bool:
+def encodable(text: str, errors: str = "strict") -> bool:
+    """Return whether a text can be written in UTF-8 with an error handler."""
     try:
-        text.encode("utf-8")
+        text.encode("utf-8", errors)
     except UnicodeEncodeError:
         return False
     return True
@@ -250,76 +251,59 @@ _BLOCK, _BLOCKS = 1 << 20, 16
 _BEFORE, _SAMPLE = 20, 60
 
 
-class _ZstdReader(io.RawIOBase):
-    """A stream that decompresses zstd frames from `raw`; raises ``EOFError`` if the last frame is
-    incomplete.
+class _Blocks(io.RawIOBase):
+    """A stream of bytes that come in blocks, which may be empty."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks, self._ready = blocks, memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            block = next(self._blocks, None)
+            if block is None:
+                return 0
+            self._ready = memoryview(block)
+        size = min(len(buffer), len(self._ready))
+        buffer[:size] = self._ready[:size]
+        self._ready = self._ready[size:]
+        return size
+
+
+def _zstd_blocks(raw: BinaryIO) -> Iterator[bytes]:
+    """Decompress zstd frames; raises ``EOFError`` if the last one is incomplete.
 
     (``ZstdDecompressor.stream_reader`` ends silently on a truncated file.)
     """
-
-    def __init__(self, raw: BinaryIO) -> None:
-        self._raw = raw
-        # Frames written with --long=31 are accepted: a window of at most 2 GiB.
-        self._decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31)
-        self._frame: Any = None
-        self._ready = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._ready:
-            # Small steps, because repetitive text may expand a thousandfold.
-            compressed = self._raw.read(1 << 14)
-            if not compressed:
-                if self._frame is not None:
-                    raise EOFError("the last zstd frame is incomplete")
-                return 0
-            parts = []
-            while compressed:
-                if self._frame is None:
-                    self._frame = self._decompressor.decompressobj()
-                parts.append(self._frame.decompress(compressed))
-                compressed = b""
-                if self._frame.eof:
-                    compressed = self._frame.unused_data
-                    self._frame = None
-            self._ready = memoryview(b"".join(parts))
-        size = min(len(buffer), len(self._ready))
-        buffer[:size] = self._ready[:size]
-        self._ready = self._ready[size:]
-        return size
+    # Frames written with --long=31 are accepted: a window of at most 2 GiB.
+    decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31)
+    frame: Any = None
+    # Small steps, because repetitive text may expand a thousandfold.
+    while compressed := raw.read(1 << 14):
+        while compressed:
+            frame = frame or decompressor.decompressobj()
+            yield frame.decompress(compressed)
+            compressed, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
+    if frame is not None:
+        raise EOFError("the last zstd frame is incomplete")
 
 
-class _Utf8Reader(io.RawIOBase):
-    """A stream of the text of `raw`, which is in another encoding, as UTF-8. Bytes that are not of
-    the encoding stay as they are: they are not UTF-8 either, and are counted as such."""
-
-    def __init__(self, raw: BinaryIO, codec: str, name: Path | str) -> None:
-        self._raw, self._codec, self._name = raw, codec, name
-        self._decoder = codecs.getincrementaldecoder(codec)(kept_bytes(codec))
-        self._ready = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._ready:
-            block = cast(io.BufferedReader, self._raw).read1(1 << 16)
-            try:
-                text = self._decoder.decode(block, final=not block)
-                self._ready = memoryview(text.encode("utf-8", kept_bytes(self._codec)))
-            except UnicodeError as error:
-                raise BertineError(
-                    f"{self._name}: is not {self._codec}, or is damaged ({error}); name its "
-                    f"encoding with {option('encoding')}, or write the file again"
-                ) from error
-            if not block:
-                break
-        size = min(len(buffer), len(self._ready))
-        buffer[:size] = self._ready[:size]
-        self._ready = self._ready[size:]
-        return size
+def _utf8_blocks(raw: BinaryIO, codec: str, name: Path | str) -> Iterator[bytes]:
+    """Yield a text in another encoding as UTF-8. Bytes that are not of the encoding stay as they
+    are: they are not UTF-8 either, and are counted as such."""
+    decoder = codecs.getincrementaldecoder(codec)(kept_bytes(codec))
+    block = b" "
+    while block:
+        block = cast(io.BufferedReader, raw).read1(1 << 16)
+        try:
+            yield decoder.decode(block, final=not block).encode("utf-8", kept_bytes(codec))
+        except UnicodeError as error:
+            raise BertineError(
+                f"{name}: is not {codec}, or is damaged ({error}); name its encoding with "
+                f"{option('encoding')}, or write the file again"
+            ) from error
 
 
 @dataclass
@@ -399,7 +383,7 @@ def open_stream(path: Path) -> Iterator[Stream]:
         elif suffix == ".zst":
             if os.fstat(raw.fileno()).st_size == 0:
                 raise EOFError
-            reader = cast(BinaryIO, io.BufferedReader(_ZstdReader(raw), 1 << 17))
+            reader = cast(BinaryIO, io.BufferedReader(_Blocks(_zstd_blocks(raw)), 1 << 17))
         else:
             reader = cast(BinaryIO, raw)
         yield Stream(reader, cast(BinaryIO, raw))
@@ -436,8 +420,8 @@ def open_text(path: Path | str, encoding: str | None = None) -> Iterator[Stream]
             codec = _codec_of_words(Path(path), status.st_size, status.st_mtime_ns)
         stream.codec, stream.mark = marked or codec or "utf-8", bool(marked)
         if stream.codec != "utf-8":
-            reader = io.BufferedReader(_Utf8Reader(stream.reader, stream.codec, path), 1 << 17)
-            stream.reader = cast(BinaryIO, reader)
+            texts = _utf8_blocks(stream.reader, stream.codec, path)
+            stream.reader = cast(BinaryIO, io.BufferedReader(_Blocks(texts), 1 << 17))
         yield stream
 
 

@@ -156,27 +156,28 @@ class Table:
         #: Whether every row has all columns, with values of their own types.
         self._typed = is_typed(path) or isinstance(path, InMemoryTable)
         self.class_names: Callable[[str], tuple[str, ...]] = lambda column: ()
+        options = {"format": format, "quotes": quotes, "encoding": encoding}
         if isinstance(path, InMemoryTable):
-            self._open_given(path, {"format": format, "quotes": quotes, "encoding": encoding})
+            _refuse(path, "is a table in memory, not a file", options)
+            self.class_names = lambda column: path.class_names.get(column, ())
+            self._start_typed(list(path.columns), enumerate(path.rows(), 1), path.rows)
             return
-        if sheet is not None and not is_workbook(path):
-            raise BertineError(f"{path}: is no workbook with sheets; leave out {option('sheet')}")
+        if not is_workbook(path):
+            _refuse(path, "is no workbook with sheets", {"sheet": sheet})
+        else:
+            _refuse(path, "is a workbook by its name", options)
+            self._open_workbook(path, sheet)
+            return
         if self._typed:
-            if format is not None or quotes is not None or encoding is not None:
-                kind = "a workbook" if is_workbook(path) else "Parquet"
-                raise BertineError(
-                    f"{path}: is {kind} by its name; leave out format, quotes and encoding"
-                )
-            if is_workbook(path):
-                self._open_workbook(path, sheet)
-            else:
-                self.class_names = lambda column: class_names(path, column)
-                columns, rows = open_parquet(path)
-                self._start_typed(columns, enumerate(rows, 1), lambda: open_parquet(path)[1])
+            _refuse(path, "is Parquet by its name", options)
+            self.class_names = lambda column: class_names(path, column)
+            columns, rows = open_parquet(path)
+            self._start_typed(columns, enumerate(rows, 1), lambda: open_parquet(path)[1])
             return
         inner_suffix(path)  # refuses a file that is not text
         if tool := annotation_tool(path, format):
-            self._open_annotations(path, tool, {"quotes": quotes, "encoding": encoding})
+            _refuse(path, f"is a file of {tool}", {"quotes": quotes, "encoding": encoding})
+            self._open_annotations(path, tool)
             return
         try:
             stream = self._stack.enter_context(open_text(path, encoding))
@@ -199,11 +200,10 @@ class Table:
             if self.layout.kind == "tsv" and quotes is None and Path(path).is_file():
                 self.stats.quoted = needs_quotes(Path(path), stream.codec)
                 self.layout = replace(self.layout, quotes=self.stats.quoted)
-            if quotes is not None and self.layout.kind not in ("csv", "tsv"):
+            if self.layout.kind not in ("csv", "tsv"):
                 what = "JSON lines" if self.layout.kind == "jsonl" else "plain text"
-                raise BertineError(
-                    f"{self.name}: is {what}, which has no quotes around cells; leave out quotes"
-                )
+                what = f"is {what}, which has no quotes around cells"
+                _refuse(self.name, what, {"quotes": quotes})
             self.columns: list[str] = []
             self.allow_empty(optional)
             self._rows = self._start(first)
@@ -227,19 +227,11 @@ class Table:
         sheet = Sheet(*place, facts["columns"][-1], rows, stamp)
         self.layout = TableLayout("csv", ",", True, sheet=sheet)
 
-    def _open_annotations(self, path: str | Path, tool: str, options: Mapping[str, Any]) -> None:
-        for name in (name for name, value in options.items() if value is not None):
-            raise BertineError(f"{path}: is a file of {tool}; leave out {option(name)}")
+    def _open_annotations(self, path: str | Path, tool: str) -> None:
         read = read_annotations(Path(path), tool, strict=self.strict, stats=self.stats)
         self._typed, self.stats.remarks = True, read.notes
         self._start_typed(read.columns, enumerate(read.rows, 1), lambda: iter(read.rows))
         self.layout = TableLayout("jsonl", one_list=True, annotations=read)
-
-    def _open_given(self, given: InMemoryTable, options: Mapping[str, Any]) -> None:
-        for name in (name for name, value in options.items() if value is not None):
-            raise BertineError(f"{given}: is a table in memory, not a file; leave out {name}")
-        self.class_names = lambda column: given.class_names.get(column, ())
-        self._start_typed(list(given.columns), enumerate(given.rows(), 1), given.rows)
 
     def _start_typed(
         self,
@@ -462,6 +454,13 @@ class Table:
                     f"has {width} (separator {self.layout.delimiter!r}{hint})"
                 )
             yield self._text_row(line, dict(zip(self.columns, values, strict=True)), raw)
+
+
+def _refuse(name: object, what: str, options: Mapping[str, Any]) -> None:
+    """Refuse options that a table which is `what` does not have."""
+    for option_name, value in options.items():
+        if value is not None:
+            raise BertineError(f"{name}: {what}; leave out {option(option_name, value)}")
 
 
 def _bytes_in(value: Any) -> Iterator[bytes]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from bertine.core.console import logger
 from bertine.core.errors import BertineError
@@ -25,17 +25,16 @@ from bertine.data.streams import COMPRESSIONS, cleaned, encodable
 from bertine.data.tables import Table, TableRow
 from bertine.data.workbooks import WRITTEN, is_workbook, require_excel, shown, write_workbook
 
-
-def json_text(value: Any, indent: int | None = None) -> str:
-    """Write `value` as JSON, characters unescaped; escaped if there are lone surrogates, which have
-    no UTF-8."""
-    text = json.dumps(value, indent=indent, ensure_ascii=False)
-    return text if encodable(text) else json.dumps(value, indent=indent)
-
-
 #: The error handler that writes bytes that are not UTF-8 as they were read
 #: (:attr:`~bertine.data.tables.TableRow.exact`).
 AS_READ = "surrogateescape"
+
+
+def json_text(value: Any, indent: int | None = None, errors: str = "strict") -> str:
+    """Write `value` as JSON, characters unescaped; escaped if there are lone surrogates, which have
+    no UTF-8. With the `errors` :data:`AS_READ` those that are bytes as they were read are kept."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return text if encodable(text, errors) else json.dumps(value, indent=indent)
 
 
 class TableWriter:
@@ -67,7 +66,7 @@ class TableWriter:
             same = (read.kind, read.delimiter, read.quotes)
             if same == (layout.kind, layout.delimiter, layout.quotes):
                 self._repeated = len(source.columns)
-        if header and layout.mark:
+        if header and layout.mark and not layout.one_list:
             self._write("\ufeff")
         if header and layout.kind in ("csv", "tsv"):
             names = [name if name.strip() else "" for name in self.columns]
@@ -79,7 +78,8 @@ class TableWriter:
         needs it."""
         if self.layout.kind == "jsonl":
             line = 0 if row is None else row.line
-            self._write_line(_json_as_read([line, values] if self.layout.sheet else values))
+            of_sheet = [line, values] if self.layout.sheet else values
+            self._write_line(json_text(of_sheet, errors=AS_READ))
         elif self.layout.kind == "text":
             added = [_cell(values[name]) for name in self.columns if name != LINE_COLUMN]
             self._write_line("\t".join([*added, str(values[LINE_COLUMN])]))
@@ -121,8 +121,7 @@ class TableWriter:
         except UnicodeEncodeError as error:
             lacking = briefly(text[error.start])
             raise BertineError(
-                f"{getattr(self._handle, 'name', 'the output')}: the encoding "
-                f"{self.layout.codec} of the input has no {lacking}; write the answers with "
+                f"the encoding {self.layout.codec} of the output has no {lacking}; write it with "
                 f"{option('output_encoding', 'utf-8')}"
             ) from error
 
@@ -164,11 +163,17 @@ def open_writer(
         rows = target.with_name(f"{target.name}.rows") if converted else target
         if converted:
             stack.callback(rows.unlink, missing_ok=True)
-        errors = None if is_typed(path) else kept_bytes(layout.codec)
-        with open(rows, "w", encoding=layout.codec, newline="", errors=errors) as handle:
+        with open_rows(rows, path, layout, "w") as handle:
             yield TableWriter(handle, layout, columns, source=source)
         if converted:
             convert_rows(rows, target, path, layout, columns)
+
+
+def open_rows(rows: Path, path: str | Path, layout: TableLayout, mode: str) -> TextIO:
+    """Open the file of the rows that become the output `path`."""
+    errors = None if is_typed(path) else kept_bytes(layout.codec)
+    file = open(rows, mode, encoding=layout.codec, newline="", errors=errors)  # noqa: SIM115
+    return cast(TextIO, file)
 
 
 def is_converted(path: str | Path, layout: TableLayout) -> bool:
@@ -189,20 +194,24 @@ def convert_rows(
     Raises:
         BertineError: the rows cannot be written so.
     """
+    notes: list[str] = []
     if is_parquet(path):
         mixed = write_parquet(rows, target, columns)
         notes = [mixed_note(path, mixed)] if mixed else []
-    elif layout.annotations is not None:
-        notes = []
-        write_predictions(rows, target, layout.annotations)
-    elif layout.one_list:
-        notes = []
-        with open(rows, "rb") as lines, open(target, "wb") as file:
-            for number, line in enumerate(lines):
-                file.write((b",\n" if number else b"[\n") + line.rstrip(b"\n"))
-            file.write(b"\n]\n" if file.tell() else b"[]\n")
-    else:
+    elif is_workbook(path):
         notes = [f"{path}: {note}" for note in write_workbook(rows, target, columns, layout.sheet)]
+    elif layout.annotations is not None:
+        write_predictions(rows, target, layout.annotations)
+    else:
+        end, between = layout.line_end, "\ufeff[" if layout.mark else "["
+        with (
+            open_rows(rows, path, layout, "r") as lines,
+            open_rows(target, path, layout, "w") as new,
+        ):
+            for line in lines:
+                new.write(between + end + line.removesuffix(end))
+                between = ","
+            new.write(f"{end}]{end}" if between == "," else f"{between}]{end}")
     for note in notes:
         logger.info(note)
 
@@ -256,16 +265,6 @@ def check_output(path: str | Path) -> None:
         if Path(path).suffix.lower() != WRITTEN:
             raise BertineError(f"{path}: workbooks are written as {WRITTEN}; name the output so")
         require_excel(path, "openpyxl")
-
-
-def _json_as_read(values: Any) -> str:
-    """Write a row as JSON like :func:`json_text`, but keep bytes that are not UTF-8."""
-    text = json.dumps(values, ensure_ascii=False)
-    try:
-        text.encode("utf-8", AS_READ)
-    except UnicodeEncodeError:
-        return json.dumps(values)
-    return text
 
 
 def _cell(value: Any) -> str:

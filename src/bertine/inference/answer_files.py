@@ -31,10 +31,9 @@ from bertine.core.files import (
     write_json,
 )
 from bertine.core.names import option
-from bertine.data.encodings import kept_bytes
-from bertine.data.lines import TableLayout, first_numbers, is_typed
+from bertine.data.lines import TableLayout, first_numbers
 from bertine.data.tables import Table, TableRow
-from bertine.data.writer import TableWriter, check_output, convert_rows, is_converted
+from bertine.data.writer import TableWriter, check_output, convert_rows, is_converted, open_rows
 from bertine.tasks.base import Features, cut_at
 from bertine.tasks.unknown_text import UnknownText
 
@@ -112,7 +111,11 @@ def open_resumable_table(
     folder = target.with_name(f".{target.name}.unfinished")
     with os_errors(output, "writing it"), contextlib.ExitStack() as stack:
         folder.mkdir(parents=True, exist_ok=True)
-        _lock(folder, output, stack)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        stack.callback(os.close, lock)  # which unlocks it
+        lock_handle(
+            lock, f"{output}: another process is writing it; wait for it, or choose another output"
+        )
         journal = folder / "journal.json"
         # A process may end just after its rows have become the output; the journal is still there
         # then.
@@ -124,15 +127,8 @@ def open_resumable_table(
             if not resume:
                 logger.info(f"{output}: rows that an earlier process has left are dropped")
             journal.unlink()
-        handle = stack.enter_context(
-            open(
-                folder / "rows",
-                "r+" if left else "w",
-                encoding=layout.codec,
-                newline="",
-                errors=None if is_typed(output) else kept_bytes(layout.codec),
-            )
-        )
+        rows = folder / "rows"
+        handle = stack.enter_context(open_rows(rows, output, layout, "r+" if left else "w"))
         if left is not None:
             if handle.seek(0, os.SEEK_END) < left["bytes"]:
                 raise BertineError(f"{folder}: is damaged (rows are missing); predict anew")
@@ -151,9 +147,9 @@ def open_resumable_table(
             os.fsync(handle.fileno())
             if is_converted(output, layout):
                 with atomic_file(output) as temporary:
-                    convert_rows(folder / "rows", temporary, output, layout, columns)
+                    convert_rows(rows, temporary, output, layout, columns)
             else:
-                os.replace(folder / "rows", target)
+                os.replace(rows, target)
                 sync_path(target.parent)
         except BaseException:
             if journal.exists():
@@ -172,15 +168,6 @@ def input_identity(path: str | Path) -> dict[str, Any]:
     with os_errors(path, "reading it"):
         size = Path(path).stat().st_size
     return {"bytes": size, "sha256": sha256_file(path)}
-
-
-def _lock(folder: Path, output: Path, stack: contextlib.ExitStack) -> None:
-    """Lock the folder until the process ends or the stack is closed, whichever comes first."""
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-    stack.callback(os.close, lock)
-    lock_handle(
-        lock, f"{output}: another process is writing it; wait for it, or choose another output"
-    )
 
 
 def _read_journal(file: Path) -> dict[str, Any]:

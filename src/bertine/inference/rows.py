@@ -16,7 +16,7 @@ from bertine.core.console import progress
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors
 from bertine.core.names import option, text_option
-from bertine.data.examples import as_columns, columns_of_training
+from bertine.data.examples import as_columns, columns_of_training, open_table
 from bertine.data.in_memory import InMemoryTable, Source, as_table, is_frame
 from bertine.data.lines import LINE_COLUMN, TableLayout
 from bertine.data.parquet import count_rows, is_parquet
@@ -331,15 +331,8 @@ def open_texts(path: Source, reading: PlainTexts) -> Iterator[tuple[Table, str]]
             column is named, but the file is plain text.
     """
     column = reading.text_column
-    with Table(
-        path,
-        format=reading.format,
-        wanted=[column] if column else [],
-        quotes=reading.quotes,
-        strict=reading.strict,
-        sheet=reading.sheet,
-        encoding=reading.encoding,
-    ) as table:
+    config = DataConfig.of(reading, DEFAULTS)
+    with open_table(path, config, [column] if column else []) as table:
         yield table, _text_column(table, column)
 
 

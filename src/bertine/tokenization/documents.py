@@ -169,6 +169,9 @@ FORMATS = {
 #: The list of file kinds in the message about another one.
 _KINDS = ".txt, .md, .jsonl, .json, .csv, .tsv, .parquet or .xlsx"
 
+#: Those that are not text.
+_TYPED = {"parquet", "workbook"}
+
 #: Most bytes of a line in a JSON lines file.
 MAX_JSON_LINE = 1 << 28
 
@@ -291,14 +294,10 @@ class Corpus:
             raise BertineError("no corpus given; name at least one file or folder of text")
         if max_document_bytes < 16:
             raise BertineError(f"max_document_bytes is {max_document_bytes}; give at least 16")
-        self.document_per_file = document_per_file
-        self.text_column = text_column
-        self.quotes = quotes
-        self.strict = strict
-        self.sheet = sheet
-        self.encoding = encoding
+        self.document_per_file, self.allow_empty = document_per_file, allow_empty
+        self.text_column, self.quotes, self.strict = text_column, quotes, strict
+        self.sheet, self.encoding = sheet, encoding
         self.max_document_bytes = max_document_bytes
-        self.allow_empty = allow_empty
         self.paths = [Path(path) for path in paths]
         self._skipped, self._first_skipped = 0, list[str]()
         self.files = [file for path in self.paths for file in self._expand(path)]
@@ -318,14 +317,9 @@ class Corpus:
         stats = self.stats = self._new_stats()
         done = self._position = 0
         for path in self.files:
-            readers = {
-                "plain": self._plain,
-                "jsonl": self._json_lines,
-                "parquet": self._parquet,
-                "table": self._table,
-                "workbook": self._table,
-            }
-            for raw_text, row, base in readers[format_of(path) or "plain"](path, stats):
+            readers = {"plain": self._plain, "jsonl": self._json_lines, "parquet": self._parquet}
+            read = readers.get(format_of(path) or "plain", self._table)
+            for raw_text, row, base in read(path, stats):
                 self._position = done + base
                 if raw_text.strip() in ("", _END_OF_DOS):
                     stats.empty_documents += 1
@@ -347,24 +341,18 @@ class Corpus:
         """Refuse options of columns and cells that no file has.
 
         Raises:
-            BertineError: `text_column` is given for plain text only, or `quotes` without csv or
-                tsv.
+            BertineError: `text_column` is given for plain text only, `quotes` without csv or tsv,
+                `sheet` without a workbook, or `encoding` without a file of text.
         """
         kinds = {format_of(file) or "plain" for file in self.files}
-        if self.text_column is not None and kinds == {"plain"}:
-            raise BertineError(
-                f"{self.paths[0]}: is plain text, which has no columns; leave out "
-                f"{option('text_column')}"
-            )
-        if self.quotes is not None and "table" not in kinds:
-            raise BertineError(
-                f"{self.paths[0]}: is not csv or tsv, whose cells may be quoted; leave out "
-                f"{option('quotes', self.quotes)}"
-            )
-        if self.sheet is not None and "workbook" not in kinds:
-            raise BertineError(
-                f"{self.paths[0]}: is no workbook with sheets; leave out {option('sheet')}"
-            )
+        for name, value, lacking, why in (
+            ("text_column", self.text_column, kinds <= {"plain"}, "plain text, without columns"),
+            ("quotes", self.quotes, "table" not in kinds, "not csv or tsv, with quoted cells"),
+            ("sheet", self.sheet, "workbook" not in kinds, "no workbook with sheets"),
+            ("encoding", self.encoding, kinds <= _TYPED, "Parquet or a workbook"),
+        ):
+            if value is not None and lacking:
+                raise BertineError(f"{self.paths[0]}: is {why}; leave out {option(name, value)}")
 
     def no_text(self) -> BertineError:
         """Return the error for a corpus without documents."""

@@ -17,11 +17,7 @@ import numpy as np
 from bertine.core.console import Report, aligned, logger, plural
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
-from bertine.core.files import (
-    atomic_file,
-    write_json,
-    write_text,
-)
+from bertine.core.files import atomic_file, write_json, write_text
 from bertine.core.foreign_files import open_array
 from bertine.core.model_folders import locate
 from bertine.core.names import option
@@ -286,27 +282,25 @@ class LabelCheck(Report):
     @property
     def checked(self) -> Path:
         """The file to correct; for a workbook a copy of it."""
-        return self.out / Path(CHECKED).with_suffix(".xlsx" if self.every.sheet else ".csv")
+        return _checked(self.every, self.out)[0]
 
     @property
     def _label(self) -> str:
         return self.examples.label_column or "label"
 
-    def write(self, encoding: str | None) -> None:
+    def write(self, encoding: str | None = None) -> None:
         """Write all examples, with the suggested labels, as a file to correct and train on, in the
         `encoding` (None: that of the file that was checked)."""
         texts = list(self.examples.text_columns)
         own = [*texts, self._label]
-        sheet = self.every.sheet
-        taken = sheet.columns if sheet else own
+        path, layout = _checked(self.every, self.out, encoding)
+        taken = layout.sheet.columns if layout.sheet else own
         suggested, chance, line = (
             unused(name, taken, "check_")
             for name in ("suggested_label", "label_probability", "line")
         )
         numbers = {id(item): number for number, item in enumerate(self.examples.items)}
-        read = self.every.layout or TableLayout("csv", ",", True, sheet=sheet)
-        layout = written_layout(self.checked, read, encoding=encoding)
-        with open_writer(self.checked, layout, [*own, suggested, chance, line]) as writer:
+        with open_writer(path, layout, [*own, suggested, chance, line]) as writer:
             for item in self.every.items:
                 number = numbers.get(id(item))
                 row: dict[str, Any] = dict(zip(own, [*item.texts, item.label], strict=True))
@@ -324,6 +318,18 @@ class LabelCheck(Report):
 
     def _joint(self) -> np.ndarray | None:
         return self.noise.counts if len(self.labels) <= _LABELS else None
+
+
+def _checked(
+    every: Examples[Example], out: Path, encoding: str | None = None
+) -> tuple[Path, TableLayout]:
+    """Choose the file to correct and its layout: those of a csv file, tsv file or workbook that is
+    checked, in an `encoding` that may be another."""
+    read = every.layout
+    if read is None or read.kind not in ("csv", "tsv"):
+        read = TableLayout("csv", ",", True)
+    path = out / Path(CHECKED).with_suffix(".xlsx" if read.sheet else ".csv")
+    return path, written_layout(path, read, encoding=encoding)
 
 
 # The page of a label check: the list of suspects, and which labels are confused.
@@ -443,6 +449,7 @@ def check_labels(
     examples = read_examples(source, DataConfig.of(options, DEFAULTS))
     for note in examples.notes:
         logger.info(note)
+    _checked(examples, Path(out), options.output_encoding)  # refuses an encoding
     model = model or model_for(examples.items)
     loaded = load_model(model, heads={})
     unknown = UnknownText(loaded.tokenizer)
