@@ -362,7 +362,8 @@ def written_layout(
     if kind == layout.kind or (kind is None and suffix not in _BINARY):
         return layout
     if kind == "jsonl":
-        return TableLayout("jsonl", **({"codec": codec, "mark": mark} if encoding else {}))
+        new = TableLayout("jsonl")
+        return new if encoding is None else replace(new, codec=codec, mark=mark)
     if kind == "csv" and layout.kind != "jsonl":
         return replace(layout, kind="csv", delimiter=",", quotes=True)
     rows, names = _WRITTEN[layout.kind]

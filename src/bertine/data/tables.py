@@ -159,7 +159,8 @@ class Table:
         options = {"format": format, "quotes": quotes, "encoding": encoding}
         if isinstance(path, InMemoryTable):
             _refuse(path, "is a table in memory, not a file", options)
-            self.class_names = lambda column: path.class_names.get(column, ())
+            names = path.class_names
+            self.class_names = lambda column: names.get(column, ())
             self._start_typed(list(path.columns), enumerate(path.rows(), 1), path.rows)
             return
         if not is_workbook(path):
