@@ -308,12 +308,14 @@ def test_what_the_hub_refuses_is_one_line(
         ("hf:org/m/part", "the name of a model is hf:ORGANIZATION/NAME"),
         ("hf:org/m--x", "the hub has no such names"),
         ("hf:org/tf", "no weights as safetensors or PyTorch's .bin; it has tf_model.h5"),
+        ("hf:org/bare", "has no config.json"),
         ("hf:org/llama", r"of another architecture \(llama\), and its weights were not fetched"),
     ],
 )
 def test_what_is_not_there_is_one_line(hub: Hub, model: Path, name: str, message: str) -> None:
     hub.add("org/m", model)
     hub.add("org/tf", {"config.json": b"{}", "tf_model.h5": b"x"})
+    hub.add("org/bare", {"model.safetensors": b"x"})
     hub.add("org/llama", {"config.json": b'{"model_type": "llama"}', "model.safetensors": b"x"})
     with pytest.raises(BertineError, match=message) as caught:
         load_model(name)

@@ -333,6 +333,8 @@ def _weights(files: Sequence[str]) -> list[str]:
 
 def _model(name: PublishedName, files: Sequence[str]) -> list[str]:
     """Choose the files of a model: its description and its weights."""
+    if not _description(files):
+        raise BertineError(f"{name}: has no config.json, so it is no model that Bertine can open")
     if weights := _weights(files):
         return [*_description(files), *weights]
     others = [file for file in files if file.endswith(_OTHER_WEIGHTS)]

@@ -86,7 +86,7 @@ def _table() -> dict[str, tuple[str, str, dict[str, float]]]:
     """Return for each language its script, a published model, and its words, each with one divided
     by the number of languages that have it."""
     lines = _LANGUAGES.strip().splitlines()
-    rows = [([*map(str.strip, line.split(";")), "", ""])[:4] for line in lines]
+    rows = [[*map(str.strip, f"{line};;".split(";")[:4])] for line in lines]
     shared = Counter(word for row in rows for word in {*row[3].split()})
     return {
         name: (script, model, {word: 1 / shared[word] for word in words.split()})

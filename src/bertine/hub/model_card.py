@@ -170,12 +170,9 @@ def _code(model: Model, task: TaskInfo | None) -> str:
         if name == "choice":
             text = '("a beginning", "an ending", "another ending")'
         lines = ['model = bertine.Predictor.load("FOLDER")', f"print(model.predict([{text}])[0])"]
-    elif name == "similarity":
-        lines = ['vectors = bertine.Embedder.load("FOLDER")(["a text", "another"])']
-        lines.append("print(vectors.shape)")
-    elif "lm" in model.heads:
+    elif name != "similarity" and "lm" in model.heads:
         lines = ['(written,) = bertine.generate("FOLDER", "Once upon a time")', "print(written)"]
-    elif "mlm" in model.heads:
+    elif name != "similarity" and "mlm" in model.heads:
         mask = "the mask as its vocabulary has it"
         lines = [
             'model = bertine.load_model("FOLDER")',
