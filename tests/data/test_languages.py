@@ -85,6 +85,8 @@ def test_what_no_installed_model_knows() -> None:
         model_for(items(TEXTS["Thai"]))
     with pytest.raises(BertineError, match=r"several languages \(Dutch 67%, Russian 33%\)"):
         model_for(items(TEXTS["Dutch"] * 6 + TEXTS["Russian"] * 3))
+    with pytest.raises(BertineError, match=r"\(Chinese 50%, too short to tell 50%\)"):
+        model_for(items(["退货", "refund"] * 3))
     with pytest.raises(BertineError, match="in Latin script, in a language that is not recognized"):
         model_for(items(["quomodo vales hodie amice carissime mi fili pulcher"] * 3))
     with pytest.raises(BertineError, match="no letters to choose one by; give model"):

@@ -114,7 +114,8 @@ def test_a_part_by_its_name(hub: Hub, animals: str) -> None:
         as_source("hf:org/animals", "input")
 
 
-def test_parts_by_the_names_of_files(hub: Hub) -> None:
+def test_parts_by_the_names_of_files(hub: Hub, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     table = parquet("cat", "soup")
     hub.add("org/tasks", {f"{c}/train-00000-of-00001.parquet": table for c in "ab"}, kind="dataset")
     with pytest.raises(BertineError, match="configurations a and b; name one, as in hf:org/tasks/"):
@@ -123,6 +124,7 @@ def test_parts_by_the_names_of_files(hub: Hub) -> None:
     csv = b"text,label\nthe cat sleeps,animal\n"
     hub.add("org/csv", {"data/train.csv": csv, "notes.json": b"{}"}, kind="dataset")
     data = as_data("hf:org/csv")
+    assert f"{data}: train in train.csv; licence: not stated" in caplog.text
     assert isinstance(data, DataParts)
     assert texts_of(data, "train") == ["cat"]
     hub.add("org/odd", {"data/all-00000-of-00001.parquet": table}, kind="dataset")

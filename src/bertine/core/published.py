@@ -195,11 +195,8 @@ def _from_modelscope(name: PublishedName, choose: Choice, kind: Kind) -> tuple[P
     try:
         api = HubApi()
         api = HubApi(endpoint=api.resolve_endpoint_for_read(name.repository, repo_type=kind))
-        files = [
-            file.path
-            for file in api.list_repo_files(name.repository, **place)
-            if file.type != "tree"
-        ]
+        listed = api.list_repo_files(name.repository, **place)
+        files = [file.path for file in listed if file.type != "tree"]
         patterns = [glob.escape(file) for file in choose(files)]
         return Path(api.download_repo(name.repository, **place, allow_patterns=patterns)), files
     except Exception as error:
@@ -431,17 +428,11 @@ _BOTH = re.compile(
 def _in_full(name: PublishedName) -> PublishedName:
     """Add the organization to a name without one, unless the cache holds it without, as other
     programs ask for it; the hub knows old ones under both names."""
-    known = next(
-        (who for start, who in _ORGANIZATIONS.items() if name.repository.startswith(start)), None
-    )
-    if (
-        name.hub != "hf"
-        or known is None
-        or "/" in name.repository
-        or _cache_of(name.repository).is_dir()
-    ):
+    repository = name.repository
+    known = [who for start, who in _ORGANIZATIONS.items() if repository.startswith(start)]
+    if name.hub != "hf" or not known or "/" in repository or _cache_of(repository).is_dir():
         return name
-    return replace(name, repository=f"{known}/{name.repository}")
+    return replace(name, repository=f"{known[0]}/{repository}")
 
 
 def name_without_prefix(text: str) -> PublishedName | None:

@@ -232,14 +232,12 @@ def _converted(data: Any, name: str) -> InMemoryTable | None:
         series = data.get_columns()
         cells = {str(column.name): column.to_list() for column in series}
         return InMemoryTable(name, tuple(cells), cells)
-    if hasattr(data, "column_names") and hasattr(data, "to_pydict"):  # an Arrow table
+    if hasattr(data, "schema") and hasattr(data, "to_pydict"):  # an Arrow table or record batch
         return _arrow(data, name)
     if _is_rows(data):
         return _rows(data, name)
     if isinstance(data, Mapping):
         return _columns(data, name)
-    if hasattr(data, "schema") and hasattr(data, "to_pydict"):  # an Arrow record batch
-        return _arrow(data, name)
     if hasattr(data, "__arrow_c_stream__"):
         import pyarrow as pa
 
@@ -253,11 +251,9 @@ def _dataset(data: Any, name: str) -> InMemoryTable:
     names: dict[str, tuple[str, ...]] = {}
     for column, feature in dict(data.features).items():
         inner = getattr(feature, "feature", feature)  # the feature of a list's items
-        class_names = getattr(inner, "names", None)
-        if isinstance(class_names, list | tuple) and all(
-            isinstance(class_name, str) for class_name in class_names
-        ):
-            names[str(column)] = tuple(class_names)
+        found = getattr(inner, "names", None)
+        if isinstance(found, list | tuple) and all(isinstance(one, str) for one in found):
+            names[str(column)] = tuple(found)
     return InMemoryTable(name, columns, values, names)
 
 

@@ -150,7 +150,10 @@ def model_for(items: Sequence[Any]) -> str:
         )
     language, most = counts.most_common(1)[0]
     if most < _MOST * counts.total():
-        first = [f"{name} {count / counts.total():.0%}" for name, count in counts.most_common(4)]
+        first = [
+            f"{name or 'too short to tell'} {count / counts.total():.0%}"
+            for name, count in counts.most_common(4)
+        ]
         raise _no_model(f"in several languages ({', '.join(first)})")
     if language not in ("English", "Chinese", ""):
         known = language in _table()

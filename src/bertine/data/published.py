@@ -78,13 +78,15 @@ def published_data(name: PublishedName) -> DataParts:
     inside = [configuration] * (len(layout) > 1) + [word] * bool(word)
     at = replace(at, part="/".join(inside))
     tables = {role: folder / pattern for role, pattern in patterns.items()}
+    # Only Parquet says how many rows it has.
     counts = [
-        f"{words[role]} " + (f"{count_rows(table):,}" if is_parquet(table) else f"({table.name})")
+        f"{words[role]} " + (f"{count_rows(table):,}" if is_parquet(table) else f"in {table.name}")
         for role, table in tables.items()
     ]
+    rows = " rows" if any(map(is_parquet, tables.values())) else ""
     left = [other for other in layout[configuration] if other not in words.values() and not word]
     unused = f" ({listing(left)} not used)" if left else ""
-    logger.info(f"{at}: {listing(counts)} rows{unused}; licence: {_licence(card)}")
+    logger.info(f"{at}: {listing(counts)}{rows}{unused}; licence: {_licence(card)}")
     return DataParts(**tables, name=str(at), alone=bool(word))
 
 

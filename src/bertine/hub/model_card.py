@@ -81,9 +81,8 @@ def model_card(model: Model, task: TaskInfo | None, only_here: str | None = None
         _section("Recipe", _recipe(facts)),
         _section("Machine and time", _machine(facts)),
     ]
-    front = yaml.safe_dump(
-        _block(model, task, title, only_here), sort_keys=False, allow_unicode=True
-    )
+    block = _block(model, task, title, only_here)
+    front = yaml.safe_dump(block, sort_keys=False, allow_unicode=True)
     return f"---\n{front}---\n\n" + "\n\n".join(filter(None, sections)) + "\n"
 
 

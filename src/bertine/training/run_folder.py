@@ -44,10 +44,7 @@ _ORIGINS = tuple(
 )
 #: Settings that may differ when a run is resumed: they do not change what is computed.
 #: The exception is ``split_seed`` if the examples differ: see `refuse_changes`.
-_FREE = free_in("run", _TRAINING) | {
-    *("held_out_tokens", "bf16_speedup", "threads"),
-    *_ORIGINS,
-}
+_FREE = free_in("run", _TRAINING) | {"held_out_tokens", "bf16_speedup", "threads", *_ORIGINS}
 _JOB = JobFolder("run", _SETTINGS, _FREE, scraps=(START, DATA, "tensorboard/*"))
 
 #: Settings that may differ from process to process. The others decide what is computed, or when the
