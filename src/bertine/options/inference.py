@@ -301,9 +301,7 @@ class SimilarOptions(TextVectors, Shortening, Prompt, PlainTexts, VectorMachine)
     """The options of ``similar`` for reading and comparing."""
 
     prompt: str | None = like(
-        Prompt,
-        "prompt",
-        otherwise="its prompt for documents, else its default",
+        Prompt, "prompt", otherwise="its prompt for documents, else its default"
     )
     query_prompt: str | None = declare(
         None,

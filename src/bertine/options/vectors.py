@@ -68,10 +68,11 @@ class AnyVectors(VectorForm):
 
     title = "vectors"
 
-    pooling: PoolingName | None = declare(
-        None,
-        "how the tokens' states are combined into one vector; tokens: each token keeps its own",
-        otherwise="as the model directory says, else mean",
+    pooling: PoolingName | None = like(
+        TextVectors,
+        "pooling",
+        help="how the tokens' states are combined into one vector; tokens: each token keeps its "
+        "own",
         unknown=NOT_KNOWN,
     )
 
@@ -213,12 +214,7 @@ class PairTraining(OptionGroup):
         otherwise="all numbers",
         more="Matryoshka: Kusupati et al. 2022.",
     )
-    pooling: TrainedPooling | None = declare(
-        None,
-        "how the tokens' states are combined into one vector",
-        otherwise="as the model directory says, else mean",
-        unknown=NOT_KNOWN,
-    )
+    pooling: TrainedPooling | None = like(TextVectors, "pooling", unknown=NOT_KNOWN)
 
 
 class PairPasses(OptionGroup):
@@ -228,10 +224,7 @@ class PairPasses(OptionGroup):
     alternatives: ClassVar[tuple[str, ...]] = ("epochs", "steps")
 
     epochs: int | None = declare(
-        None,
-        "passes over the rows",
-        otherwise="4 up to 10,000 rows, else 1",
-        least=1,
+        None, "passes over the rows", otherwise="4 up to 10,000 rows, else 1", least=1
     )
     steps: int | None = declare(
         None,

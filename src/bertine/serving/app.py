@@ -60,17 +60,10 @@ def _page(name: str) -> tuple[bytes, str]:
     for kind, content in _INLINE.findall(text):
         digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
         hashes[kind].append(f"'sha256-{digest}'")
-    policy = "; ".join(
-        [
-            "default-src 'none'",
-            f"script-src {' '.join(hashes['script'])}",
-            f"style-src {' '.join(hashes['style'])}",
-            "connect-src 'self'",
-            "img-src data:",
-            "base-uri 'none'",
-            "form-action 'none'",
-            "frame-ancestors 'none'",
-        ]
+    policy = (
+        f"default-src 'none'; script-src {' '.join(hashes['script'])}; "
+        f"style-src {' '.join(hashes['style'])}; connect-src 'self'; img-src data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
     return text.encode(), policy
 
@@ -119,15 +112,15 @@ def request_schemas(limits: Limits) -> dict[str, Any]:
     """Build the request classes for `limits`, by the name of the function that answers them."""
     Text = Annotated[str, Field(max_length=limits.max_characters)]
     ShortText = Annotated[str, Field(max_length=limits.explain_characters)]
-    # The first mistake in a list ends its validation: a body of a megabyte can have half a million,
-    # which take seconds, and hundreds of megabytes, to list.
-    Texts = Annotated[list[Text], Field(min_length=1, max_length=limits.max_texts, fail_fast=True)]
-    Inputs = Annotated[
-        list[Text], Field(min_length=1, max_length=limits.max_embedding_inputs, fail_fast=True)
-    ]
-    Parts = Annotated[
-        list[Text], Field(min_length=1, max_length=limits.max_characters, fail_fast=True)
-    ]
+
+    def at_most(count: int) -> Any:
+        # The first mistake in a list ends its validation: a body of a megabyte can have half a
+        # million, which take seconds, and hundreds of megabytes, to list.
+        return Field(min_length=1, max_length=count, fail_fast=True)
+
+    Texts = Annotated[list[Text], at_most(limits.max_texts)]
+    Inputs = Annotated[list[Text], at_most(limits.max_embedding_inputs)]
+    Parts = Annotated[list[Text], at_most(limits.max_characters)]
     Named = Annotated[
         dict[Annotated[str, Field(max_length=256)], Text],
         BeforeValidator(_of_few_keys),
@@ -163,12 +156,7 @@ def request_schemas(limits: Limits) -> dict[str, Any]:
     ]
 
     Pair = Annotated[list[Text], Field(min_length=1, max_length=2)]
-    TextsOrPairs = (
-        Text
-        | Annotated[
-            list[Text | Pair], Field(min_length=1, max_length=limits.max_texts, fail_fast=True)
-        ]
-    )
+    TextsOrPairs = Text | Annotated[list[Text | Pair], at_most(limits.max_texts)]
 
     class PredictRequest(Strict):
         """Texts to predict. A text is a string, or a list of its parts: two texts of a model for
@@ -176,13 +164,7 @@ def request_schemas(limits: Limits) -> dict[str, Any]:
         parts may have names, those of the columns that the model was trained on (`text_columns` in
         /v1/models): {"question": …, "context": …}."""
 
-        texts: (
-            Annotated[
-                list[Text | Parts | Named],
-                Field(min_length=1, max_length=limits.max_texts, fail_fast=True),
-            ]
-            | None
-        ) = None
+        texts: Annotated[list[Text | Parts | Named], at_most(limits.max_texts)] | None = None
         model: Model = None
         all_probabilities: bool = Field(
             False, description="also of what was not chosen; of spans n_best; of tags the words"
@@ -235,9 +217,7 @@ def request_schemas(limits: Limits) -> dict[str, Any]:
 
         text: (
             ShortText
-            | Annotated[
-                list[ShortText], Field(min_length=1, max_length=limits.max_texts, fail_fast=True)
-            ]
+            | Annotated[list[ShortText], at_most(limits.max_texts)]
             | Annotated[dict[str, ShortText], BeforeValidator(_of_few_keys), Field(min_length=1)]
         ) = Field(description="a list or an object: the parts of a text, as /predict takes them")
         pair: ShortText | None = Field(None, description="the second text of a pair")
@@ -320,16 +300,12 @@ def request_schemas(limits: Limits) -> dict[str, Any]:
         documents: (
             Annotated[
                 list[Text | Annotated[dict[str, Any], BeforeValidator(_of_few_keys)]],
-                Field(min_length=1, max_length=limits.max_embedding_inputs, fail_fast=True),
+                at_most(limits.max_embedding_inputs),
             ]
             | None
         ) = Field(None, description="strings, or objects with `text`, or with `rank_fields`")
         rank_fields: (
-            Annotated[
-                list[Annotated[str, Field(max_length=256)]],
-                Field(min_length=1, max_length=_MOST_KEYS, fail_fast=True),
-            ]
-            | None
+            Annotated[list[Annotated[str, Field(max_length=256)]], at_most(_MOST_KEYS)] | None
         ) = Field(None, description="the keys of the documents that are read; null: text")
         texts: Inputs | None = Field(None, description="in place of documents; answered by a list")
         model: Model = None
@@ -607,9 +583,8 @@ async def openai(service: Service, body: Any) -> Any:
     """Return vectors of length 1, in the format of OpenAI's embeddings."""
     served = service.model(body.model, "embed")
     texts = [body.input] if isinstance(body.input, str) else body.input
-    prompt = body.prompt_name
-    if prompt is None:
-        prompt = prompt_for(served, body.input_type)
+    named = body.prompt_name
+    prompt = prompt_for(served, body.input_type) if named is None else named
     table, embedded = await vectors(
         service, served, texts, normalize=True, dimensions=body.dimensions, prompt=prompt
     )
@@ -687,7 +662,7 @@ async def search(service: Service, body: Any) -> Any:
     table, embedded = await vectors(service, served, queries, normalize=True, prompt=prompt)
     if not table.any(1).all():
         refuse(int(table.any(1).argmin()), "none of its words has a vector")
-    compared, nearest = await service.search(
+    nearest = await service.search(
         served, table, queries, top=body.top, where=body.where, hybrid=body.hybrid
     )
 
@@ -695,23 +670,15 @@ async def search(service: Service, body: Any) -> Any:
         results = [
             {
                 "rows": [
-                    {
-                        "row": row.row,
-                        "score": round(row.score, 6),
-                        "text": row.text,
-                        "columns": row.columns,
-                    }
-                    for row in rows
+                    vars(row) | {"score": round(row.score, 6)} for row in nearest.neighbours(at)
                 ],
                 "pieces_cut": item.pieces_cut,
             }
-            for rows, item in zip(nearest, embedded, strict=True)
+            for at, item in enumerate(embedded)
         ]
-        return to_json({"model": served.name, "compared": compared, "results": results})
+        return to_json({"model": served.name, "compared": nearest.seen, "results": results})
 
-    return await service.aside(
-        sum(len(row.text or "") for rows in nearest for row in rows), written
-    )
+    return await service.aside(sum(len(row.text) for row in nearest.documents.values()), written)
 
 
 async def explain(service: Service, body: Any) -> Any:

@@ -226,10 +226,8 @@ class ModelHandle:
     @property
     def dimensions(self) -> int:
         """The dimensions of a vector."""
-        if self.embedder is not None:
-            return self.embedder.dimensions
-        assert self.model is not None
-        return self.model.config.hidden_size
+        embedder, config = self.embedder, self.config
+        return embedder.dimensions if embedder else cast(Config, config).hidden_size
 
     def describe(self) -> dict[str, Any]:
         """Return the description of the model for clients and the page."""
@@ -261,17 +259,6 @@ class ModelHandle:
             "layers": len(config.passes) if config else 0,
             "heads": config.num_attention_heads if config else 0,
         }
-
-    def search_in(self, path: Path | str) -> None:
-        """Open a collection, to be searched with the vectors of this model.
-
-        Raises:
-            BertineError: see :meth:`Collection.open`; the model gives no vectors.
-        """
-        if self.embedder is None or "embed" not in self.operations:
-            raise BertineError(f"{path}: the model {self.name!r} gives no vectors to search by")
-        self.collection = ServedCollection(Path(path), self.embedder)
-        self.operations["search"] = self.operations["embed"]
 
     def prepare(
         self, texts: Sequence[AskedText], judge: Predictor | None = None, key: str = "texts"
@@ -409,10 +396,8 @@ class ServedCollection:
         collection = Collection.open(self._path, self._embedder)
         if find_spec("bm25s"):
             _ = collection.words  # made now, not while the first request waits
-        for note in [
-            f"{self._path}: {plural(collection.rows, 'text')} to search",
-            *collection.notes,
-        ]:
+        logger.info(f"{self._path}: {plural(collection.rows, 'text')} to search")
+        for note in collection.notes:
             logger.info(note)
         return collection
 
@@ -426,18 +411,21 @@ class ServedCollection:
 
 
 def search_with(models: Sequence[ModelHandle], path: Path | str) -> None:
-    """Open a collection with the first of the models that made its vectors.
+    """Open a collection, to be searched with the first of the models that made its vectors.
 
     Raises:
-        BertineError: the error of the first model with vectors, if none made them.
+        BertineError: no model gives vectors; the error of the first that does, if none made them.
     """
-    errors: list[BertineError] = []
-    for model in sorted(models, key=lambda model: model.embedder is None):
+    errors = list[BertineError]()
+    for model, embedder in [(model, model.embedder) for model in models if model.embedder]:
         try:
-            return model.search_in(path)
+            model.collection = ServedCollection(Path(path), embedder)
+            model.operations["search"] = model.operations["embed"]
+            return
         except BertineError as error:
             errors.append(error)
-    raise errors[0]
+    nothing = BertineError(f"{path}: none of the models gives vectors to search by")
+    raise errors[0] if errors else nothing
 
 
 #: The number of pieces of a table that cost the time of a token of a small encoder, a safe value.
@@ -511,12 +499,8 @@ def _masks(filled: FilledMasks, width: int) -> list[dict[str, Any]]:
             "start": mask.start,
             "end": mask.start + width,
             "candidates": [
-                {
-                    "token": candidate.token,
-                    "id": candidate.id,
-                    "probability": round(candidate.probability, 6),
-                }
-                for candidate in mask.candidates
+                {"token": one.token, "id": one.id, "probability": round(one.probability, 6)}
+                for one in mask.candidates
             ],
         }
         for mask in filled

@@ -433,12 +433,7 @@ _SENTENCES = ["A cat is asleep.", "The soup is boiling."]
 
 
 def sample_text(
-    task: str,
-    labels: Sequence[str],
-    parts: int,
-    choices: int,
-    chinese: bool,
-    mask: str = "",
+    task: str, labels: Sequence[str], parts: int, choices: int, chinese: bool, mask: str = ""
 ) -> str | list[str]:
     """Return an example text for a model of `task`, in the format of ``/predict``.
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bertine.core.errors import BertineError
-from bertine.inference.embedding.index import Neighbour
+from bertine.inference.embedding.index import NearestRows
 from bertine.inference.explaining.explainer import Explanation
 from bertine.inference.explaining.target import Unit
 from bertine.serving.address import Limits
@@ -179,8 +179,8 @@ class Service:
 
     async def search(
         self, served: ModelHandle, asked: np.ndarray, queries: Sequence[str], **options: Any
-    ) -> tuple[int, list[list[Neighbour]]]:
-        """Search the collection of a model.
+    ) -> NearestRows:
+        """Search the collection of a model; return the nearest rows of each query.
 
         Args:
             served: the model, which has a collection.
@@ -188,17 +188,13 @@ class Service:
             queries: the queries, for a search by words.
             options: of :meth:`Collection.nearest`.
 
-        Returns:
-            The number of rows that were compared, and the nearest rows of each query.
-
         Raises:
             BertineError: a condition cannot be read, or names another column; the package of the
                 search by words is missing.
         """
         assert served.collection is not None
         work = partial(served.collection.current.nearest, asked, queries, **options)
-        nearest = await asyncio.wrap_future(self._searching.submit(work))
-        return nearest.seen, [nearest.neighbours(at) for at in range(len(queries))]
+        return await asyncio.wrap_future(self._searching.submit(work))
 
     async def explain(
         self,

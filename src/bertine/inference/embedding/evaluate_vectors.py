@@ -269,12 +269,8 @@ def evaluate_vectors(
             "the vectors of a loaded model cannot be shortened; load it with "
             f"{option('dimensions')}"
         )
-    embedder = Embedder.opened(
-        model,
-        dimensions=options.dimensions,
-        device=options.device,
-        precision=options.precision,
-    )
+    how = {"device": options.device, "precision": options.precision}
+    embedder = Embedder.opened(model, dimensions=options.dimensions, **how)
     report = score_rows(embedder, rows, show_progress=show_progress, baselines=options.baselines)
     report.notes += rows.notes()
     return report

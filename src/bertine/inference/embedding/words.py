@@ -32,12 +32,7 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Return the patterns of a word, in groups 1 (unspaced) and 2, and of a character with its
     marks (vowel signs, accents), which ``\\w`` does not match."""
     # Beyond the first plane whole blocks: many ranges there would slow every match.
-    ranges = {
-        "spaced": "\U00010000-\U0001efff",
-        "unspaced": "\U00020000-\U0003ffff",
-        "mark": "",
-        "": "",
-    }
+    ranges = defaultdict(str, spaced="\U00010000-\U0001efff", unspaced="\U00020000-\U0003ffff")
     for kind, codes in itertools.groupby(range(0x10000), _kind):
         run = list(codes)
         ranges[kind] += f"{chr(run[0])}-{chr(run[-1])}"
