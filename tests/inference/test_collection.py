@@ -336,7 +336,7 @@ def test_conditions_choose_the_rows(docs: Path, embedder: Embedder) -> None:
     assert [{item.row for item in result} for result in many] == [{1, 2}, {1, 2}]
     with pytest.raises(BertineError, match=r"no column 'langs' \(did you mean 'lang'\?\)"):
         similar("a cat", docs, model="nowhere", where="langs = de", **QUIET)
-    for name, value in (("where", "lang = de"), ("hybrid", True)):
+    for name, value in (("where", "lang = de"), ("where", ""), ("hybrid", True)):
         given: dict[str, Any] = {name: value, "model": embedder, **QUIET}
         with pytest.raises(BertineError, match=f"input: {name} is for a .parquet that"):
             similar("a cat", {"text": ["a cat"]}, **given)
@@ -369,6 +369,15 @@ def test_words_and_vectors_are_joined_by_reciprocal_ranks(
     assert [item.score for item in result] == pytest.approx([sums[row] for row in expected])
     alone = [similar("soup", docs, **asked, hybrid=hybrid)[0].row for hybrid in (True, False)]
     assert alone[0] == alone[1]  # a word that no text has
+
+
+@pytest.mark.parametrize("queries", ["a cat", [], ["a cat", " "]])
+def test_queries_are_a_list_of_texts(queries: Any, docs: Path, embedder: Embedder) -> None:
+    collection = Collection.open(docs, embedder)
+    with pytest.raises(BertineError, match="; give a list of texts, none of them empty"):
+        collection.search(queries)
+    with pytest.raises(BertineError, match="top is 0, but must be at least 1"):
+        collection.search(["a cat"], top=0)
 
 
 def test_threads_share_a_collection(docs: Path, embedder: Embedder) -> None:

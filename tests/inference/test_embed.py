@@ -145,6 +145,8 @@ def test_mistakes_leave_no_file(deep: Path, tmp_path: Path) -> None:
     source = write_csv(tmp_path / "in.csv", ["a cat"])
     with pytest.raises(BertineError, match=r"out.txt: vectors are written to .npy"):
         embed(deep, source, tmp_path / "out.txt", show_progress=False)
+    with pytest.raises(BertineError, match=r"in.csv: is a table, not a model; name it with input"):
+        embed(source, source, tmp_path / "out.npy", show_progress=False)
     with pytest.raises(BertineError, match="dtype 'int8' is not known; choose fp32, fp16"):
         embed(deep, source, tmp_path / "out.npy", dtype="int8", show_progress=False)
     with pytest.raises(BertineError, match=r"there is no column 'txt' \(did you mean 'text'\?\)"):

@@ -26,12 +26,7 @@ from bertine.data.streams import require_columns
 from bertine.data.writer import json_text
 from bertine.inference.embedding.embedder import Embedder, empty_texts
 from bertine.inference.embedding.index import NearestRows, Neighbours, TextRow, search_all
-from bertine.inference.embedding.vector_files import (
-    DTYPES,
-    VectorMetadata,
-    hashed,
-    written_name,
-)
+from bertine.inference.embedding.vector_files import DTYPES, VectorMetadata, hashed, written_name
 from bertine.inference.embedding.vectors import unit
 from bertine.inference.embedding.words import WordIndex, joined
 from bertine.inference.rows import unmeasured
@@ -159,11 +154,9 @@ class VectorTable:
             )
         self.path, self.origin = Path(path), origin
         with opened(path) as file:
-            vector, document = (
-                written_name("vector", file.schema_arrow.names),
-                origin.document_column,
-            )
-            others = [name for name in file.schema_arrow.names if name != vector]
+            names, document = file.schema_arrow.names, origin.document_column
+            vector = written_name("vector", names)
+            others = [name for name in names if name != vector]
             with reading_outside(path):
                 self._table = file.read(columns=others)
             self.vectors = self._mapped(file, vector)
@@ -201,9 +194,7 @@ class VectorTable:
                     )
                 handle.write(np.asarray(lists.flatten()).tobytes())
             handle.flush()
-            return (
-                np.memmap(handle, kind, "r", shape=shape) if len(self._table) else np.empty(shape)
-            )
+            return np.memmap(handle, kind, "r", shape=shape) if shape[0] else np.empty(shape)
 
     def texts(self) -> Iterator[list[str]]:
         """Yield the texts, in parts."""
@@ -318,7 +309,7 @@ class Collection:
         it.
 
         Args:
-            queries: the texts, none of them empty.
+            queries: a list of texts, none of them empty.
             top: the number of rows.
             where: a condition on the columns, such as ``"lang = de and year >= 2020"``
                 (:func:`alternatives`); None: none.
@@ -326,9 +317,15 @@ class Collection:
                 of reciprocal ranks, not cosines.
 
         Raises:
-            BertineError: a condition cannot be read, or names another column; no word of a query
-                has a vector.
+            BertineError: there is no query, or an empty one; a condition cannot be read, or names
+                another column; no word of a query has a vector.
         """
+        if isinstance(queries, str) or not queries or not all(text.strip() for text in queries):
+            raise BertineError(
+                f"queries is {queries!r:.40}; give a list of texts, none of them empty"
+            )
+        if top < 1:
+            raise BertineError(f"top is {top}, but must be at least 1")
         asked = query_vectors(self.embedder, self.embedder.features(queries), queries)
         nearest = self.nearest(asked, queries, top, where, hybrid)
         return [
@@ -356,9 +353,8 @@ class Collection:
         depth = max(1, min(max(_DEPTH, 4 * top) if deeper else top, there))
         while True:
             best = NearestRows(len(asked), depth, self._tolerance)
-            search_all(
-                best, asked, self.table.vectors, name=str(self.table.path), left_out=left_out
-            )
+            name = str(self.table.path)
+            search_all(best, asked, self.table.vectors, name=name, left_out=left_out)
             ranked = [*zip(best.rows, best.scores, strict=True)]
             if hybrid:
                 among = np.setdiff1d(np.arange(self.rows), left_out) if len(left_out) else None

@@ -18,6 +18,7 @@ from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.text import listing
 from bertine.data.in_memory import TableLike, as_source
+from bertine.data.lines import named_kind
 from bertine.data.parquet import is_parquet
 from bertine.data.tables import TableRow
 from bertine.inference.answer_files import TextReport, pace
@@ -144,23 +145,20 @@ def embed(
             another kind of file; numbers that fp16 cannot hold.
     """
     check_vector_file(output)
+    if isinstance(model, Path | str) and named_kind(model) in ("csv", "tsv", "jsonl"):
+        raise BertineError(f"{model}: is a table, not a model; name it with {option('input')}")
     if options.passages and not is_parquet(output):
         raise BertineError(f"{output}: {option('passages', True)} is for .parquet; name one")
     input = as_source(input, "input")
     dtype, kind = options.dtype, DTYPES[options.dtype]
     earlier = _earlier(output) if is_parquet(output) else None
     size = bytes_to_come(input)
+    how = unmeasured(model, size, options.device, options.precision)
     if options.batch_invariant:
-        how: dict[str, Any] = {"precision": options.precision, "batch_invariant": True}
-    else:
-        how = unmeasured(model, size, options.device, options.precision)
-        if (
-            options.precision == "auto"
-            and earlier is not None
-            and earlier.origin.precision != "int8"
-        ):
-            # Measured again, it might be another; and for a few new texts measuring takes longer.
-            how = {"precision": earlier.origin.precision, "threads": unmeasured_threads()}
+        how = {"precision": options.precision, "batch_invariant": True}
+    elif options.precision == "auto" and earlier and earlier.origin.precision != "int8":
+        # Measured again, it might be another; and for a few new texts measuring takes longer.
+        how = {"precision": earlier.origin.precision, "threads": unmeasured_threads()}
     embedder = Embedder.opened(model, **VectorOptions.of(options).values(), **how)
     if options.passages and embedder.limit is None:
         raise BertineError(
@@ -177,7 +175,7 @@ def embed(
         unknown=unknown_text(embedder),
         of_empty="have vectors that say nothing",
     )
-    made = VectorMetadata.of(embedder, dtype=dtype, rows=0)
+    made = VectorMetadata.of(embedder, dtype)
     if earlier is not None and (other := earlier.origin.differing(made)):
         logger.info(f"{output}: was made with another {listing(other)}; {_ANEW}")
         earlier = None
@@ -285,9 +283,7 @@ def _embed_chunk(
     if new and not report.compared:
         sample = _sample(new)
         report.agreement, report.compared = embedder.agreement(sample), len(sample)
-    kind = DTYPES[report.dtype]
-    vectors: list[np.ndarray]
-    pieces: list[list[str]] | None = None
+    kind, pieces = DTYPES[report.dtype], None
     if embedder.pooling.tokens:
         vectors = [as_dtype(item, kind) for item in embedder.run_tokens(features)]
         pieces = [embedder.pieces(feature) for feature in features]

@@ -13,7 +13,7 @@ from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.data.in_memory import InMemoryTable, Source, reads_again
 from bertine.data.parquet import is_parquet
-from bertine.data.tables import Table, TableRow
+from bertine.data.tables import Table
 from bertine.inference.answer_files import TextReport
 from bertine.inference.embedding.collection import (
     Collection,
@@ -121,7 +121,7 @@ class Search:
             self._origin = VectorMetadata.read(str(self._input))
             kept = self._origin is not None and "tokens" not in self._origin.pooling
         for name in ("where", "hybrid"):
-            if getattr(self._options, name) and not kept:
+            if getattr(self._options, name) not in (None, False) and not kept:
                 raise BertineError(
                     f"{self._input}: {option(name)} is for a .parquet that 'bertine embed' wrote"
                 )
@@ -131,8 +131,10 @@ class Search:
             table = VectorTable(str(self._input), reading.text_column)
             if self._options.where is not None:
                 table.fulfilling(self._options.where)  # before the model is loaded, if it is wrong
-        elif not self._ready:
-            self._column = _given_vectors(self._input, self._reading)
+        elif not self._ready and reads_again(self._input):
+            with open_texts(self._input, self._reading) as (given, _):
+                first = next(iter(given), None)
+                self._column = None if first is None else vector_column(given.columns, first)
         ready = self._ready or kept or self._column is not None
         if not ready and len(queries) > QUERIES:
             raise BertineError(
@@ -186,15 +188,11 @@ class Search:
                     f"{option('prompt', options.prompt)}"
                 )
             prompt = asked
-        settings = VectorOptions.of(options, normalize=None).values()
-        for name, value in {} if self._origin is None else self._origin.settings().items():
-            settings[name] = value if settings[name] is None else settings[name]
-        embedder = Embedder.opened(
-            model,
-            **{**settings, "prompt": prompt},
-            **unmeasured(model, size, options.device, options.precision),
-        )
-        self.embedder = self.asking = embedder
+        settings = VectorOptions.of(options, normalize=None).values() | {"prompt": prompt}
+        recorded = {} if self._origin is None else self._origin.settings()
+        settings |= {name: value for name, value in recorded.items() if settings[name] is None}
+        how = unmeasured(model, size, options.device, options.precision)
+        self.embedder = self.asking = embedder = Embedder.opened(model, **settings, **how)
         if asked is not None:
             self.asking = embedder.with_prompt(asked)
         if self.asking is not embedder:
@@ -212,12 +210,8 @@ class Search:
             why = "is in memory"
             if not isinstance(source, InMemoryTable):
                 why = f"its description {metadata_path(source).name} is missing"
-            self._note(
-                [
-                    f"{source}: {why}, so nothing says which model made these vectors; those of "
-                    "another one compare by chance"
-                ]
-            )
+            says = "so nothing says which model made these vectors; those of another one compare by"
+            self._note([f"{source}: {why}, {says} chance"])
             return
         self._tolerance = tolerance_of(self._origin.precision, self._origin.dtype)
         shape = None if self._vectors is None else self._vectors.shape
@@ -322,7 +316,11 @@ class Search:
                         digest.update(hashed(read))
                         report.rows += len(rows)
                     else:
-                        self._refuse_vectors(table, rows[0])
+                        if not reads_again(source) and vector_column(table.columns, rows[0]):
+                            raise BertineError(
+                                f"{table.name}: has vectors in it, which are read from a file "
+                                "only; write it to one"
+                            )
                         features = embedder.features(read)
                         report.count(len(rows), features, read, [row.line for row in rows])
                         vectors = embedder.run(features)
@@ -343,17 +341,6 @@ class Search:
             self._check_texts(table.name, nearest.seen, digest.hexdigest())
         self._note([*embedder.notes(), *report.warnings()])
         return nearest
-
-    def _refuse_vectors(self, table: Table, row: TableRow) -> None:
-        """Refuse unexpected vectors in a table that can be read only once.
-
-        Raises:
-            BertineError: the table has vectors.
-        """
-        if not reads_again(self._input) and vector_column(table.columns, row):
-            raise BertineError(
-                f"{table.name}: has vectors in it, which are read from a file only; write it to one"
-            )
 
     def _read_texts(self, nearest: NearestRows, path: Source) -> bool:
         """Read the texts of the best rows from the table that the vectors were made from.
@@ -406,17 +393,3 @@ class Search:
             raise BertineError(
                 f"{name}: {of} made of other texts, or of these in another order; embed them again"
             )
-
-
-def _given_vectors(source: Source, reading: PlainTexts) -> str | None:
-    """Return the column with vectors of the texts, as ``embed`` writes it; None: there is none, or
-    the table can be read only once.
-
-    Raises:
-        BertineError: the table cannot be read.
-    """
-    if not reads_again(source):
-        return None
-    with open_texts(source, reading) as (table, _):
-        first = next(iter(table), None)
-        return None if first is None else vector_column(table.columns, first)

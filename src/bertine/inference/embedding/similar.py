@@ -159,20 +159,14 @@ def check_search_output(output: Path | str, read: Mapping[str, object]) -> None:
         return
     check_output(output)
     for name, source in read.items():
-        if isinstance(source, Path | str) and _is_same_file(output, source):
-            raise BertineError(f"{output}: is the file of {name}; name another for the answers")
+        with contextlib.suppress(OSError):  # one of them does not exist
+            if isinstance(source, Path | str) and Path(output).samefile(source):
+                raise BertineError(f"{output}: is the file of {name}; name another for the answers")
     if named_kind(output) is None:
         raise BertineError(
             f"{output}: nearest rows are csv, tsv, JSON lines or Parquet; name the output .csv, "
             ".tsv, .jsonl or .parquet"
         )
-
-
-def _is_same_file(output: Path | str, source: Path | str) -> bool:
-    try:
-        return Path(output).samefile(source)
-    except OSError:  # one of them does not exist
-        return False
 
 
 @dataclass
@@ -303,24 +297,20 @@ def similar(
         )
     if several and options.word is not None:
         raise BertineError(f"{option('word')} takes one query, and its answer is printed; give one")
-    if options.word is not None:
-        whole = {"texts": texts, "index": index, "query_prompt": options.query_prompt}
-        whole |= {"where": options.where, "hybrid": options.hybrid or None}
-        for name, value in whole.items():
-            if value is not None:
-                raise BertineError(
-                    f"{option(name)} is for vectors of whole texts; leave it out, or "
-                    f"{option('word')}"
-                )
-    if model is None and (input is None or options.word is not None):
-        raise BertineError(f"name a model ({option('model')})")
-    if input is None:
+    given = {"texts": texts, "index": index, "query_prompt": options.query_prompt}
+    given |= {"where": options.where, "hybrid": options.hybrid or None, "word": options.word}
+    of_files = [name for name, value in given.items() if value is not None]
+    if options.word is not None and of_files[0] != "word":
+        raise BertineError(
+            f"{option(of_files[0])} is for vectors of whole texts; leave it out, or "
+            f"{option('word')}"
+        )
+    if input is None or options.word is not None:
         assert isinstance(query, str)
-        assert model is not None
-        return _nearest_words(query, model, texts, index, top, options)
-    if options.word is not None:
-        assert isinstance(query, str)
-        assert model is not None
+        if model is None:
+            raise BertineError(f"name a model ({option('model')})")
+        if input is None:
+            return _nearest_words(query, model, top, options, of_files)
         return _similar_uses(query, as_source(input, "input"), model, top, options, show_progress)
     search = Search(
         as_source(input, "input"),
@@ -338,10 +328,9 @@ def similar(
     if len(empty) == len(asked):
         raise BertineError("the query is empty; give a text")
     if empty:
-        one = len(empty) == 1
-        which = first_numbers(empty, what="number" if one else "numbers")
-        are = "query is empty and has" if one else "queries are empty and have"
-        notes.append(f"{len(empty):,} {are} no answer ({which})")
+        which = first_numbers(empty, what="number" if len(empty) == 1 else "numbers")
+        are = plural(len(empty), "query", "is empty and has", "are empty and have")
+        notes.append(f"{are} no answer ({which})")
     answered = [(number, row) for number, row in enumerate(asked, 1) if row.text.strip()]
     search.open(model, [row.text for _, row in answered])
     if not several:
@@ -366,10 +355,9 @@ def similar(
                 else:
                     writer.write(number, item)
     items: list[Neighbours] = []
-    if output is None:
-        for number, row in enumerate(asked, 1):
-            none = Neighbours(row.text, nearest.seen, [], columns=row.columns)
-            items.append(result.get(number, none))
+    for number, row in enumerate(asked if output is None else (), 1):
+        none = Neighbours(row.text, nearest.seen, [], columns=row.columns)
+        items.append(result.get(number, none))
     notes += [*search.notes(), *([] if writer is None else writer.notes())]
     return BatchSearch(items, len(asked), notes, output)
 
@@ -399,11 +387,8 @@ def _similar_uses(
     kind: Any = job_of_model(model, "vectors")
     if kind is None or "tokens" in kind.takes["pooling"]:
         settings["pooling"] = "tokens"
-    embedder = Embedder.opened(
-        model,
-        **settings,
-        **unmeasured(model, bytes_to_come(input), options.device, options.precision),
-    )
+    how = unmeasured(model, bytes_to_come(input), options.device, options.precision)
+    embedder = Embedder.opened(model, **settings, **how)
     own = embedder.word_in([query], word)[0]
     if own is None:
         raise BertineError(f"{query!r} is without the word {word!r}")
@@ -437,12 +422,11 @@ def _similar_uses(
 def _nearest_words(
     query: str,
     model: Embedder | Path | str,
-    texts: Path | str | TableLike | None,
-    index: Path | str | None,
     top: int,
     options: SimilarOptions,
+    of_files: Sequence[str],
 ) -> Report:
-    """Compare with the words of the vectors themselves.
+    """Compare with the words of the vectors themselves; refuse the options `of_files`.
 
     Raises:
         BertineError: `model` has no vectors of words; an option about a file is given without a
@@ -451,12 +435,7 @@ def _nearest_words(
     # A model with layers takes long to load, and has no vectors of words.
     if not isinstance(model, Embedder) and kind_of_model(model) is None:
         raise nothing_to_compare()
-    given = {"texts": texts, "index": index, "word": options.word, "where": options.where}
-    given |= {"query_prompt": options.query_prompt, "hybrid": options.hybrid or None}
-    for name in [
-        *PlainTexts.of(options).changed(),
-        *(name for name, value in given.items() if value is not None),
-    ]:
+    for name in [*PlainTexts.of(options).changed(), *of_files]:
         raise BertineError(f"{option(name)} is for a file of texts, and there is none")
     embedder = Embedder.opened(model, **VectorOptions.of(options, normalize=None).values())
     return embedder.encoder.nearest_words(query, top)

@@ -92,9 +92,9 @@ class VectorMetadata(Readable):
     document_column: str = ""
 
     @classmethod
-    def of(cls, embedder: Embedder, *, dtype: str, rows: int, texts: str = "") -> VectorMetadata:
-        """Return the metadata of `rows` vectors by `embedder`. Hashes the weights, which takes
-        about a third of a second for bert-base."""
+    def of(cls, embedder: Embedder, dtype: str) -> VectorMetadata:
+        """Return the metadata of vectors by `embedder`, of no rows yet. Hashes the weights, which
+        takes about a third of a second for bert-base."""
         pooling = embedder.pooling
         weights, tokenizer = embedder.fingerprints()
         return cls(
@@ -109,9 +109,8 @@ class VectorMetadata(Readable):
             max_length=embedder.max_length,
             precision=embedder.precision,
             dtype=dtype,
-            rows=rows,
+            rows=0,
             dimensions=embedder.dimensions,
-            texts=texts,
             named_layer=pooling.layer,
         )
 
@@ -184,25 +183,22 @@ class VectorMetadata(Readable):
                 f"but {vectors} has the shape {list(shape)}; embed the texts again, or remove the "
                 "description"
             )
-        asked = VectorMetadata.of(embedder, dtype=self.dtype, rows=self.rows)
+        asked = VectorMetadata.of(embedder, self.dtype)
         if (asked.weights, asked.tokenizer) != (self.weights, self.tokenizer):
             raise BertineError(
                 f"{vectors}: was made with another model ({self.model or 'without a name'}); give "
                 "that one, or embed the texts again with this one"
             )
-        for name in ("pooling", "layer", "keep"):
-            theirs, wanted = getattr(self, name), getattr(asked, name)
+        for name, key in (("pooling", "pooling"), ("layer", "layer"), ("dimensions", "keep")):
+            theirs, wanted = getattr(self, key), getattr(asked, key)
             if theirs != wanted:
-                name = "dimensions" if name == "keep" else name
                 raise BertineError(
-                    f"{vectors}: was made with {name} {_plain(theirs)}, but the query has "
-                    f"{name} {_plain(wanted)}; choose the same for both"
+                    f"{vectors}: was made with {name} {_shown(theirs)}, but the query has "
+                    f"{name} {_shown(wanted)}; choose the same for both"
                 )
         if self.prompt != asked.prompt and (self.prompt, asked.prompt) != embedder.prompts.meant():
-            return [
-                f"before the texts of {vectors} stands {self.prompt!r}, before the query "
-                f"{asked.prompt!r}"
-            ]
+            before = f"before the texts of {vectors} stands {self.prompt!r}, before the query "
+            return [before + repr(asked.prompt)]
         return []
 
 
@@ -211,7 +207,7 @@ def metadata_path(vectors: Path | str) -> Path:
     return Path(f"{vectors}.json")
 
 
-def _plain(value: Any) -> str:
+def _shown(value: Any) -> str:
     return "+".join(value) if isinstance(value, tuple) else str(value)
 
 
@@ -225,6 +221,8 @@ _HEADER = 128
 _LARGEST = float(np.finfo(np.float16).max)
 #: The types in a list that is a vector, or vectors; NaN is read as None.
 _IN_VECTORS = (int, float, list, type(None))
+#: The kinds of columns in Parquet, besides JSON.
+_KINDS = {"text": str, "bool": bool, "int": int, "float": float}
 #: The range of whole numbers that a column of each kind holds exactly.
 _WHOLE = {"int": (-(2**63), 2**63 - 1), "float": (-(2**53), 2**53)}
 
@@ -408,8 +406,8 @@ class NpyRows:
 
     def finish(self) -> None:
         """Write the header."""
-        shape = f"({self.rows},)" if self._width is None else f"({self.rows}, {self._width})"
-        text = f"{{'descr': '{self._dtype.str}', 'fortran_order': False, 'shape': {shape}, }}"
+        shape = (self.rows,) if self._width is None else (self.rows, self._width)
+        text = str({"descr": self._dtype.str, "fortran_order": False, "shape": shape})
         room = _HEADER - len(_MAGIC) - 2
         header = text.encode("ascii").ljust(room - 1) + b"\n"
         assert len(header) == room
@@ -505,10 +503,7 @@ class _Parquet(VectorWriter):
                     "none, so Parquet has no column for it; write .jsonl"
                 )
         arrays = [
-            pa.array(
-                [_vector_files_plain(part.source, row, name, kind) for row in part.rows],
-                _arrow(kind),
-            )
+            pa.array([_plain(part.source, row, name, kind) for row in part.rows], _arrow(kind))
             for name, kind in self._kinds.items()
         ]
         if part.tokens is None:
@@ -557,10 +552,8 @@ class _Parquet(VectorWriter):
 def _kind(values: Sequence[Any]) -> str:
     """Return the kind of a column: text, bool, int, float, or json for anything else."""
     kinds = {type(value) for value in values if value is not None}
-    for name, allowed in (("text", {str}), ("bool", {bool}), ("int", {int}), ("float", {float})):
-        if kinds <= allowed:
-            return name
-    return "float" if kinds == {int, float} else "json"
+    names = (name for name, allowed in _KINDS.items() if kinds <= {allowed})
+    return next(names, "float" if kinds == {int, float} else "json")
 
 
 def _arrow(kind: str) -> Any:
@@ -570,7 +563,7 @@ def _arrow(kind: str) -> Any:
     return kinds.get(kind, pa.string())
 
 
-def _vector_files_plain(source: str, row: TableRow, column: str, kind: str) -> Any:
+def _plain(source: str, row: TableRow, column: str, kind: str) -> Any:
     """Convert a value to the type of its column.
 
     Raises:
@@ -578,18 +571,10 @@ def _vector_files_plain(source: str, row: TableRow, column: str, kind: str) -> A
             column cannot hold exactly.
     """
     value = row.values.get(column)
-    if value is None:
-        return None
-    if kind == "json":
-        return json.dumps(value)
-    if isinstance(value, bool):
-        fits = kind == "bool"
-    elif isinstance(value, int):
-        low, high = _WHOLE.get(kind, (1, 0))
-        fits = low <= value <= high
-    else:
-        fits = isinstance(value, {"text": str, "float": float}.get(kind, ()))
-    if not fits:
+    if value is None or kind == "json":
+        return value if value is None else json.dumps(value)
+    low, high = _WHOLE.get(kind, (1, 0))
+    if not (low <= value <= high if type(value) is int else type(value) is _KINDS[kind]):
         raise BertineError(
             f"{source}:{row.line}: the column {column!r} is of the kind {kind} in Parquet by its "
             f"first rows, but here is {str(value)[:40]!r}; write .jsonl"
