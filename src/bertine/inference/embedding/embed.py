@@ -283,7 +283,8 @@ def _embed_chunk(
     if new and not report.compared:
         sample = _sample(new)
         report.agreement, report.compared = embedder.agreement(sample), len(sample)
-    kind, pieces = DTYPES[report.dtype], None
+    kind = DTYPES[report.dtype]
+    pieces: list[list[str]] | None = None
     if embedder.pooling.tokens:
         vectors = [as_dtype(item, kind) for item in embedder.run_tokens(features)]
         pieces = [embedder.pieces(feature) for feature in features]
