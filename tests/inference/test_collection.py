@@ -506,3 +506,10 @@ def test_long_texts_are_shown_by_their_beginning(embedder: Embedder) -> None:
     assert result[0].text == text
     assert result.lines()[0].endswith("the cat …") or result.lines()[0].endswith("…")
     assert len(result.lines()[0]) < 230
+
+
+def test_a_file_is_not_embedded_into_itself(docs: Path, pretrained: Path) -> None:
+    before = docs.read_bytes()
+    with pytest.raises(BertineError, match="is the file of the texts; name another"):
+        embed(pretrained, docs, docs, **QUIET)
+    assert docs.read_bytes() == before

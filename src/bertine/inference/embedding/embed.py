@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -150,6 +151,11 @@ def embed(
     if options.passages and not is_parquet(output):
         raise BertineError(f"{output}: {option('passages', True)} is for .parquet; name one")
     input = as_source(input, "input")
+    paths = [
+        path for path in (input, output) if isinstance(path, Path | str) and Path(path).exists()
+    ]
+    if len(paths) > 1 and os.path.samefile(*paths):
+        raise BertineError(f"{output}: is the file of the texts; name another for the vectors")
     dtype, kind = options.dtype, DTYPES[options.dtype]
     earlier = _earlier(output) if is_parquet(output) else None
     size = bytes_to_come(input)
