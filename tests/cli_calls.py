@@ -30,7 +30,7 @@ ENOUGH = {
     "generate": ["m", "a text"],
     "embed": ["m", "--input", "-", "--output", "v.npy"],
     "index-vectors": ["v.npy", "--out", "o"],
-    "similar": ["a query", "--model", "m"],
+    "similar": ["a query"],
     "export": ["m", "--output", "o"],
     "convert": ["m", "--out", "o"],
     "serve": ["m"],

@@ -205,4 +205,4 @@ def test_plain_tags_mark_no_entities() -> None:
     plain = TaggedText(("we", "go"), ("PRON", "VERB"), (1.0, 1.0))
     assert plain.entities == []
     marked = TaggedText(("in", "Paris"), ("O", "B-place"), (1.0, 0.9))
-    assert [mention.type for mention in marked.entities] == ["place"]
+    assert [mention.label for mention in marked.entities] == ["place"]

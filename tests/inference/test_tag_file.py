@@ -169,8 +169,8 @@ def test_a_column_file_may_be_called_tsv(predictor: Predictor, tmp_path: Path) -
 def test_other_formats_of_answers_are_refused(predictor: Predictor, tmp_path: Path) -> None:
     source = tmp_path / "in.txt"
     source.write_text("the cat sat\n")
-    with pytest.raises(BertineError, match=r"out\.xlsx: rows of plain text are not .* \.xlsx"):
-        predict(predictor, source, tmp_path / "out.xlsx")
+    with pytest.raises(BertineError, match=r"out\.zip: rows of plain text are not .* \.zip"):
+        predict(predictor, source, tmp_path / "out.zip")
     assert list(tmp_path.iterdir()) == [source]
 
 

@@ -152,7 +152,7 @@ def test_types_that_write_no_texts_and_types_that_fill_no_masks(
         (("--sample", "--beams", 2), "leave out --sample"),
         (("--max-new-tokens", 40), "the model has places for 40 tokens"),
         (("--end-token", "!"), "end_token '!' is not in the vocabulary"),
-        (("--output", "written.xlsx"), "written.xlsx: rows of plain text are not written as .xlsx"),
+        (("--output", "written.zip"), "written.zip: rows of plain text are not written as .zip"),
         (("--text-column", "b"), "--text-column is for an input file; leave it out"),
         (("--beams", 257), "257"),
         (("--input", "-"), "give either texts or an input file (--input)"),

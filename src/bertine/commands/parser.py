@@ -610,8 +610,8 @@ def add_start_argument(parser: Parser) -> None:
         "--model",
         metavar="MODEL",
         type=Path,
-        help="model to start from: a model directory, or minilm, bertine-en or bertine-zh (not "
-        "given: the best one installed for the language of the texts)",
+        help="model to start from: a model directory, minilm, bertine-en, bertine-zh or hf:NAME "
+        "(not given: the best one installed for the language of the texts)",
     )
 
 

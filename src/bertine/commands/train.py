@@ -114,8 +114,7 @@ TASKS: dict[str, str] = {
 
 
 _TABLES = (
-    "a file (.csv, .tsv, .jsonl, .xlsx, .parquet), a folder with train.* and dev.*, val.* or "
-    "validation.*, or hf:NAME, a data set of the Hugging Face hub"
+    "a file (.csv, .tsv, .jsonl, .xlsx, .parquet), a folder with train.* and dev.*, or hf:NAME"
 )
 #: The data by task, where it is not a table.
 _DATA = {

@@ -251,9 +251,9 @@ def _dataset(data: Any, name: str) -> InMemoryTable:
     names: dict[str, tuple[str, ...]] = {}
     for column, feature in dict(data.features).items():
         inner = getattr(feature, "feature", feature)  # the feature of a list's items
-        found = getattr(inner, "names", None)
-        if isinstance(found, list | tuple) and all(isinstance(one, str) for one in found):
-            names[str(column)] = tuple(found)
+        labels = getattr(inner, "names", None)
+        if isinstance(labels, list | tuple) and all(isinstance(label, str) for label in labels):
+            names[str(column)] = tuple(labels)
     return InMemoryTable(name, columns, values, names)
 
 

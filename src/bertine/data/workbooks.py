@@ -9,7 +9,6 @@ rows become a new workbook. Texts are never written as formulas.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import json
 import re
@@ -27,7 +26,7 @@ from typing import Any, cast
 from xml.sax.saxutils import escape
 
 from bertine.core.console import plural
-from bertine.core.errors import BertineError
+from bertine.core.errors import BertineError, require_packages
 from bertine.core.files import os_errors
 from bertine.core.foreign_files import reading_outside
 from bertine.core.names import option
@@ -64,16 +63,6 @@ NumberedRow = tuple[int, list[Any]]
 def is_workbook(path: object) -> bool:
     """Return whether `path` is the path of a workbook, by its name."""
     return isinstance(path, str | Path) and Path(path).suffix.lower() in SUFFIXES
-
-
-def require_excel(path: str | Path, library: str) -> None:
-    """Refuse a workbook if the `library` that reads or writes it is not installed.
-
-    Raises:
-        BertineError: it is not.
-    """
-    if importlib.util.find_spec(library) is None:
-        raise BertineError(f"{path}: workbooks need {library}; pip install 'bertine[excel]'")
 
 
 @dataclass(frozen=True)
@@ -117,7 +106,7 @@ def open_sheet(
         BertineError: python-calamine is not installed; no such file, or not a workbook, or one with
             a password, or that takes too much memory; no such sheet, or no cell has a value.
     """
-    require_excel(path, "python_calamine")
+    require_packages(f"{path}: a workbook", ["python_calamine"])
     rows = tempfile.TemporaryFile(prefix="bertine-")  # noqa: SIM115 - kept open
     program = [sys.executable, "-P", sheets.__file__, wanted or ""]
     with reading_outside(path), open(path, "rb") as file:

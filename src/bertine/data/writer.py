@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from bertine.core.console import logger
-from bertine.core.errors import BertineError
+from bertine.core.errors import BertineError, require_packages
 from bertine.core.files import atomic_dir, atomic_file, os_errors
 from bertine.core.names import option
 from bertine.core.text import ESCAPED, briefly
@@ -23,7 +23,7 @@ from bertine.data.parquet import is_parquet, mixed_note, write_parquet
 from bertine.data.pre_annotation import write_predictions
 from bertine.data.streams import COMPRESSIONS, cleaned, encodable
 from bertine.data.tables import Table, TableRow
-from bertine.data.workbooks import WRITTEN, is_workbook, require_excel, shown, write_workbook
+from bertine.data.workbooks import WRITTEN, is_workbook, shown, write_workbook
 
 #: The error handler that writes bytes that are not UTF-8 as they were read
 #: (:attr:`~bertine.data.tables.TableRow.exact`).
@@ -264,7 +264,7 @@ def check_output(path: str | Path) -> None:
     if is_workbook(path):
         if Path(path).suffix.lower() != WRITTEN:
             raise BertineError(f"{path}: workbooks are written as {WRITTEN}; name the output so")
-        require_excel(path, "openpyxl")
+        require_packages(f"{path}: a workbook", ["openpyxl"])
 
 
 def _cell(value: Any) -> str:

@@ -194,8 +194,7 @@ class SoftLabels(OptionGroup):
 
     annotators: Annotators = declare(
         "majority",
-        "where a text of an annotation tool has several annotators, learn the label that most of "
-        "them gave (majority), or every label by its share of them (soft)",
+        "of several annotators of a text: the label of most, or all by their shares (soft)",
         not_in=("lr-find",),
     )
 
