@@ -220,7 +220,7 @@ def test_the_library_is_named_where_it_is_missing(
 ) -> None:
     path = write(tmp_path / "a.xlsx", [["text"], ["a"]])
     monkeypatch.setattr(errors, "find_spec", lambda name: None)
-    with pytest.raises(BertineError, match="a workbook needs python-calamine; .* pip install py"):
+    with pytest.raises(BertineError, match=r"a workbook needs python-calamine; .* pip install py"):
         Table(path)
 
 
