@@ -25,7 +25,6 @@ import hashlib
 import json
 import re
 import threading
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -48,7 +47,7 @@ class Fault:
         status: the answer's status, in place of the right answer; with `code` and `message` as
             the hub's X-Error-Code and X-Error-Message.
         cut: after so many bytes of the file the connection is closed.
-        wait: seconds before each 16 KiB of a file, so that a download takes long.
+        hold: at this byte of the file nothing more comes, for a minute, until who asked is gone.
         times: after so many requests it is over.
         method: only of these requests.
     """
@@ -58,7 +57,7 @@ class Fault:
     code: str = ""
     message: str = ""
     cut: int | None = None
-    wait: float = 0.0
+    hold: int | None = None
     times: int | None = None
     method: str | None = None
 
@@ -86,8 +85,8 @@ class Hub:
     def __init__(self) -> None:
         self.faults: list[Fault] = []
         self.requests: list[Request] = []
-        #: Bytes of files that were sent so far.
-        self.sent = 0
+        #: Downloads that were held so far.
+        self.held = 0
         self._repositories: dict[tuple[str, str], _Repository] = {}
         self._renamed: dict[str, str] = {}
         hub = self
@@ -329,11 +328,16 @@ class _Handler(BaseHTTPRequestHandler):
         end = len(content)
         if fault is not None and fault.cut is not None:
             end = min(end, begin + fault.cut)
+        elif fault is not None and fault.hold is not None:
+            end = max(begin, fault.hold)
         try:
             for start in range(begin, end, _CHUNK):
-                time.sleep(fault.wait if fault else 0.0)
                 self.wfile.write(content[start : min(start + _CHUNK, end)])
-                self.server_of.sent += min(start + _CHUNK, end) - start
+            if fault is not None and fault.hold is not None:
+                self.wfile.flush()
+                self.server_of.held += 1
+                self.connection.settimeout(60)
+                self.connection.recv(1)  # nothing comes but the end
         except OSError:  # who asked is gone
             self.close_connection = True
         if end < len(content):

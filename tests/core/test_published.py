@@ -418,14 +418,14 @@ def test_a_run_records_what_it_began_with_and_goes_on_with_it(
 def test_a_download_that_is_killed_is_never_half_a_model(hub: Hub, tmp_path: Path) -> None:
     write_model(tmp_path / "m", hidden_size=128, intermediate_size=256)
     commit = hub.add("org/m", tmp_path / "m")
-    hub.faults.append(Fault("elsewhere.*safetensors", wait=0.02, method="GET"))
     command = [sys.executable, "-m", "bertine", "inspect", "hf:org/m"]
     size = (tmp_path / "m" / "model.safetensors").stat().st_size
     offline = {**os.environ, "HF_HUB_OFFLINE": "1"}
     for tenth in range(10):
-        begun, asked = hub.sent, len(hub.requests)
+        hold = Fault("elsewhere.*safetensors", hold=tenth * size // 10, method="GET")
+        hub.faults[:], held = [hold], hub.held
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        while hub.sent - begun < tenth * size // 10 or len(hub.requests) == asked:
+        while hub.held == held:
             assert process.poll() is None
             time.sleep(0.001)
         process.kill()
@@ -435,6 +435,7 @@ def test_a_download_that_is_killed_is_never_half_a_model(hub: Hub, tmp_path: Pat
             done = subprocess.run(command, env=offline, capture_output=True, text=True)
             assert done.returncode == 2
             assert "HF_HUB_OFFLINE is set" in done.stderr.splitlines()[-1]
+    hub.faults.clear()
     whole = subprocess.run(command, capture_output=True, text=True)
     assert whole.returncode == 0, whole.stderr
     folder = cached_model(PublishedName("hf", "org/m"))

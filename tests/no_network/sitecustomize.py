@@ -16,9 +16,16 @@ def _is_here(host: Any) -> bool:
     if host in (None, "", "localhost", socket.gethostname()):
         return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        if ipaddress.ip_address(host).is_loopback:
+            return True
     except ValueError:
         return False
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as own:
+        try:
+            own.bind((host, 0))  # only to an address of this machine, as Ray uses it
+        except OSError:
+            return False
+    return True
 
 
 def _refuse(event: str, values: tuple[Any, ...]) -> None:
