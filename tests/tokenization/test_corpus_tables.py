@@ -84,4 +84,5 @@ def test_memory_does_not_grow_with_the_table(tmp_path: Path) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert count == 20_000
-    assert peak < 2_000_000 < file.stat().st_size
+    # A few blocks of a MiB, in which the encoding is looked for; the file has 20 MB.
+    assert peak < 4_000_000 < file.stat().st_size
