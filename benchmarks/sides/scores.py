@@ -6,12 +6,10 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bertine.data.entities import Counts, entities
+from bertine.data.entities import entities, span_counts
 from bertine.datasets.glue import glue_task
 from bertine.tasks.metrics import classification_scores, regression_scores
 from bertine.tasks.tagged_words import TaggingReport
@@ -38,7 +36,7 @@ def judge(setting: Setting, answers: Any) -> dict[str, float]:
     if task.kind == "regression":
         return regression_scores([float(label) for label in truth], answers)
     if task.kind == "tagging":
-        counts = entity_counts(truth, answers)
+        counts = span_counts(map(entities, truth), map(entities, answers))
         report = TaggingReport.of(
             counts,
             entities=True,
@@ -56,23 +54,6 @@ def judge(setting: Setting, answers: Any) -> dict[str, float]:
         return {"accuracy": right / len(truth)}
     known = glue_task(task.name).labels if task.verb == "glue" else sorted(set(truth))
     return classification_scores(truth, answers, known)
-
-
-def entity_counts(
-    truth: Sequence[Sequence[str]], guesses: Sequence[Sequence[str]]
-) -> dict[str, Counts]:
-    """Count entities for each type, sorted by name; one is correct if its begin, end and type are
-    (Tjong Kim Sang and De Meulder 2003; ``conlleval``)."""
-    correct, predicted, true = Counter[str](), Counter[str](), Counter[str]()
-    for true_tags, guessed_tags in zip(truth, guesses, strict=True):
-        expected, guessed = set(entities(true_tags)), set(entities(guessed_tags))
-        true.update(entity.type for entity in expected)
-        predicted.update(entity.type for entity in guessed)
-        correct.update(entity.type for entity in expected & guessed)
-    return {
-        kind: Counts(correct[kind], predicted[kind], true[kind])
-        for kind in sorted({*true, *predicted})
-    }
 
 
 def _official(scorers: Path, path: Path, answers: dict[str, SpanGuess]) -> dict[str, float]:

@@ -38,9 +38,9 @@ def _add_predict_arguments(parser: Parser) -> None:
         "--input",
         "--data",
         metavar="FILE",
-        help="csv, tsv, jsonl, Parquet, or plain text with one text a line; for spans also "
-        "SQuAD's JSON; for a tagger column files of words in place of csv and tsv; - is standard "
-        "input (not given: what is piped in)",
+        help="csv, tsv, jsonl, Parquet, a workbook, a file of an annotation tool, or plain text "
+        "with one text a line; for spans also SQuAD's JSON; for a tagger also column files of "
+        "words; - is standard input (not given: what is piped in)",
     )
     parser.add_argument(
         "--output",
