@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openpyxl
 import pyarrow as pa
 import torch
 
@@ -160,6 +161,19 @@ def _tagged(count: int) -> list[str]:
     return rows
 
 
+def workbook(**columns: Sequence[Any]) -> Make:
+    """An Excel file of the rows of :func:`of_texts`."""
+
+    def write(path: Path) -> None:
+        book = openpyxl.Workbook()
+        book.active.append([*columns])
+        for n in range(len(TEXTS)):
+            book.active.append([values[n % len(values)] for values in columns.values()])
+        book.save(path)
+
+    return write
+
+
 def documents(*texts: str) -> Make:
     """JSON lines of documents, compressed where the name says so."""
 
@@ -257,6 +271,8 @@ FILES: dict[str, Make] = {
     "books.jsonl.zst": documents(*_BOOKS),
     "zh.jsonl": documents(*["".join(CHINESE[:n]) * 5 for n in (1, 2, 3, 4)] * 10),
     "reviews.csv": _reviews,
+    "reviews.xlsx": workbook(Kommentar=TEXTS, Bewertung=(5, 1, 4, 2)),
+    "docs.csv": of_texts("text", id=[*range(len(TEXTS))], lang=("en", "de")),
     "new.csv": _reviews,
     "held-out.csv": _reviews,
     "my.csv": _labelled,
@@ -290,9 +306,13 @@ FILES: dict[str, Make] = {
     "ner": _columns,
     "squad": lambda path: squad_files.write_squad(path, v2=True, articles=6, dev=2),
     "swag": folder(train__csv=_swag, val__csv=_swag),
+    "emotion": folder(train__csv=_labelled, test__csv=_labelled),
+    "cola": folder(train__csv=of_texts("sentence", label=("good", "bad"))),
     "glue": lambda path: glue_files.write_glue(path, rows=12),
     "my-run.yaml": lines("model: bert-mini", "steps: 2", "batch_size: 4"),
 }
+#: Parts of published data sets, of which the other names are those of folders here.
+PARTS = {"hf:dair-ai/emotion/test": "emotion/test.csv"}
 #: Where a page means something else by a name.
 OF_PAGES: dict[str, dict[str, Make]] = {
     "docs/guides/generate.md": {"MODEL": gpt},

@@ -20,7 +20,12 @@ import bertine
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 #: What is imported under another name than it is installed under.
-IMPORTED_AS = {"sklearn": "scikit-learn", "faiss": "faiss-cpu", "yaml": "pyyaml"}
+IMPORTED_AS = {
+    "sklearn": "scikit-learn",
+    "faiss": "faiss-cpu",
+    "yaml": "pyyaml",
+    "modelscope_hub": "modelscope",  # whose part it is
+}
 
 
 def canonical(name: str) -> str:

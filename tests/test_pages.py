@@ -4,7 +4,8 @@ The ```bash, ```console and ```python blocks of a page are run in their order, i
 page's own: what a page says that the reader has is put there when it is first named
 (:mod:`page_files`). Commands are those of the page but for their size: :data:`LESS` in place of
 hours and epochs. Blocks marked ``run``, and the same ones in another language, are run as they
-stand by :mod:`test_readme`, which also parses every command. What is no program of ours (``cp``,
+stand by :mod:`test_readme`, which also parses every command; those marked ``served`` by
+:mod:`test_vector_databases`. What is no program of ours (``cp``,
 ``curl``) is not looked at.
 """
 
@@ -30,7 +31,7 @@ import toys
 from bertine.cli import main, with_name_joined
 from bertine.core.console import logger
 from documents import DOCUMENTS, ROOT, blocks_of_all, commands, relative, typed
-from page_files import FILES, LABELS, OF_PAGES, TEXTS
+from page_files import FILES, LABELS, OF_PAGES, PARTS, TEXTS
 
 SHELLS = ("bash", "sh", "shell", "console")
 #: What is parsed alone, by what it begins with, and why.
@@ -48,7 +49,7 @@ EXCUSED = {
     "import pandas": "needs pandas, which is not installed",
 }
 #: How many there are: run as they stand, run with less, on an earlier page too, and excused.
-COUNTS = {"as shown": 55, "run": 215, "again": 29, "excused": 48}
+COUNTS = {"as shown": 59, "run": 211, "again": 29, "excused": 48}
 #: Options that say how long a command takes, and what stands in their place.
 LONG = (
     "--hours",
@@ -100,7 +101,7 @@ class Step:
 def steps() -> list[Step]:
     """Those of all pages."""
     found = [(path, block, typed(block)) for path, block in blocks_of_all()]
-    shown = {script for _, block, script in found if "run" in block.words}
+    shown = {script for _, block, script in found if {"run", "served"} & {*block.words}}
     first = dict[str, Path]()  # the page where a command stands first
     listed = []
     for path, block, script in found:
@@ -152,8 +153,8 @@ class Reader:
                 self.files[first](Path(first))
 
     def command(self, words: list[str]) -> None:
-        # A published model is a folder here: there is no hub.
-        words = [re.sub(r"^hf:(.*/)?", "", word) for word in words]
+        # A published model or data set is a folder here: there is no hub.
+        words = [PARTS.get(word, re.sub(r"^hf:(.*/)?", "", word)) for word in words]
         name, *rest = with_name_joined(words)
         kept, inputs = list[str](), list[str]()
         for option, word in zip(["", *rest], rest, strict=False):

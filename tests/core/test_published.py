@@ -420,13 +420,16 @@ def test_a_download_that_is_killed_is_never_half_a_model(hub: Hub, tmp_path: Pat
     commit = hub.add("org/m", tmp_path / "m")
     command = [sys.executable, "-m", "bertine", "inspect", "hf:org/m"]
     size = (tmp_path / "m" / "model.safetensors").stat().st_size
+    # On a busy machine the hub, in this process, may answer late.
+    online = {**os.environ, "HF_HUB_DOWNLOAD_TIMEOUT": "60", "HF_HUB_ETAG_TIMEOUT": "60"}
     offline = {**os.environ, "HF_HUB_OFFLINE": "1"}
     for tenth in range(10):
         hold = Fault("elsewhere.*safetensors", hold=tenth * size // 10, method="GET")
         hub.faults[:], held = [hold], hub.held
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        with open(tmp_path / "stderr", "w", encoding="utf-8") as stderr:
+            process = subprocess.Popen(command, env=online, stderr=stderr, stdout=stderr)
         while hub.held == held:
-            assert process.poll() is None
+            assert process.poll() is None, (tmp_path / "stderr").read_text(encoding="utf-8")
             time.sleep(0.001)
         process.kill()
         process.wait()

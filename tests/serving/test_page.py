@@ -131,7 +131,7 @@ def test_entities_are_coloured_in_the_text(page: Any, ask: Client) -> None:
     assert marks.count() == len(expected["entities"]) > 0
     for number, entity in enumerate(expected["entities"]):
         chance = f"{round(100 * entity['probability'])}\u00a0%"
-        wanted = f"{entity['text']}\u00a0{entity['type']} {chance}"
+        wanted = f"{entity['text']}\u00a0{entity['label']} {chance}"
         assert marks.nth(number).inner_text() == wanted
     colours = marks.evaluate_all("all => all.map(e => getComputedStyle(e).borderTopColor)")
     types = [entity["label"] for entity in expected["entities"]]
@@ -335,7 +335,7 @@ def asked_label(page: Any) -> str:
 def test_the_api_reference(page: Any, ask: Client) -> None:
     page.goto(f"http://127.0.0.1:{ask.port}/docs")
     page.wait_for_selector("details")
-    assert page.locator("details").count() == 17
+    assert page.locator("details").count() == 18
     page.locator("summary", has_text="/v1/embeddings").click()
     shown = page.locator("details[open] pre").all_inner_texts()
     assert shown[0].startswith("curl ")

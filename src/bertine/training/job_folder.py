@@ -65,17 +65,16 @@ class JobFolder:
         folder = Path(folder)
         if folder.exists() and not folder.is_dir():
             raise BertineError(f"{folder}: is a file; choose another folder for the {self.kind}")
-        if (folder / self.file).exists():
+        # One listing: another process may begin the job meanwhile.
+        names = {path.name for path in folder.iterdir()} if folder.exists() else set[str]()
+        if self.file in names:
             if not resume:
                 raise BertineError(
                     f"{folder}: holds a {self.kind} already; add {option('resume', True)} to go "
                     "on with it, or choose another folder"
                 )
             return True
-        if folder.exists() and any(
-            path.name not in self.own and not path.name.startswith(f".{self.file}.tmp-")
-            for path in folder.iterdir()
-        ):
+        if any(not name.startswith(f".{self.file}.tmp-") for name in names - self.own):
             raise BertineError(
                 f"{folder}: is not empty and holds no {self.kind}; choose another folder for it"
             )
