@@ -125,7 +125,7 @@ def test_rows_without_entities_are_counted_an_empty_list_is_none() -> None:
     found = read(ADA, {"text": "nobody", "entities": []}, {"text": "not seen", "entities": None})
     assert [item.tags for item in found.items[1:]] == [("O",)]
     assert found.unlabelled == 1
-    assert "1 row has no 'entities' and was left out (lines 3)" in found.notes[0]
+    assert "1 row has no 'entities' and was left out (line 3)" in found.notes[0]
     with pytest.raises(BertineError, match=r"data:2: has no 'entities'"):
         read(ADA, {"text": "not seen", "entities": None}, strict=True)
 

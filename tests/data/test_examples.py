@@ -69,8 +69,8 @@ def test_pairs_that_lack_a_text_are_told_by_line(tmp_path: Path) -> None:
     rows = "".join(f"x{n},{'y' if n % 4 == 0 else ''},{n % 2}\n" for n in range(1, 17))
     path = write(tmp_path / "a.csv", f"text,text_pair,label\n{rows},z,1\n , ,0\n")
     notes = read_examples(path).notes
-    assert f"{path}: 1 of 18 texts are empty (lines 19)" in notes
-    assert f"{path}: 1 of 18 rows have no text in 'text' (lines 18)" in notes
+    assert f"{path}: 1 of 18 texts are empty (line 19)" in notes
+    assert f"{path}: 1 of 18 rows have no text in 'text' (line 18)" in notes
     assert any(
         "12 of 18 rows have no text in 'text_pair' (lines 2, 3, 4, 6" in note for note in notes
     )

@@ -92,14 +92,14 @@ def test_rows_without_a_gold_label_are_counted(tmp_path: Path) -> None:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     examples = read_glue_file(path, GLUE["MNLI"])
     assert len(examples) == 23
-    assert examples.notes == [f"{path}: 1 row without a gold label left out (lines 3)"]
+    assert examples.notes == [f"{path}: 1 row without a gold label left out (line 3)"]
 
 
 def test_empty_texts_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "train.tsv"
     path.write_text("sentence\tlabel\n\t1\nfine\t0\n", encoding="utf-8")
     examples = read_glue_file(path, GLUE["SST-2"])
-    assert examples.notes == [f"{path}: 1 of 2 texts are empty (lines 2)"]
+    assert examples.notes == [f"{path}: 1 of 2 texts are empty (line 2)"]
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def test_a_collection_is_searched(browser: Any, models: dict[str, Path], tmp_pat
         assert opened.title() == "Bertine"
         opened.fill("#where", "colour = red")
         opened.click("#ask")
-        opened.wait_for_function("document.querySelector('#alert').textContent")
+        opened.wait_for_function("() => document.querySelector('#alert').textContent")
         assert "there is no column 'colour'" in opened.inner_text("#alert")
         opened.close()
 

@@ -149,13 +149,14 @@ def test_documents_without_text_are_skipped_and_counted(tmp_path):
     assert "3 documents without text skipped" in corpus.stats.lines()
 
 
-def test_invalid_utf8_is_replaced_and_counted_or_refused(tmp_path):
+def test_invalid_utf8_is_left_out_and_counted_or_refused(tmp_path):
     file = tmp_path / "c.txt"
     # A U+FFFD that is in the file is not one that was put there.
     file.write_bytes("fine \ufffd\n\nline three\nbad ".encode() + b"\xff and \xc3( here\n")
     corpus = Corpus(file)
-    assert [d.text for d in corpus][1] == "line three\nbad \ufffd and \ufffd( here"
+    assert [d.text for d in corpus][1] == "line three\nbad  and ( here"
     assert corpus.stats.invalid_utf8 == 2
+    assert "3 damaged characters (U+FFFD) left out" in corpus.stats.lines()
     assert list(corpus)
     assert corpus.stats.invalid_utf8 == 2, "counted anew on each pass"
     message = error_of(file, strict=True)
@@ -207,11 +208,11 @@ def test_nul_bytes_are_removed_and_counted_or_refused(tmp_path):
         assert "NUL" in error_of(tmp_path / name, strict=True)
 
 
-def test_lone_surrogates_of_json_are_replaced_or_refused(tmp_path):
+def test_lone_surrogates_of_json_are_left_out_or_refused(tmp_path):
     file = tmp_path / "c.jsonl"
     file.write_text('{"text": "a\\ud800b \\ud83d\\ude00"}\n')
     corpus = Corpus(file)
-    assert [d.text for d in corpus] == ["a\ufffdb 😀"]
+    assert [d.text for d in corpus] == ["ab 😀"]
     assert corpus.stats.invalid_utf8 == 1
     assert f"{file}:1: a lone surrogate" in error_of(file, strict=True)
 
@@ -271,7 +272,7 @@ def test_parquet_with_invalid_utf8(tmp_path):
     bad = pa.Array.from_buffers(pa.string(), 2, raw.buffers())
     pq.write_table(pa.table({"text": bad}), file)
     corpus = Corpus(file)
-    assert [d.text for d in corpus] == ["fine", "bad \ufffd"]
+    assert [d.text for d in corpus] == ["fine", "bad "]
     assert corpus.stats.invalid_utf8 == 1
     assert "c.parquet:2: invalid UTF-8 (byte 0xff, 4 bytes into the" in error_of(file, strict=True)
 

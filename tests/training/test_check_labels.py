@@ -272,7 +272,7 @@ def test_a_workbook_is_corrected_in_a_copy(tmp_path: Path) -> None:
     chances = np.array([[0.9, 0.1], [0.95, 0.05], [0.9, 0.1], [0.1, 0.9]])
     noise = find_noise(chances, np.array([0, 1, 0, 1]))
     result = LabelCheck(examples, ["x", "y"], noise, chances, tmp_path, every=examples)
-    result.write()
+    result.write(tmp_path / "a.xlsx", DataConfig())
     assert f"correct 'label' in {tmp_path / 'checked.xlsx'}" in result.lines()[-1]
     values = list(openpyxl.load_workbook(result.checked).active.values)
     assert values[0] == ("id", "text", "label", "suggested_label", "label_probability", "line")
@@ -283,15 +283,19 @@ def test_a_workbook_is_corrected_in_a_copy(tmp_path: Path) -> None:
         bertine.check_labels(tmp_path / "a.xlsx", out=tmp_path / "o", output_encoding="cp1252")
 
 
-def test_a_file_of_windows_is_corrected_in_its_encoding(tmp_path: Path) -> None:
-    rows = ["text;label", "Größe;gut", "Müll;übel", "schön;gut", "öde;übel"]
-    (tmp_path / "a.csv").write_bytes("\r\n".join([*rows, ""]).encode("cp1252"))
-    examples = read_examples(tmp_path / "a.csv", DataConfig(encoding="cp1252"))
+def test_a_file_of_windows_is_corrected_as_it_is(tmp_path: Path) -> None:
+    """In its encoding, with its other columns, quotes and rows without a label."""
+    rows = ["id;text;label", "1;Größe;gut", '"2";Müll;übel', '3;"schön";gut', "4;?;", "5;öde;übel"]
+    path, config = tmp_path / "a.csv", DataConfig(encoding="cp1252")
+    path.write_bytes("\r\n".join([*rows, ""]).encode("cp1252"))
+    examples = read_examples(path, config)
     chances = np.array([[0.9, 0.1], [0.95, 0.05], [0.9, 0.1], [0.1, 0.9]])
     noise = find_noise(chances, np.array([0, 1, 0, 1]))
     result = LabelCheck(examples, ["gut", "übel"], noise, chances, tmp_path, every=examples)
-    result.write()
+    result.write(path, config)
     raw = result.checked.read_bytes()
-    assert b"M\xfcll;\xfcbel;gut;0.05;3\r\n" in raw
-    result.write("utf-8-sig")
+    added = ["suggested_label;label_probability;line", ";0.9;2", "gut;0.05;3", ";0.9;4", ";;5"]
+    lines = [";".join(both) for both in zip(rows, [*added, ";0.9;6"], strict=True)]
+    assert raw.decode("cp1252").split("\r\n") == [*lines, ""]
+    result.write(path, config, "utf-8-sig")
     assert result.checked.read_bytes() == b"\xef\xbb\xbf" + raw.decode("cp1252").encode()

@@ -276,7 +276,7 @@ ENCODINGS: Sequence[Encoding] = (
 )
 
 
-_REPLACEMENT = "\ufffd"
+REPLACEMENT = "\ufffd"
 #: The escape sequence of East Asian encodings in ASCII bytes (ISO-2022), and their names by the
 #: bytes after it.
 ESCAPE = b"\x1b$"
@@ -377,7 +377,7 @@ class _Evidence:
                 self.escaped = next((n for b, n in _ESCAPED.items() if behind.startswith(b)), "")
             return
         text = block.decode("utf-8", "replace")
-        damaged = text.count(_REPLACEMENT) - block.count(_REPLACEMENT.encode())
+        damaged = text.count(REPLACEMENT) - block.count(REPLACEMENT.encode())
         self.characters += len(text)
         self.beyond += len(text) - len(text.encode("ascii", "ignore"))
         self.damaged += damaged
@@ -495,7 +495,7 @@ def _has_usual(encoding: Encoding, words: Sequence[bytes]) -> bool:
 def _price_in_utf8(word: bytes) -> float:
     bits = 0.0
     for character in word.decode("utf-8", "replace"):
-        if character == _REPLACEMENT:
+        if character == REPLACEMENT:
             bits += _DAMAGE
         elif not character.isascii():
             bits += _VALID[len(character.encode())]
@@ -512,7 +512,7 @@ def _of_two_bytes(head: bytes) -> Encoding | None:
         text = head[: len(head) // 4 * 4].decode(codec, "replace")
         # Hardly any four bytes are a character of UTF-32, but any two are one of UTF-16.
         every = codec.startswith("utf-32")
-        shown = [c for c in text if c in "\r\n\t" or (c.isprintable() and c != _REPLACEMENT)]
+        shown = [c for c in text if c in "\r\n\t" or (c.isprintable() and c != REPLACEMENT)]
         ascii = [c for c in shown if c.isascii()]
         known = sum(every or c.isascii() or c in usual or "\u3000" <= c <= "\u30ff" for c in shown)
         least = _KNOWN_ALL if every else _KNOWN_FEW if len(text) < 32 else _KNOWN

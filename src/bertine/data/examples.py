@@ -21,6 +21,7 @@ from bertine.core.names import option, text_option
 from bertine.core.rng import generator
 from bertine.core.text import briefly
 from bertine.data.annotations import is_brat
+from bertine.data.encodings import REPLACEMENT
 from bertine.data.in_memory import SPLIT_NAMES, Data, DataParts, InMemoryTable, Source, as_data
 from bertine.data.lines import TableLayout, first_numbers
 from bertine.data.parquet import SUFFIXES as PARQUET
@@ -751,13 +752,25 @@ def labelled_rows(
             f"{label_column!r} and {'was' if len(without) == 1 else 'were'} left out "
             f"({first_numbers(without)}); {option('strict', True)} refuses them"
         )
-    note_empty_texts(examples)
+    check_texts(examples)
     return examples
 
 
-def note_empty_texts(examples: Examples) -> None:
-    """Note the rows without text, those that lack one text of a pair, and those that lack the first
-    of more texts (the last ones are choices, whose number may vary)."""
+def check_texts(examples: Examples[Any]) -> None:
+    """Leave damaged characters (U+FFFD) out of the texts, so that no model learns to read them.
+    Note these rows, the rows without text, those that lack one text of a pair, and those that lack
+    the first of more texts (the last ones are choices, whose number may vary)."""
+    damaged: list[int] = []
+    for index, item in enumerate(examples.items):
+        if any(REPLACEMENT in text for text in item.texts):
+            damaged.append(item.line)
+            texts = tuple(text.replace(REPLACEMENT, "") for text in item.texts)
+            examples.items[index] = replace(item, texts=texts)
+    if damaged:
+        examples.notes.append(
+            f"{examples.source}: damaged characters (U+FFFD) were left out of "
+            f"{plural(len(damaged), 'row')} ({first_numbers(damaged)})"
+        )
     there = [(item.line, [bool(text.strip()) for text in item.texts]) for item in examples.items]
     empty = [line for line, texts in there if not any(texts)]
     if empty:

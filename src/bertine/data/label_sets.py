@@ -23,7 +23,7 @@ from bertine.data.examples import (
     Example,
     Examples,
     as_columns,
-    note_empty_texts,
+    check_texts,
     open_table,
     refuse_both,
     resolve_label_column,
@@ -186,7 +186,7 @@ def read_label_sets(
         if not examples.items:
             raise BertineError(f"{table.name}: has a header, but no rows")
         examples.notes = [*table.stats.notes(table.name), *examples.notes]
-    note_empty_texts(examples)
+    check_texts(examples)
     bare = sum(not item.label for item in examples.items)
     if bare:
         examples.notes.append(f"{examples.source}: {bare} of {len(examples)} rows have no label")

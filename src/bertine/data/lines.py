@@ -101,6 +101,7 @@ class TableStats(Fixes):
 def first_numbers(numbers: Sequence[int], count: int | None = None, what: str = "lines") -> str:
     """Format line numbers for a message: the first of `count`, or of all `numbers`."""
     more = ", …" if (len(numbers) if count is None else count) > _SHOWN else ""
+    what = what.removesuffix("s") if len(numbers) == 1 and not more else what
     return f"{what} {', '.join(map(str, numbers[:_SHOWN]))}{more}"
 
 

@@ -27,7 +27,7 @@ from bertine.data.examples import (
     Examples,
     SoftExample,
     as_columns,
-    note_empty_texts,
+    check_texts,
     open_table,
     refuse_both,
     refuse_damaged,
@@ -409,5 +409,5 @@ def read_soft_examples(
             f"{read.source}: in {plural(ties, 'row')} two labels or more are equally probable; "
             "the first of them counts as the label"
         )
-    note_empty_texts(examples)
+    check_texts(examples)
     return examples

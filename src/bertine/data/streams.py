@@ -36,6 +36,7 @@ from bertine.data.encodings import (
     FEW,
     FEW_OF_TEXT,
     MARKS,
+    REPLACEMENT,
     Fixes,
     find_codec,
     kept_bytes,
@@ -242,7 +243,6 @@ _BEGINNINGS: tuple[tuple[bytes, str, str], ...] = (
     (b"\x89PNG", "a picture", "give text"),
 )
 
-_REPLACEMENT = "\ufffd"
 #: The name of standard input in messages.
 STDIN = "<stdin>"
 #: Bytes read at once to detect a file's encoding, and the blocks that are read before its texts.
@@ -521,7 +521,7 @@ def check_named(path: Path | str, where: object, blocks: Iterable[bytes], codec:
     for block in blocks:
         text = block.decode("utf-8", "replace")
         characters += len(text)
-        damaged += text.count(_REPLACEMENT) - block.count(_REPLACEMENT.encode())
+        damaged += text.count(REPLACEMENT) - block.count(REPLACEMENT.encode())
     if damaged <= max(FEW, characters * FEW_OF_TEXT):
         return
     hint = ""
@@ -608,8 +608,8 @@ class TextDecoder:
                 ) from error
             text = raw.decode("utf-8", "replace")
             # Characters that already were U+FFFD in the file are not counted.
-            genuine = raw.count(_REPLACEMENT.encode())
-            self._fixes.invalid_utf8 += text.count(_REPLACEMENT) - genuine
+            genuine = raw.count(REPLACEMENT.encode())
+            self._fixes.invalid_utf8 += text.count(REPLACEMENT) - genuine
             if as_read:
                 text = raw.decode("utf-8", "surrogateescape")
         if b"\0" not in raw:
@@ -637,7 +637,7 @@ class TextDecoder:
                     f"{self._path}:{number}: a lone surrogate (\\u{ord(half):04x}) in a text; "
                     f"remove it, or leave out {option('strict', True)} to have it replaced"
                 )
-            self._fixes.invalid_utf8 += fixed.count(_REPLACEMENT) - value.count(_REPLACEMENT)
+            self._fixes.invalid_utf8 += fixed.count(REPLACEMENT) - value.count(REPLACEMENT)
             value = fixed
         return self._without_nul(value, f"{self._path}:{number}") if "\0" in value else value
 

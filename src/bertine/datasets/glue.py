@@ -12,7 +12,7 @@ from typing import Any
 
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
-from bertine.data.examples import Example, Examples, note_empty_texts, row_texts
+from bertine.data.examples import Example, Examples, check_texts, row_texts
 from bertine.data.lines import first_numbers
 from bertine.data.tables import Table
 from bertine.options.data import DEFAULTS, DataConfig
@@ -302,7 +302,7 @@ def read_glue_file(path: Path, task: GlueTask, config: DataConfig = DEFAULTS) ->
             f"{path}: {plural(len(unlabelled), 'row')} without a gold label left out "
             f"({first_numbers(unlabelled)})"
         )
-    note_empty_texts(examples)
+    check_texts(examples)
     return examples
 
 
@@ -331,7 +331,7 @@ def read_glue_test(path: Path, task: GlueTask) -> tuple[list[str], Examples]:
     if len(set(indices)) < len(indices):
         twice = Counter(indices).most_common(1)[0][0]
         raise BertineError(f"{path}: the {task.index_column} {twice} is there twice")
-    note_empty_texts(examples)
+    check_texts(examples)
     return indices, examples
 
 

@@ -17,9 +17,9 @@ from bertine.data.examples import (
     Example,
     Examples,
     as_columns,
+    check_texts,
     columns_of_training,
     find_splits,
-    note_empty_texts,
     refuse_both,
     resolve_text_columns,
     row_texts,
@@ -148,7 +148,7 @@ def _read(task: Task[Any], path: Source, config: DataConfig) -> Examples[Any]:
         if not examples.items:
             raise BertineError(f"{table.name}: has no rows")
         examples.notes = [*table.stats.notes(table.name), *examples.notes]
-    note_empty_texts(examples)
+    check_texts(examples)
     return examples
 
 

@@ -24,7 +24,7 @@ from bertine.core.errors import BertineError
 from bertine.core.files import os_errors
 from bertine.core.foreign_files import reading_outside
 from bertine.core.names import option
-from bertine.data.encodings import Fixes
+from bertine.data.encodings import REPLACEMENT, Fixes
 from bertine.data.lines import MAX_JSON_BYTES
 from bertine.data.streams import (
     COMPRESSIONS,
@@ -186,7 +186,7 @@ class Document:
     """One document.
 
     Attributes:
-        text: not empty; lines end in ``\\n``; no NULs and no lone surrogates.
+        text: lines end in ``\\n``; no NULs, no lone surrogates, no U+FFFD.
         source: its file.
         row: the line it begins at (plain text, csv, tsv), its line (JSON lines) or its row
             (Parquet), from 1.
@@ -205,6 +205,7 @@ class CorpusStats(Fixes):
         files: files read completely.
         documents: documents yielded.
         text_bytes: their size in UTF-8.
+        damaged: characters U+FFFD, left out, those in place of invalid bytes among them.
         empty_documents: documents without text (or null), skipped.
         split_documents: documents larger than `max_document_bytes`, yielded in parts.
         skipped_files: number of files in the given folders that have no known format.
@@ -214,6 +215,7 @@ class CorpusStats(Fixes):
     files: int = 0
     documents: int = 0
     text_bytes: int = 0
+    damaged: int = 0
     empty_documents: int = 0
     split_documents: int = 0
     skipped_files: int = 0
@@ -230,6 +232,8 @@ class CorpusStats(Fixes):
         if self.split_documents:
             lines.append(f"{self.split_documents:,} very large documents split into parts")
         lines += self.fix_notes("document")
+        if self.damaged:
+            lines.append(f"{plural(self.damaged, 'damaged character')} (U+FFFD) left out")
         if self.skipped_files:
             lines.append(
                 f"{self.skipped_files:,} files of no known format skipped, "
@@ -324,6 +328,9 @@ class Corpus:
                 if raw_text.strip() in ("", _END_OF_DOS):
                     stats.empty_documents += 1
                     continue
+                if REPLACEMENT in raw_text:  # no model learns to write it
+                    stats.damaged += raw_text.count(REPLACEMENT)
+                    raw_text = raw_text.replace(REPLACEMENT, "")
                 stats.count_twice([raw_text])
                 stats.documents += 1
                 size = len(raw_text) if raw_text.isascii() else len(raw_text.encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -25,7 +26,14 @@ from bertine.core.rng import generator
 from bertine.core.scores import ranking
 from bertine.core.strict_json import Jsonable
 from bertine.core.text import visible
-from bertine.data.examples import Example, Examples, count_known, find_splits, read_examples
+from bertine.data.examples import (
+    Example,
+    Examples,
+    count_known,
+    find_splits,
+    open_table,
+    read_examples,
+)
 from bertine.data.in_memory import InMemoryTable, Source, TableLike, as_data
 from bertine.data.languages import model_for
 from bertine.data.lines import TableLayout, written_layout
@@ -288,29 +296,40 @@ class LabelCheck(Report):
     def _label(self) -> str:
         return self.examples.label_column or "label"
 
-    def write(self, encoding: str | None = None) -> None:
-        """Write all examples, with the suggested labels, as a file to correct and train on, in the
-        `encoding` (None: that of the file that was checked)."""
-        texts = list(self.examples.text_columns)
-        own = [*texts, self._label]
+    def write(self, source: Source, config: DataConfig, encoding: str | None = None) -> None:
+        """Write the rows of the `source`, with the suggested labels, as a file to correct and train
+        on, in the `encoding` (None: that of the source). Of a csv or tsv file all columns are
+        written as they are there, of other sources the texts and labels."""
+        own = [*self.examples.text_columns, self._label]
         path, layout = _checked(self.every, self.out, encoding)
-        taken = layout.sheet.columns if layout.sheet else own
-        suggested, chance, line = (
-            unused(name, taken, "check_")
-            for name in ("suggested_label", "label_probability", "line")
-        )
-        numbers = {id(item): number for number, item in enumerate(self.examples.items)}
-        with open_writer(path, layout, [*own, suggested, chance, line]) as writer:
-            for item in self.every.items:
-                number = numbers.get(id(item))
-                row: dict[str, Any] = dict(zip(own, [*item.texts, item.label], strict=True))
-                row |= {suggested: None, chance: None, line: item.line}
-                if number is not None:
+        numbers = {item.line: number for number, item in enumerate(self.examples.items)}
+        with contextlib.ExitStack() as stack:
+            table, rows = None, iter(list[TableRow]())
+            read = self.every.layout
+            plain = read and read.kind in ("csv", "tsv") and not (read.sheet or read.annotations)
+            if plain and Path(str(source)).is_file():
+                table = stack.enter_context(open_table(source, config))
+                own, rows = table.columns, iter(table)
+            else:
+                rows = (
+                    TableRow(item.line, dict(zip(own, [*item.texts, item.label], strict=True)))
+                    for item in self.every.items
+                )
+            taken = layout.sheet.columns if layout.sheet else own
+            suggested, chance, line = (
+                unused(name, taken, "check_")
+                for name in ("suggested_label", "label_probability", "line")
+            )
+            columns = [*own, suggested, chance, line]
+            writer = stack.enter_context(open_writer(path, layout, columns, source=table))
+            for row in rows:
+                values = {**row.values, suggested: None, chance: None, line: row.line}
+                if (number := numbers.get(row.line)) is not None:
                     given = int(self.noise.given[number])
-                    row[chance] = round(float(self.probabilities[number, given]), 4)
+                    values[chance] = round(float(self.probabilities[number, given]), 4)
                     if self.noise.wrong[number]:
-                        row[suggested] = self.labels[int(self.noise.suggested[number])]
-                writer.write(row, TableRow(item.line, row))
+                        values[suggested] = self.labels[int(self.noise.suggested[number])]
+                writer.write(values, row)
 
     def _sizes(self) -> dict[str, int]:
         checked = len(self.examples)
@@ -428,8 +447,9 @@ def check_labels(
     Args:
         data: a labelled file, or a table in memory; for a folder, its training file.
         model: as for :func:`bertine.finetune`.
-        out: the folder of the check. ``out/checked.csv`` has all examples, with ``suggested_label``
-            where another label is more probable: correct the labels there, and train on that file
+        out: the folder of the check. ``out/checked.csv`` has the rows and columns of a csv or tsv
+            file as they are, or the texts and labels of other data, with ``suggested_label`` where
+            another label is more probable: correct the labels there, and train on that file
             (``checked.xlsx`` for a workbook); an existing one is kept as it is.
             ``out/check-labels.json`` has the results, and ``out/check-labels.html`` the same as a
             page.
@@ -456,7 +476,7 @@ def check_labels(
     unknown.read([item.texts for item in examples.items])
     if line := unknown.note():
         logger.warning(f"{examples.source}: {line}")
-    check = _Check(examples, Path(out).absolute(), options)
+    check = _Check(source, examples, Path(out).absolute(), options)
     if seen := count_known(check.examples.items, rows_known_by(model)):
         check.notes.append(
             f"note: the model was trained on {seen:,} of these {len(check.examples):,} examples, "
@@ -511,6 +531,7 @@ class _Check:
     """A label check in progress.
 
     Attributes:
+        source: the file or table of the examples.
         every: all examples that were read.
         examples: the examples that are checked.
         labels: their labels, sorted.
@@ -518,8 +539,10 @@ class _Check:
         notes: further notes.
     """
 
-    def __init__(self, every: Examples[Example], out: Path, options: LabelCheckOptions) -> None:
-        self.every, self.examples = every, _judged(every)
+    def __init__(
+        self, source: Source, every: Examples[Example], out: Path, options: LabelCheckOptions
+    ) -> None:
+        self.source, self.every, self.examples = source, every, _judged(every)
         self.notes: list[str] = []
         self.out, self._options = out, options
         if options.folds > len(self.examples):
@@ -580,7 +603,8 @@ class _Check:
         if result.checked.exists():
             logger.info(f"{result.checked}: is there already, and stays as it is")
         else:
-            result.write(self._options.output_encoding)
+            config = DataConfig.of(self._options, DEFAULTS)
+            result.write(self.source, config, self._options.output_encoding)
         write_json(self.out / CHECK, {"settings": settings, **result.to_dict()})
         check_page(result).write(self.out / PAGE)
         return result
