@@ -21,7 +21,7 @@ from bertine.cli import main
 from bertine.core import published
 from bertine.core.errors import BertineError
 from bertine.core.model_folders import locate
-from bertine.core.published import PublishedName, cached_model, fetch, hashes_of
+from bertine.core.published import PublishedName, cached_model, fetch, hashes_of, how_to_get
 from bertine.hub.model_directory import load_model
 from bertine.inference.baselines.measure import _encoder
 from bertine.inference.embedding.embedder import Embedder
@@ -367,6 +367,9 @@ def test_the_same_command_with_the_prefix_is_named(
     assert """run: bertine predict hf:FacebookAI/roberta-base 'it'"'"'s a text'""" in (
         " ".join(capsys.readouterr().err.split())
     )
+    # An address of the model's page, and a prefix in capitals, are its name too.
+    for text in ("https://huggingface.co/org/m", "HF:org/m"):
+        assert (how_to_get(text) or "").endswith("give hf:org/m")
     assert not hub.requests
 
 

@@ -437,7 +437,8 @@ def _in_full(name: PublishedName) -> PublishedName:
 
 def name_without_prefix(text: str) -> PublishedName | None:
     """Return what a text names on the Hugging Face hub if a prefix is put before it; None if it
-    does not look like the name of a published model."""
+    does not look like the name of a published model. An address of its page is one, too."""
+    text = re.sub(r"(?i)^(?:https?:/+(www\.)?(huggingface\.co|hf\.co)/|hf:)", "", text, count=1)
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", text):
         return None
     if (text in PRESETS and not _BOTH.match(text)) or ("/" in text and Path(text).parent.exists()):
