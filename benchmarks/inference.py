@@ -25,6 +25,7 @@ import contextlib
 import dataclasses
 import importlib.util
 import itertools
+import json
 import statistics
 import tempfile
 import time
@@ -45,7 +46,7 @@ from common import (
     save_json,
 )
 from model_folders import NAMES, SHAPES, model_folder, texts_of
-from runtimes import LONGEST, REFERENCE, SYSTEMS
+from runtimes import CALIBRATION, LONGEST, REFERENCE, SYSTEMS
 
 from bertine.families.presets import PRESETS
 from bertine.hub.model_directory import load_model
@@ -96,6 +97,7 @@ def measure(shape: str, names: Sequence[str], options: argparse.Namespace) -> di
             texts = texts_of(load_model(folder).tokenizer, options.texts, LONGEST)
         else:
             texts = read_texts(options.data, options.text_column, options.texts)
+        (work / CALIBRATION).write_text(json.dumps(texts[:300]), encoding="utf-8")
         workers: dict[str, Worker] = {}
         result: dict[str, Any] = {}
         for name in names:

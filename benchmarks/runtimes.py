@@ -2,6 +2,7 @@
 
 All return the mean of the last hidden states of each text, in the order of the texts, and make
 batches of `BATCH` of like length, but for ``transformers fp32``, which takes texts as they come.
+Static quantization learns its ranges from the texts of `CALIBRATION` in the folder for files.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ Embed = Callable[[Sequence[str]], np.ndarray]
 
 BATCH = 32
 LONGEST = 128
+#: A JSON list of texts, which :mod:`inference` writes.
+CALIBRATION = "calibration.json"
 
 
 def sorted_batches(texts: Sequence[str], embed_batch: Embed) -> np.ndarray:
@@ -74,10 +77,21 @@ def bertine(folder: Path, work: Path, threads: int, precision: str) -> Embed:
     return embed
 
 
-def transformers(folder: Path, work: Path, threads: int, bf16: bool, ordered: bool) -> Embed:
+def transformers(
+    folder: Path, work: Path, threads: int, bf16: bool, ordered: bool, how: str = ""
+) -> Embed:
+    """`how`: "compiled" by Inductor, or with "torchao"'s 8 bits before that."""
     tokenizer, model = _transformers(folder)
     if bf16:
         model = model.bfloat16()
+    if how == "torchao":
+        from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+
+        quantize_(model, Int8DynamicActivationInt8WeightConfig())
+    if how:
+        inductor: Any = importlib.import_module("torch._inductor.config")
+        inductor.freezing = True
+        model = torch.compile(model, dynamic=True)
 
     def embed_batch(texts: Sequence[str]) -> np.ndarray:
         inputs = tokenizer(
@@ -105,44 +119,93 @@ def sentence_transformers(folder: Path, work: Path, threads: int) -> Embed:
     )
 
 
-def onnx_runtime(folder: Path, work: Path, threads: int, int8: bool) -> Embed:
+def onnx_runtime(folder: Path, work: Path, threads: int, bits: str) -> Embed:
+    """`bits`: "fp32", or 8 bits with ranges of each batch ("dynamic") or fixed ones ("static")."""
     import onnxruntime
+    from onnxruntime import quantization
 
-    path = _onnx(folder, work)
-    if int8:
-        from onnxruntime.quantization import QuantType, quantize_dynamic
-
-        small = work / "int8.onnx"
-        if not small.exists():
-            quantize_dynamic(path, small, weight_type=QuantType.QInt8, per_channel=True)
-        path = small
+    path, small = _onnx(folder, work), work / f"{bits}.onnx"
+    if bits != "fp32" and not small.exists():
+        signed: Any = {"weight_type": quantization.QuantType.QInt8, "per_channel": True}
+        if bits == "dynamic":
+            quantization.quantize_dynamic(path, small, **signed)
+        else:
+            reader = _Calibration(_calibration(folder, work))
+            products = ["MatMul", "Gemm"]
+            quantization.quantize_static(
+                path, small, reader, **signed, op_types_to_quantize=products
+            )
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
+    file = path if bits == "fp32" else small
+    session = onnxruntime.InferenceSession(str(file), options, ["CPUExecutionProvider"])
     return _over_arrays(
         folder, lambda ids, mask: session.run(None, {"input_ids": ids, "attention_mask": mask})[0]
     )
 
 
-def openvino(folder: Path, work: Path, threads: int, bf16: bool) -> Embed:
+class _Calibration:
+    """What ONNX Runtime reads its calibration batches from."""
+
+    def __init__(self, batches: Iterator[dict[str, np.ndarray]]) -> None:
+        self._batches = batches
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return next(self._batches, None)
+
+
+def openvino(folder: Path, work: Path, threads: int, bits: str, streams: int) -> Embed:
+    """`bits`: "f32", "bf16", or "int8" of NNCF's static quantization. With several streams batches
+    are computed at the same time, the hint being throughput, else latency."""
     import openvino as ov
 
     core = ov.Core()
-    compiled = core.compile_model(
-        core.read_model(_onnx(folder, work)),
-        "CPU",
-        {
-            "INFERENCE_NUM_THREADS": threads,
-            "NUM_STREAMS": 1,
-            "INFERENCE_PRECISION_HINT": "bf16" if bf16 else "f32",
-        },
-    )
-    request = compiled.create_infer_request()
-    return _over_arrays(
-        folder,
-        lambda ids, mask: request.infer({"input_ids": ids, "attention_mask": mask})[0].copy(),
-    )
+    model = core.read_model(_onnx(folder, work))
+    if bits == "int8":
+        small = work / "int8.xml"
+        if not small.exists():
+            import nncf
+
+            batches = nncf.Dataset(list(_calibration(folder, work)))
+            transformer = nncf.ModelType.TRANSFORMER
+            ov.save_model(nncf.quantize(model, batches, model_type=transformer), small)
+        model = core.read_model(small)
+    hints = {
+        "INFERENCE_NUM_THREADS": threads,
+        "NUM_STREAMS": streams,
+        "PERFORMANCE_HINT": "THROUGHPUT" if streams > 1 else "LATENCY",
+        # Of 8 bits what is not a product is computed in the faster of the others.
+        "INFERENCE_PRECISION_HINT": "f32" if bits == "f32" else "bf16",
+    }
+    compiled = core.compile_model(model, "CPU", hints)
+    if streams == 1:
+        request = compiled.create_infer_request()
+        return _over_arrays(
+            folder,
+            lambda ids, mask: request.infer({"input_ids": ids, "attention_mask": mask})[0].copy(),
+        )
+    tokenizer, queue = _transformers_tokenizer(folder), ov.AsyncInferQueue(compiled, streams)
+
+    def embed(texts: Sequence[str]) -> np.ndarray:
+        order = sorted(range(len(texts)), key=lambda at: -len(texts[at]))
+        result: list[Any] = [None] * len(texts)
+
+        def take(request: Any, batch: tuple[list[int], np.ndarray]) -> None:
+            places, mask = batch
+            vectors = mean(request.get_output_tensor(0).data, mask)
+            for place, vector in zip(places, vectors, strict=True):
+                result[place] = vector
+
+        queue.set_callback(take)
+        for start in range(0, len(texts), BATCH):
+            places = order[start : start + BATCH]
+            inputs = _arrays(tokenizer, [texts[place] for place in places])
+            queue.start_async(inputs, (places, inputs["attention_mask"]))
+        queue.wait_all()
+        return np.stack(result)
+
+    return embed
 
 
 def ctranslate2(folder: Path, work: Path, threads: int) -> Embed:
@@ -179,9 +242,14 @@ SYSTEMS: dict[str, tuple[str, Callable[..., Embed], tuple[Any, ...]]] = {
     "transformers fp32": ("transformers", transformers, (False, False)),
     "transformers bf16 sorted": ("transformers", transformers, (True, True)),
     "sentence-transformers": ("sentence_transformers", sentence_transformers, ()),
-    "onnxruntime fp32": ("onnxruntime", onnx_runtime, (False,)),
-    "onnxruntime int8": ("onnxruntime", onnx_runtime, (True,)),
-    "openvino bf16": ("openvino", openvino, (True,)),
+    "torch.compile bf16": ("transformers", transformers, (True, True, "compiled")),
+    "torchao int8": ("torchao", transformers, (True, True, "torchao")),
+    "onnxruntime fp32": ("onnxruntime", onnx_runtime, ("fp32",)),
+    "onnxruntime int8": ("onnxruntime", onnx_runtime, ("dynamic",)),
+    "onnxruntime int8 static": ("onnxruntime", onnx_runtime, ("static",)),
+    "openvino bf16": ("openvino", openvino, ("bf16", 1)),
+    "openvino int8": ("nncf", openvino, ("int8", 1)),
+    "openvino int8, 2 streams": ("nncf", openvino, ("int8", 2)),
     "ctranslate2 int8": ("ctranslate2", ctranslate2, ()),
 }
 REFERENCE = "transformers fp32"
@@ -206,13 +274,24 @@ def _over_arrays(folder: Path, run: Callable[[np.ndarray, np.ndarray], np.ndarra
     tokenizer = _transformers_tokenizer(folder)
 
     def embed_batch(texts: Sequence[str]) -> np.ndarray:
-        inputs = tokenizer(
-            list(texts), padding=True, truncation=True, max_length=LONGEST, return_tensors="np"
-        )
-        ids, mask = (inputs[name].astype(np.int64) for name in ("input_ids", "attention_mask"))
-        return mean(run(ids, mask), mask)
+        inputs = _arrays(tokenizer, texts)
+        return mean(run(*inputs.values()), inputs["attention_mask"])
 
     return lambda texts: sorted_batches(texts, embed_batch)
+
+
+def _arrays(tokenizer: Any, texts: Sequence[str]) -> dict[str, np.ndarray]:
+    inputs = tokenizer(
+        list(texts), padding=True, truncation=True, max_length=LONGEST, return_tensors="np"
+    )
+    return {name: inputs[name].astype(np.int64) for name in ("input_ids", "attention_mask")}
+
+
+def _calibration(folder: Path, work: Path) -> Iterator[dict[str, np.ndarray]]:
+    """The inputs of the calibration texts, one at a time."""
+    tokenizer = _transformers_tokenizer(folder)
+    texts = json.loads((work / CALIBRATION).read_text(encoding="utf-8"))
+    return (_arrays(tokenizer, [text]) for text in texts)
 
 
 def _onnx(folder: Path, work: Path) -> Path:

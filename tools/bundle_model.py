@@ -1,11 +1,13 @@
-"""Put what ``recipes/hour`` made into the package, as ``bertine-en`` or ``bertine-zh``.
+"""Put a model into the package: what ``recipes/hour`` made, as ``bertine-en`` or ``bertine-zh``, or
+the last run of ``recipes/bert``, as ``bertine-bert``.
 
     python recipes/hour --model bertine-zh --corpus WIKI-ZH.jsonl.zst --tasks ZH --out ZH-MODEL
     python tools/bundle_model.py bertine-zh ZH-MODEL --machine "two cores of an AMD EPYC"
+    python tools/bundle_model.py bertine-bert RUN
 
 Writes the model in bf16, its vocabulary and its card (from ``tools/cards``) with the scores of its
-fine-tuning. Refuses a model that has read an article of the demo; ``tools/leave_out_demo.py``
-writes a corpus without them.
+fine-tuning; the card of ``bertine-bert`` is written by hand. Refuses a model of the hour that has
+read an article of the demo; ``tools/leave_out_demo.py`` writes a corpus without them.
 """
 
 from __future__ import annotations
@@ -118,6 +120,32 @@ def score_table(
     return rows
 
 
+def write_model(model: Path, folder: Path) -> int:
+    """Write a model in bf16 and its tokenizer; return the number of parameters."""
+    tensors = {
+        name: tensor.to(torch.bfloat16).contiguous() for name, tensor in read_weights(model).items()
+    }
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    size = (folder / "model.safetensors").stat().st_size
+    if size > MOST_BYTES:
+        raise SystemExit(f"the weights are {size:,} bytes, more than {MOST_BYTES:,}")
+    config: dict[str, Any] = read_json(model / "config.json")
+    # Fine-tuning wants dropout, which so short a pre-training did not.
+    dropout = {key: 0.1 for key in config if "dropout" in key}
+    # Older and newer versions of transformers have their own key each.
+    precision = dict.fromkeys(("dtype", "torch_dtype"), "bfloat16")
+    write_json(folder / "config.json", config | dropout | precision)
+    for file in ("vocab.txt", "tokenizer_config.json"):
+        shutil.copyfile(model / file, folder / file)
+    # Half the size without the line ends of the original.
+    backend = json.loads((model / "tokenizer.json").read_text(encoding="utf-8"))
+    write_text(
+        folder / "tokenizer.json",
+        json.dumps(backend, ensure_ascii=False, separators=(",", ":")) + "\n",
+    )
+    return sum(tensor.numel() for tensor in tensors.values())
+
+
 def pack(name: str, made: Path, out: Path, *, machine: str, blimp: str) -> None:
     """Write the model that the recipe made in the folder `made` into the folder `out`, with its
     card.
@@ -140,39 +168,19 @@ def pack(name: str, made: Path, out: Path, *, machine: str, blimp: str) -> None:
         [json.loads(line) for line in (made / phase / "log.jsonl").read_text().splitlines()]
         for phase in phases
     ]
-    tensors = {
-        name: tensor.to(torch.bfloat16).contiguous() for name, tensor in read_weights(model).items()
-    }
     tokens = sum(log[-1]["tokens"] for log in logs)
     settings = read_json(made / phases[-1] / "run.json")["settings"]
     seconds = [clock["seconds"][stage] for stage in ("vocabulary", "preparation", *phases)]
     end = logs[-1][-8:]
     with atomic_dir(out) as folder:
-        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-        size = (folder / "model.safetensors").stat().st_size
-        if size > MOST_BYTES:
-            raise SystemExit(f"the weights are {size:,} bytes, more than {MOST_BYTES:,}")
-        # Fine-tuning wants dropout, which so short a pre-training did not.
-        rates = ("attention_dropout", "mlp_dropout", "embedding_dropout", "classifier_dropout")
-        dropout = dict.fromkeys(rates, 0.1)
-        # Older and newer versions of transformers have their own key each.
-        precision = dict.fromkeys(("dtype", "torch_dtype"), "bfloat16")
-        write_json(folder / "config.json", config | dropout | precision)
-        for file in ("vocab.txt", "tokenizer_config.json"):
-            shutil.copyfile(model / file, folder / file)
-        # Half the size without the line ends of the original.
-        backend = json.loads((model / "tokenizer.json").read_text(encoding="utf-8"))
-        write_text(
-            folder / "tokenizer.json",
-            json.dumps(backend, ensure_ascii=False, separators=(",", ":")) + "\n",
-        )
+        parameters = write_model(model, folder)
         card = (CARDS / f"{name}.md").read_text(encoding="utf-8")
         write_text(
             folder / "README.md",
             card.format(
                 layers=config["num_hidden_layers"],
                 hidden=config["hidden_size"],
-                parameters=sum(tensor.numel() for tensor in tensors.values()) / 1e6,
+                parameters=parameters / 1e6,
                 vocabulary=config["vocab_size"],
                 positions=config["max_position_embeddings"],
                 corpus="\n".join(corpus_lines(clock["corpus"])),
@@ -193,15 +201,21 @@ def pack(name: str, made: Path, out: Path, *, machine: str, blimp: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("name", choices=TASKS)
-    parser.add_argument("made", type=Path, help="the folder of recipes/hour")
-    parser.add_argument("--machine", required=True, help='such as "two cores of an AMD EPYC"')
+    parser.add_argument("name", choices=[*TASKS, "bertine-bert"])
+    parser.add_argument("made", type=Path, help="the folder of recipes/hour, or a run")
+    parser.add_argument("--machine", help='such as "two cores of an AMD EPYC"')
     parser.add_argument("--blimp", help="what bertine blimp gives, such as 66.1%%")
     parser.add_argument("--out", type=Path, help="the folder (that of the package)")
     given = parser.parse_args()
+    out = given.out or WEIGHTS / given.name
+    if given.name not in TASKS:
+        out.mkdir(exist_ok=True)
+        write_model(given.made / "model", out)
+        return
+    if given.machine is None:
+        parser.error("--machine is needed for the card")
     if (given.blimp is None) != (given.name == "bertine-zh"):
         parser.error("--blimp is for the English model, and needed there")
-    out = given.out or WEIGHTS / given.name
     pack(given.name, given.made, out, machine=given.machine, blimp=given.blimp or "")
 
 

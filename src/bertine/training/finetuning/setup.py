@@ -404,6 +404,7 @@ def check_examples(
     if line := look.label_line():
         logger.info(line)
     notes = task.notes(features)
+    of_reading = {*train.notes, *validation.notes}
     for note in [*look.findings, *(f"{train.source}: {note}" for note in notes)]:
-        logger.warning(note)
+        (logger.info if note in of_reading else logger.warning)(note)
     return look
