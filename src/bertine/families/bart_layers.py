@@ -19,7 +19,7 @@ from bertine.core.errors import BertineError
 from bertine.families.gpt import hidden_future
 from bertine.models.config import MOST_LAYERS, Config
 from bertine.models.dropout import StreamDropout, dropout_add
-from bertine.models.embeddings import new_table
+from bertine.models.embeddings import Numbers, new_table, places_of
 from bertine.models.encoder import (
     Backbone,
     BackboneOutput,
@@ -447,6 +447,9 @@ class BartBackbone(Backbone):
     @property
     def word_weights(self) -> Tensor:
         return self.embeddings.word_embeddings.weight
+
+    def numbers_of(self, input_ids: Tensor, token_type_ids: Tensor) -> Numbers:
+        return places_of(input_ids, OFFSET), None
 
     @property
     def encoder_layers(self) -> list[nn.Module]:

@@ -321,6 +321,7 @@ class DebertaConfig(Config):
     model_type: ClassVar[str] = "deberta-v2"
     title: ClassVar[str] = "DeBERTa"
     token_types: ClassVar[bool] = False
+    positions: ClassVar[str] = "relative: the attention reads how far apart two tokens are"
 
     vocab_size: int = 128100
     type_vocab_size: int = 0

@@ -29,7 +29,7 @@ from bertine.families.bert import PLAIN_ENCODER, SIZES, TABLES, TASK_HEADS, WRIT
 from bertine.models.config import MOST_LAYERS, Config
 from bertine.models.config_file import ConfigKeys
 from bertine.models.dropout import StreamDropout, dropout_add
-from bertine.models.embeddings import RowEmbeddings, new_table
+from bertine.models.embeddings import Numbers, RowEmbeddings, new_table, places_of
 from bertine.models.encoder import RowBackbone
 from bertine.models.family import Family
 from bertine.models.heads import HEADS, WITHOUT_POOLER, MlmHead
@@ -176,6 +176,9 @@ class TrigramEmbeddings(RowEmbeddings):
         x = self.norm(x)
         # As in BERT: from here on the residual stream is in the compute type.
         return self.dropout(x.to(autocast_dtype(x.device.type) or x.dtype))
+
+    def numbers_of(self, input_ids: Tensor, token_type_ids: Tensor) -> Numbers:
+        return places_of(input_ids), token_type_ids
 
     def traced(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None

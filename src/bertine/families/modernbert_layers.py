@@ -71,6 +71,7 @@ class ModernBertConfig(Config):
     model_type: ClassVar[str] = "modernbert"
     title: ClassVar[str] = "ModernBERT"
     token_types: ClassVar[bool] = False
+    positions: ClassVar[str] = "rotary: the place of a token turns its queries and keys"
 
     vocab_size: int = 50368
     num_hidden_layers: int = 22

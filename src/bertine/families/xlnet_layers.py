@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from bertine.core.errors import BertineError
 from bertine.models.config import LARGEST, Config
 from bertine.models.dropout import StreamDropout, dropout_add
-from bertine.models.embeddings import WordEmbeddings
+from bertine.models.embeddings import Numbers, WordEmbeddings
 from bertine.models.encoder import BackboneOutput, PackedRows, RowBackbone, last_tokens, layout_of
 from bertine.models.layers import RowLayout, activation, init_weights, softmax, truncated_normal_
 
@@ -54,6 +54,7 @@ class XlnetConfig(Config):
     model_type: ClassVar[str] = "xlnet"
     title: ClassVar[str] = "XLNet"
     token_types: ClassVar[bool] = False
+    positions: ClassVar[str] = "relative: the attention reads how far apart two tokens are"
     reads_last: ClassVar[bool] = True
 
     vocab_size: int = 32000
@@ -553,6 +554,9 @@ class XlnetBackbone(RowBackbone):
         x = self.embeddings.traced(input_ids, attention_mask, token_type_ids)
         layout = RowLayout(*input_ids.shape)
         return self._text(x, layout, relations, attention_mask, output_hidden_states)
+
+    def numbers_of(self, input_ids: Tensor, token_type_ids: Tensor) -> Numbers:
+        return None, token_type_ids
 
     def attention_scores(
         self, layer: int, states: Tensor, token_type_ids: Tensor | None = None

@@ -37,6 +37,7 @@ class Config:
             own beside the one that is encoded.
         writes_with: the head that scores the next token of a text that it writes; "": it writes
             none.
+        positions: how it knows the order of tokens, where it has no table of positions.
         task_lm_weight: how much guessing the next token of its inputs counts in fine-tuning,
             beside the task; 0: models of this type do not guess there.
 
@@ -52,6 +53,7 @@ class Config:
     reads_last: ClassVar[bool] = False
     encodes_and_decodes: ClassVar[bool] = False
     writes_with: ClassVar[str] = ""
+    positions: ClassVar[str] = ""
     task_lm_weight: ClassVar[float] = 0.0
 
     vocab_size: int = 30522

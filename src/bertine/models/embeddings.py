@@ -13,6 +13,10 @@ from bertine.models.config import Config
 from bertine.models.dropout import StreamDropout
 from bertine.models.precision import autocast_dtype
 
+#: The positions and the segments by which a model knows the tokens of a text, int64 [B, T] each;
+#: None: it has no such numbers.
+Numbers = tuple[Tensor | None, Tensor | None]
+
 
 class RowEmbeddings(nn.Module):
     """The part of a :class:`bertine.models.encoder.RowBackbone` before its layers."""
@@ -25,6 +29,11 @@ class RowEmbeddings(nn.Module):
         """Compute the first layer's input for all tokens of a padded batch, with explicit
         operations for a graph. The arguments are [B, T]; returns [B * T, H]."""
         raise NotImplementedError
+
+    def numbers_of(self, input_ids: Tensor, token_type_ids: Tensor) -> Numbers:
+        """Return the rows of the tables of positions and of segments that each token of a text
+        without padding gets."""
+        return None, None
 
 
 class WordEmbeddings(RowEmbeddings):
@@ -167,6 +176,13 @@ class Embeddings(RowEmbeddings):
         x = self.layer_norm(x.reshape(b * t, -1))
         return x if self.projection is None else self.projection(x)
 
+    def numbers_of(self, input_ids: Tensor, token_type_ids: Tensor) -> Numbers:
+        positions = self._counted(input_ids) if self.first else places_of(input_ids)
+        if self.token_type_embeddings is None:
+            return positions, None
+        types = torch.zeros_like(input_ids) if self.one_segment else token_type_ids
+        return positions, types
+
     def _counted(self, input_ids: Tensor) -> Tensor:
         """Return the positions of `input_ids` [B, T], counted over real tokens."""
         real = input_ids != self.pad
@@ -176,6 +192,12 @@ class Embeddings(RowEmbeddings):
         """Return the position embeddings in the order of places, for a sequence without padding
         before or within it, [longest_input, E]."""
         return self.position_embeddings.weight[self.first :]
+
+
+def places_of(input_ids: Tensor, first: int = 0) -> Tensor:
+    """Return the places of the tokens `input_ids` [B, T] in their sequences, counted from `first`,
+    int64 [B, T]."""
+    return torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids) + first
 
 
 def new_table(rows: int, size: int, no_gradient: int | None = None) -> nn.Embedding:

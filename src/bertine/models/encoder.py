@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from bertine.core.errors import BertineError
 from bertine.models.config import Config
-from bertine.models.embeddings import Embeddings, RowEmbeddings
+from bertine.models.embeddings import Embeddings, Numbers, RowEmbeddings
 from bertine.models.layers import EncoderLayer, RowLayout, init_weights
 from bertine.models.precision import autocast_dtype
 
@@ -267,6 +267,18 @@ class Backbone(nn.Module):
     def word_weights(self) -> Tensor:
         """The word embeddings, [V, E], which are also the matrix of a tied decoder."""
         raise NotImplementedError
+
+    def numbers_of(self, input_ids: Tensor, token_type_ids: Tensor) -> Numbers:
+        """Return the positions and the segments by which the model knows the tokens of a text
+        without padding: rows of tables of embeddings, or segments that its attention compares.
+
+        Args:
+            input_ids, token_type_ids: int64 [B, T].
+
+        """
+        embeddings = self.embeddings
+        assert isinstance(embeddings, RowEmbeddings)
+        return embeddings.numbers_of(input_ids, token_type_ids)
 
     def attention_scores(
         self, layer: int, states: Tensor, token_type_ids: Tensor | None = None

@@ -9,7 +9,7 @@ size, K labels.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
@@ -407,6 +407,29 @@ class Model(nn.Module):
             **options,
         )
         return encoded
+
+    def attention(self, inputs: Inputs, layers: Iterable[int]) -> list[Tensor]:
+        """Return what the tokens of one text without padding attend to in some layers.
+
+        Attention shows where heads look; it is no explanation of an answer.
+
+        Args:
+            inputs: ids and types, [1, T].
+            layers: their numbers, from 0 on.
+
+        Returns:
+            For each layer fp32 [A, T, T], the attending token first; the rows sum to 1.
+
+        Raises:
+            BertineError: the attention of such a model cannot be shown, or is not finite.
+        """
+        states = self.encode(inputs, all_states=True).hidden_states
+        assert states is not None
+        scores = self.backbone.attention_scores
+        return [
+            finite(scores(layer, states[layer], inputs.token_type_ids)[0].softmax(-1))
+            for layer in layers
+        ]
 
     def read(
         self,

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import platform
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -19,10 +21,11 @@ import torch
 from torch import Tensor, nn
 
 from bertine.core import rng
-from bertine.core.console import logger
+from bertine.core.console import logger, plural
 from bertine.core.cpu import cores
 from bertine.core.errors import BertineError
 from bertine.core.names import Precision
+from bertine.core.process import memory_limit
 from bertine.models.matmul_timing import TOKENS, Product, best_of, products_of, seconds_of
 
 # Threads: as many as PyTorch would use, or fewer where that is faster; one in a process that was
@@ -148,6 +151,23 @@ def _cpu_words() -> set[str]:
     with contextlib.suppress(OSError):
         return set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
     return set()
+
+
+def machine_line() -> str:
+    """Describe the GPUs that PyTorch can use and the processor, each with its memory."""
+    memory, name = memory_limit(), platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        name = next(iter(re.findall(r"^model name\s*: (.+)$", info, re.MULTILINE)), name)
+    parts = [f"{name.strip()}, {plural(cores(), 'core')}"]
+    if memory is not None:
+        parts[0] += f", {memory / 1e9:.1f} GB of memory"
+    if not torch.cuda.is_available():
+        return f"{parts[0]}; no GPU that PyTorch can use"
+    for number in range(torch.cuda.device_count()):
+        facts = torch.cuda.get_device_properties(number)
+        parts.insert(number, f"GPU {facts.name}, {facts.total_memory / 1e9:.1f} GB")
+    return "; ".join(parts)
 
 
 def resolve_device(name: str | None) -> torch.device:

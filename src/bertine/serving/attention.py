@@ -18,7 +18,6 @@ from bertine.core.errors import BertineError
 from bertine.corpora.batch import Batch
 from bertine.models.encoder import TextInputs
 from bertine.models.heads import PAIR_CLASSIFIER, Model
-from bertine.models.precision import finite
 from bertine.tasks.base import Task, parts_of
 from bertine.tokenization.base import Template
 from bertine.tokenization.tokenizer import Encoding, Tokenizer
@@ -124,13 +123,8 @@ class AttentionReader:
         batch = self._batch(encoding)
         with torch.inference_mode():
             whole = TextInputs(batch.input_ids, None, batch.token_type_ids)
-            output = self.model.encode(whole, all_states=True)
-            assert output.hidden_states is not None
-            states = output.hidden_states[layer]
-            scores = self.model.backbone.attention_scores(layer, states, whole.token_type_ids)[0]
-            if head is not None:
-                scores = scores[[head]]
-            weights = finite(scores.softmax(-1).mean(0))
+            (heads,) = self.model.attention(whole, [layer])
+            weights = heads.mean(0) if head is None else heads[head]
         return weights.double().cpu().round(decimals=5)
 
 
