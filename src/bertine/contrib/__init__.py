@@ -36,6 +36,7 @@ COMMANDS = {
 #:   vectors
 #: - blimp: what says how likely a sentence is, from a device and a precision
 #: - convert: the conversion to an output folder, with an activation or None
+#: - inspect: opens it; the ``lines()`` of what it returns describe it
 #: - serve: its vectors for the server; an embedder with a tokenizer
 #:
 #: A job that is missing here is refused as for any folder without layers and heads.
@@ -44,6 +45,7 @@ MODELS: dict[str, dict[str, str]] = {
         "title": "a table of word vectors",
         "verbs": "embed, similar or feature-based",
         "recognize": "bertine.contrib.recognize:holds_word_vectors",
+        "inspect": "bertine.contrib.word2vec.vectors:WordVectors.load",
         "vectors": "bertine.contrib.word2vec.encoder:WordEncoder",
         "convert": "bertine.contrib.word2vec.vectors:convert_vectors",
     },
@@ -51,6 +53,7 @@ MODELS: dict[str, dict[str, str]] = {
         "title": "an ELMo",
         "verbs": "embed, similar or feature-based",
         "recognize": "bertine.contrib.recognize:elmo_folder",
+        "inspect": "bertine.contrib.elmo.files:load_elmo",
         "vectors": "bertine.contrib.elmo.encoder:ElmoEncoder",
         "evaluate": "bertine.contrib.elmo.perplexity:evaluate_text",
         "blimp": "bertine.contrib.elmo.perplexity:BothWaysProbability.load",
@@ -60,6 +63,7 @@ MODELS: dict[str, dict[str, str]] = {
         "title": "a table of static vectors (model2vec)",
         "verbs": "embed or similar",
         "recognize": "bertine.contrib.recognize:static_folder",
+        "inspect": "bertine.contrib.static_vectors.table:load_static",
         "vectors": "bertine.contrib.static_vectors.table:StaticEncoder",
         "serve": "bertine.inference.embedding.embedder:Embedder.opened",
     },

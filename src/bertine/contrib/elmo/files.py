@@ -11,6 +11,7 @@ A model directory has ``config.json``, ``model.safetensors`` and, with a softmax
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -29,6 +30,7 @@ from bertine.contrib.elmo.model import (
     WordSoftmax,
 )
 from bertine.contrib.recognize import PublishedFiles, elmo_folder, published_files
+from bertine.core.console import plural
 from bertine.core.errors import BertineError, require_packages
 from bertine.core.files import (
     atomic_dir,
@@ -236,6 +238,22 @@ class LoadedElmo:
     words: list[str]
     source: Path
     training: dict[str, Any] = field(default_factory=dict)
+
+    def lines(self) -> list[str]:
+        """Describe the model: its layers, its words, its weights by part."""
+        config, counts = self.model.config, Counter[str]()
+        for name, weight in self.model.named_parameters():
+            counts[name.partition(".")[0].replace("_", " ")] += weight.numel()
+        counts["softmax"] = sum(p.numel() for p in self.softmax.parameters()) if self.softmax else 0
+        vocabulary = f"a softmax of {len(self.words):,} words" if self.words else "no softmax"
+        by_part = ", ".join(f"{part} {count:,}" for part, count in counts.items() if count)
+        return [
+            f"architecture: {config.title}, {plural(config.num_hidden_layers, 'LSTM')} of "
+            f"{config.lstm_size:,} cells in each direction, states of {config.width:,}; words by "
+            f"{config.num_filters:,} filters over characters, {vocabulary}",
+            f"parameters: {sum(counts.values()):,} ({by_part})",
+            f"weights: {self.source.name}, {self.source.stat().st_size / 1e6:.1f} MB",
+        ]
 
 
 def read_elmo_config(path: Path) -> ElmoConfig:

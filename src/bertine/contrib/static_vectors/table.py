@@ -288,6 +288,18 @@ class StaticModel:
     precision: str = "fp32"
     training: Mapping[str, Any] = field(default_factory=dict)
 
+    def lines(self) -> list[str]:
+        """Describe the table."""
+        table, tokenizer = self.table, self.tokenizer
+        most = self.max_length
+        cut = "all of its pieces" if most is None else f"at most {plural(most, 'piece')}"
+        return [
+            f"static vectors: {plural(table.pieces, 'piece')}, vectors of {table.dimensions} "
+            f"numbers in {self.precision}; of a text {cut} count",
+            f"parameters: {table.vectors.size:,}",
+            f"tokenizer: {tokenizer.title}, {tokenizer.vocab_size:,} pieces",
+        ]
+
 
 def save_static(model: StaticModel, folder: Path, precision: StaticPrecision) -> None:
     """Write a directory that model2vec and sentence-transformers open too.

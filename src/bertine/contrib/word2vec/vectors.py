@@ -153,7 +153,10 @@ class WordVectors(Shown):
     def lines(self) -> list[str]:
         """Describe the vectors."""
         case = ", of texts in lower case" if self.lowercase else ""
-        return [f"{plural(len(self), 'word')}, vectors of {self.dimensions} numbers{case}"]
+        return [
+            f"{plural(len(self), 'word')}, vectors of {self.dimensions} numbers{case}: "
+            f"{self.vectors.size:,} parameters"
+        ]
 
     @property
     def dimensions(self) -> int:
