@@ -28,6 +28,7 @@ ONE_IMPORTER = {
     "bertine.inference.export_graph": "needs PyTorch; `export` checks first what needs none",
     "bertine.reports.finetuning_checks": "rules on fine-tuning; `diagnosis`: pre-training",
     "bertine.reports.run_scores": "the scores' part of a run's page",
+    "bertine.reports.text_input": "what a model reads of a text; `inspect`: stores and models",
     "bertine.serving.app": "the application; `server` runs it",
     "bertine.serving.compat": "the shapes of other services, and reranking",
     "bertine.serving.server": "needs uvicorn; `serve` checks first what needs no package",
@@ -38,7 +39,7 @@ ONE_IMPORTER = {
     "bertine.training.search.table": "the grid and the table of a search, its page",
     "bertine.training.similarity.fitting": "judges and fits; `run` is the command",
 }
-MOST = 17
+MOST = 18
 #: Words that are riddles as names of classes, functions, arguments or variables, and what the
 #: field says.
 NOT_NAMES = {

@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("core", "options", "data", "tokenization", "corpora", "fast", *MODEL),
         *("objectives", "tasks", "datasets"),
     },
-    "reports": {"core", "options", "tokenization", "corpora", *MODEL},
+    "reports": {"core", "options", "tokenization", "corpora", *MODEL, "objectives"},
     "training": {
         *("core", "options", "data", "tokenization", "corpora", *MODEL),
         *("objectives", "tasks", "datasets", "inference", "reports"),

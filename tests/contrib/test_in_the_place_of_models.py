@@ -10,8 +10,12 @@ import numpy as np
 import pytest
 
 import bertine
+import toys
+from bertine.contrib.elmo.files import load_elmo
+from bertine.contrib.static_vectors.table import StaticModel, StaticTable, save_static
 from bertine.core.errors import BertineError
 from bertine.inference.minimal_pairs.evaluate_pairs import open_log_probability
+from contrib.elmo import elmos
 
 OF_WORDS = "word vectors, without layers and heads .*: use it with embed, similar or feature-based"
 OF_PIECES = "static vectors .*, without layers and heads .*: use it with embed or similar"
@@ -43,7 +47,6 @@ def feature_based(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "use", "said"),
     [
-        (words, bertine.inspect, OF_WORDS),
         (words, bertine.Predictor.load, OF_WORDS),
         (words, lambda path: bertine.export(path, path / "o"), OF_WORDS),
         (words, open_log_probability, OF_WORDS),
@@ -72,3 +75,20 @@ def test_what_to_do_with_them_is_said(
         use(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_inspect_describes_each(tmp_path: Path) -> None:
+    bertine.convert(elmos.write(tmp_path / "small"), tmp_path / "elmo")
+    tokenizer = toys.tokenizer()
+    vectors = np.ones((tokenizer.vocab_size, 4), np.float32)
+    (tmp_path / "static").mkdir()
+    save_static(StaticModel(StaticTable(vectors), tokenizer), tmp_path / "static", "fp32")
+    found = [bertine.inspect(path).lines() for path in (words(tmp_path), tmp_path / "static")]
+    assert found[0][1] == "1 word, vectors of 2 numbers: 2 parameters"
+    assert found[1][1].startswith(f"static vectors: {tokenizer.vocab_size} pieces, vectors of 4")
+    config = load_elmo(tmp_path / "elmo").model.config
+    lines = bertine.inspect(tmp_path / "elmo").lines()
+    assert f"ELMo, {config.num_hidden_layers} LSTMs of {config.lstm_size}" in lines[1]
+    assert lines[2].startswith(f"parameters: {config.num_parameters:,} (words ")
+    with pytest.raises(BertineError, match="of another kind, but text is for a text with a model"):
+        bertine.inspect(tmp_path / "elmo", text=["a"])

@@ -105,7 +105,7 @@ def test_every_verb_checks_each_argument_that_has_a_simple_type(name: str) -> No
         for each in parameters.values()
         if Any not in (each.annotation, *get_args(each.annotation))  # tables in memory
     ]
-    assert {*needed, "model", "device", "out"} & {*checked}
+    assert {*needed, "model", "device", "out", "path"} & {*checked}
     for argument in checked:
         with pytest.raises(BertineError, match=f"^{argument} must be "):
             verb(**{**needed, argument: object()})

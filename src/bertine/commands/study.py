@@ -186,17 +186,22 @@ REPORT = Command(
 
 
 def _add_inspect_arguments(parser: Parser) -> None:
-    from bertine.options.pretraining import InspectionOptions
+    from bertine.options.declare import declared
+    from bertine.options.pretraining import InspectionOptions, ReadTexts
 
     parser.add_argument(
         "path",
         metavar="PATH",
+        nargs="?",
         type=Path,
-        help="a token store, a model directory, bertine-en or bertine-zh",
+        help="a token store, a model of any kind, bertine-en or bertine-zh, or a preset such "
+        "as bert-base (not given: this machine)",
     )
+    add_options(parser, ReadTexts)
     add_options(
         parser,
         InspectionOptions,
+        but=[entry.name for entry in declared(ReadTexts)],
         help={"input_format": "what an instance is made of"},
         title="of a store",
     )
@@ -204,8 +209,12 @@ def _add_inspect_arguments(parser: Parser) -> None:
 
 INSPECT = Command(
     name="inspect",
-    summary="show what a store or a model holds",
+    summary="show what a store or a model holds, and what a model reads",
     description="Show what the model will see (of a token store), or what a model is: its sizes,\n"
-    "its heads, its task (of a model directory).",
+    "its heads, its task (of a model directory). With a text, what the model reads of it:\n\n"
+    '    bertine inspect MODEL --text "my dog is cute" "he likes playing" --mask\n'
+    '    bertine inspect MODEL --text "The bank of the river" --attention --html bank.html\n'
+    "    bertine inspect albert-xxlarge\n"
+    "    bertine inspect --presets",
     add_arguments=_add_inspect_arguments,
 )

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
+
+from bertine.core.console import aligned, human_bytes
 from bertine.core.errors import BertineError
 from bertine.core.names import PRESETS as NAMES
 from bertine.models.config import Config
@@ -50,3 +54,59 @@ def preset(name: str, **changes: Any) -> Config:
             near = difflib.get_close_matches(key, fields, n=1, cutoff=0.0)[0]
             raise BertineError(f"preset {name}: unknown key {key!r}; did you mean {near!r}?")
     return config.replace(**changes)
+
+
+# Sizes, for people.
+
+#: The numbers of parameters in the papers: BERT's (Devlin et al. 2018, section 3), RoBERTa's (Liu
+#: et al. 2019; base: fairseq), DistilBERT's (Sanh et al. 2019), XLM-R's (Conneau et al. 2019),
+#: ALBERT's (Lan et al. 2019, table 1), ELECTRA's (Clark et al. 2020), MobileBERT's (Sun et al.
+#: 2020), ModernBERT's (Warner et al. 2024), GPT-1's (Radford et al. 2019, table 2).
+PUBLISHED = {
+    **{"bert-base": "110M", "bert-large": "340M", "roberta-base": "125M", "roberta-large": "355M"},
+    **{"distilbert-base": "66M", "xlm-roberta-base": "270M", "xlm-roberta-large": "550M"},
+    **{"albert-base": "12M", "albert-large": "18M", "albert-xlarge": "60M"},
+    **{"albert-xxlarge": "235M", "electra-small": "14M", "electra-base": "110M"},
+    **{"electra-large": "335M", "mobilebert-uncased": "25.3M", "mobilebert-tiny": "15.1M"},
+    **{"ib-bert-large": "293M", "modernbert-base": "149M", "modernbert-large": "395M"},
+    "openai-gpt": "117M",
+}
+
+
+def describe_presets() -> list[str]:
+    """List all presets with their sizes, and the number of parameters in their papers."""
+    heads = "preset", "layers", "hidden", "heads", "FFN", "vocabulary", "parameters", "in paper"
+    rows: list[tuple[str, ...]] = [heads]
+    for name, c in PRESETS.items():
+        sizes = (len(c.passes), c.hidden_size, c.num_attention_heads, c.intermediate_size)
+        numbers = [f"{size:,}" for size in (*sizes, c.vocab_size, c.num_parameters)]
+        rows.append((name, *numbers, PUBLISHED.get(name, "")))
+    return [
+        *aligned(rows, head=True),
+        "parameters: embeddings, layers and pooler, without heads; papers round, or count more",
+        "heads: albert-xlarge has 16, as published; by the paper's rule, hidden / 64, it had 32",
+    ]
+
+
+def describe_preset(name: str) -> list[str]:
+    """Describe the sizes of a preset, and its parameters by part, without heads; no weights are
+    made."""
+    config, counts = PRESETS[name], Counter[str]()
+    with torch.device("meta"):
+        backbone = family_of(config.model_type).new_backbone(config, config.has_pooler)
+    for key, weight in backbone.named_parameters():
+        part, kind, *_ = key.split(".")
+        if part == "layers":
+            decodes = int(kind) >= len(config.passes) - config.decoder_passes
+            part = "decoder's layers" if decodes else "layers"
+        counts[(kind if part == "embeddings" else part).replace("_", " ")] += weight.numel()
+    paper = f"; in the paper {PUBLISHED[name]}" if name in PUBLISHED else ""
+    sizes = f"{len(config.passes)} layers of {config.hidden_size:,}, feed-forward "
+    return [
+        f"preset: {name} ({config.title}), sizes without weights",
+        f"{sizes}{config.intermediate_size:,}, {config.num_attention_heads} heads, "
+        f"{config.longest_input:,} positions, vocabulary {config.vocab_size:,}",
+        f"parameters: {config.num_parameters:,} without heads{paper}",
+        *(f"  {line}" for line in aligned((part, f"{count:,}") for part, count in counts.items())),
+        f"weights: {human_bytes(4 * config.num_parameters)} in fp32",
+    ]

@@ -142,8 +142,36 @@ class InstanceSettings(InstanceOptions):
         return values
 
 
-class InspectionOptions(InstanceForm):
-    """The instances of a store that are shown."""
+class ReadTexts(OptionGroup):
+    """What is shown of a text as a model reads it."""
+
+    title = "of a text, with a model"
+
+    text: Sequence[str] | None = declare(
+        None,
+        "show what the model reads of this text, or of these two: pieces, ids, segments, positions",
+        metavar="TEXT",
+    )
+    mask: bool = declare(
+        False, "mask it as pre-training does; the options of a store say how, the seed which pieces"
+    )
+    attention: bool = declare(
+        False, "also show what each piece attends to, as the mean of the heads of each layer"
+    )
+    layer: int | None = declare(
+        None, "attention of this layer alone, from 1", otherwise="all", least=1
+    )
+    head: int | None = declare(
+        None, "attention of this head alone, from 1", otherwise="their mean", least=1
+    )
+    html: Path | str | None = declare(
+        None, "write the same to a page for the browser, with pictures", metavar="FILE", title=""
+    )
+    presets: bool = declare(False, "show the sizes of all presets in one table", title="")
+
+
+class InspectionOptions(InstanceForm, ReadTexts):
+    """What is shown: instances of a store, or what a model reads of a text, or sizes."""
 
     title = "of a store"
 
@@ -155,12 +183,9 @@ class InspectionOptions(InstanceForm):
     seed: int = like(
         Seed,
         "seed",
-        help="random seed of the instances",
+        help="random seed of the instances and masks",
         more="The same as in ``pretrain`` shows its first ones.",
         title="of a store",
-    )
-    html: Path | str | None = declare(
-        None, "write the same to a page for the browser", metavar="FILE"
     )
 
 

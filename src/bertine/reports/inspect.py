@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bertine.core.console import Report, human_bytes, plural, visible_list
-from bertine.core.contrib import refuse_contrib
+from bertine.core.contrib import job_of_model
 from bertine.core.errors import BertineError
 from bertine.core.loss_names import TERMS
 from bertine.core.model_folders import locate
@@ -22,15 +22,17 @@ from bertine.corpora.pretraining_data import PretrainingData
 from bertine.corpora.sequence_collators import PermutedLMCollator
 from bertine.corpora.sequences import Instance
 from bertine.corpora.store import TokenStore
-from bertine.families.presets import PRESETS
+from bertine.families.presets import PRESETS, describe_preset, describe_presets
 from bertine.hub.model_directory import TASK, TaskInfo, model_folder
 from bertine.hub.weights import origin_line, read_facts, read_settings, weight_files
 from bertine.models.config import Config
 from bertine.models.config_file import ConfigFile
 from bertine.models.family import family_of
+from bertine.models.precision import machine_line
 from bertine.options.pretraining import InspectionOptions, InstanceForm, InstanceSettings
 from bertine.options.verbs import takes_options
 from bertine.reports.html import Fact, FactList, Page, Section, Segment, TextCard, TextCards
+from bertine.reports.text_input import OF_STORES, TextInput, check_options, read_text
 from bertine.tokenization.base import Frame, bare, goes_on
 from bertine.tokenization.sentences import remove_cjk_spaces
 from bertine.tokenization.tokenizer import Tokenizer
@@ -420,8 +422,7 @@ def _preset_of(config: Config) -> str:
     return ""
 
 
-def _architecture(settings: ConfigFile) -> str:
-    c = settings.config
+def _architecture(c: Config) -> str:
     return (
         f"architecture: {c.title}{_preset_of(c)}, {plural(len(c.passes), 'layer')} of "
         f"{c.hidden_size}, {plural(c.num_attention_heads, 'head')}, "
@@ -442,6 +443,9 @@ def _weights(folder: Path, config: Config) -> list[str]:
     )
     passive = ("position_ids", *(copy for copy, _ in names.copies), *constants)
     tied = names.tied(config)
+    of_embeddings = tuple(
+        theirs for ours, theirs in (*names.tables, *names.modules) if "embeddings." in ours
+    )
     counts: dict[str, int] = {}
     dtypes: set[str] = set()
     tensors = read_facts(folder)
@@ -450,11 +454,13 @@ def _weights(folder: Path, config: Config) -> list[str]:
         if name.endswith(passive) or name in tied:
             continue
         part = names.part_of(name) or "unknown"
-        if name.startswith("embeddings."):
+        if name.startswith(("embeddings.", *of_embeddings)):
             part = "embeddings"
+        elif part == "encoder" and name.startswith("decoder."):
+            part = "decoder"
         counts[part] = counts.get(part, 0) + facts.size
         dtypes.add(facts.dtype)
-    titles = {part: part for part in ("embeddings", "encoder", "pooler")}
+    titles = {part: part for part in ("embeddings", "encoder", "decoder", "pooler")}
     titles |= {head: kind.title for head, kind in family.heads.items()} | {"unknown": "unknown"}
     by_part = ", ".join(
         f"{title} {counts[part]:,}" for part, title in titles.items() if part in counts
@@ -512,7 +518,7 @@ def describe_model(path: str | Path) -> list[str]:
     saved_as = f"saved as: {settings.architecture}" if settings.architecture else ""
     return [
         f"model: {folder}",
-        _architecture(settings),
+        _architecture(settings.config),
         *([saved_as] if saved_as else []),
         *([f"checkpoint: {origin}"] if origin else []),
         *_weights(folder, settings.config),
@@ -522,7 +528,7 @@ def describe_model(path: str | Path) -> list[str]:
     ]
 
 
-# ``inspect``: a token store or a model directory.
+# ``inspect``: a token store, a model, a text, or a preset.
 
 
 @dataclass(frozen=True, repr=False)
@@ -539,33 +545,48 @@ class Inspection(Report):
 
 @takes_options()
 def inspect(
-    path: Path | str,
+    path: Path | str | None = None,
     *,
     options: InspectionOptions,
-) -> Inspection:
-    """Describe the token store or the model directory `path`.
+) -> Inspection | TextInput:
+    """Describe a token store, a model, what a model reads of a text, or a preset.
 
     Args:
-        path: a folder that ``prepare`` wrote, or a model directory.
-        options: for a store, the options of the instances that are shown.
+        path: a folder that ``prepare`` wrote, a model of any kind, or the name of a preset; a
+            folder of that name comes first. None: all presets, or this machine.
+        options: for a store, the options of the instances that are shown; for a model, the text.
+
+    Returns:
+        The description; of a text, :class:`~bertine.reports.text_input.TextInput`.
 
     Raises:
-        BertineError: `path` is neither a store nor a model directory, or is damaged; `html` is
-            given for a model.
+        BertineError: `path` is none of these, or is damaged; an option is for another of them;
+            a text cannot be read as it is asked.
     """
+    if path is None or options.presets:
+        check_options("all presets or this machine", options, {"presets"})
+        lines = describe_presets() if options.presets else [f"machine: {machine_line()}"]
+        return Inspection(Path(), "\n".join(lines))
     given, path = str(path), locate(path)
     if (path / "manifest.json").is_file():
+        check_options(f"{given}: is a store", options, OF_STORES)
         lines = inspect_store(
             path,
             num_instances=options.num_instances,
             settings=InstanceSettings(**InstanceForm.of(options).values(), seed=options.seed),
             html=options.html,
         )
+    elif (describe := job_of_model(path, "inspect")) is not None:
+        check_options(f"{given}: is a model of another kind", options, ())
+        lines = [f"model: {path}", *describe(path).lines()]
     elif _is_model(path) or (path / "run.json").is_file():
-        if options.html is not None:
-            raise BertineError(f"{path}: is a model, but html shows the instances of a token store")
-
+        if options.text is not None:
+            return read_text(given, options)
+        check_options(f"{given}: is a model", options, ())
         lines = describe_model(path)
+    elif given in PRESETS and not path.exists():
+        check_options(f"{given}: is a preset, without weights", options, ())
+        lines = describe_preset(given)
     elif not path.exists():
         raise BertineError(how_to_get(given) or f"{path}: no such folder")
     elif any((path / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
@@ -573,7 +594,6 @@ def inspect(
             f"{path}: is a tokenizer alone; inspect a store that 'bertine prepare' made with it"
         )
     else:
-        refuse_contrib(path)
         raise BertineError(
             f"{path}: neither a token store (it has no manifest.json) nor a model directory "
             "(it has no config.json)"

@@ -7,13 +7,16 @@ shows several in a row, a phone one per row, and in both the lettering keeps a r
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from bertine.core.text import shortened
 from bertine.reports.svg import (
     ACCENT,
+    GOOD,
+    GRID,
     INK,
     MUTED,
     NARROW,
@@ -23,12 +26,14 @@ from bertine.reports.svg import (
     Axis,
     Plot,
     Stroke,
+    canvas,
     decimals,
     limits,
     nothing_logged,
     number_axis,
     number_text,
     printable,
+    width_of,
 )
 
 #: With more points than this a curve is drawn faint, with its running mean over it.
@@ -408,3 +413,93 @@ def _counts_axis(counts: Sequence[int]) -> Axis:
     shown = shown[:: -(-len(shown) // 7)]
     low, high = limits(counts, log=True)
     return Axis(low, high, shown, [f"{count:,}" for count in shown], "labels", log=True)
+
+
+# Tokens: boxes for the embeddings that are added, and what is compared with what.
+
+#: Height of a box, and of the sign above it; width of a picture of boxes, and of a cell.
+_BOX, _SIGN, _BOXES, _CELL = 22.0, 16.0, 640.0, 15.0
+#: Most characters of a piece in a box or beside a cell.
+_PIECE = 24
+
+
+def sum_of_embeddings(rows: Mapping[str, Sequence[str]], originals: Sequence[str]) -> bytes:
+    """Draw the embeddings of each token in boxes below each other, and their sum, as SVG (Devlin et
+    al. 2018, figure 2). Long texts are continued below.
+
+    Args:
+        rows: the names of what is added, with a text for each token: its piece, segment, position.
+        originals: for each token the piece that is to be predicted there; "" where none is.
+    """
+    names = [*rows, "sum"] if len(rows) > 1 else [*rows]
+    shown = [[shortened(text, _PIECE) for text in texts] for texts in (*rows.values(), originals)]
+    side = max(map(width_of, names)) + 20
+    sizes = [max(map(width_of, column)) + 10 for column in zip(*shown, strict=True)]
+    lines: list[list[tuple[int, float]]] = []
+    x = _BOXES
+    for place, size in enumerate(sizes):
+        if x + size > _BOXES:
+            lines.append([])
+            x = side
+        lines[-1].append((place, x))
+        x += size + 5
+    step = 26 + len(names) * (_BOX + _SIGN)
+    plot = canvas(_BOXES + 8, step * len(lines))
+    for number, line in enumerate(lines):
+        for row, name in enumerate(names):
+            y = step * number + 22 + row * (_BOX + _SIGN)
+            plot.text(side - 10, y + _BOX / 2, name, MUTED, anchor="end")
+            for place, x in line:
+                ends, middle = (x, x + sizes[place]), x + sizes[place] / 2
+                if row:
+                    sign = "=" if name == "sum" else "+"
+                    plot.text(middle, y - _SIGN / 2, sign, MUTED, anchor="middle")
+                else:
+                    plot.text(middle, y - 9, shown[-1][place], SECOND, anchor="middle")
+                if name == "sum":
+                    part = _BOX / len(rows)
+                    for of in range(len(rows)):
+                        colour, opacity = _box(of, shown[of][place], originals[place])
+                        plot.rectangle(ends, (y + of * part, y + (of + 1) * part), colour, opacity)
+                else:
+                    plot.rectangle(
+                        ends, (y, y + _BOX), *_box(row, shown[row][place], originals[place])
+                    )
+                    plot.text(middle, y + _BOX / 2, shown[row][place], INK, anchor="middle")
+    return plot.svg()
+
+
+def _box(row: int, text: str, original: str) -> tuple[str, float]:
+    """Return colour and opacity of a token's box: of its piece, its segment or its position."""
+    if row == 0:
+        return (SECOND, 0.4) if original else (ACCENT, 0.25)
+    return (GOOD, 0.4 if text == "B" else 0.18) if text.isalpha() else (GRID, 0.8)
+
+
+def heat_map(
+    names: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float]], peak: float
+) -> bytes:
+    """Draw values in cells, the darker the higher, as SVG.
+
+    Args:
+        names: of the R rows.
+        columns: the names of the C columns.
+        values: [R][C].
+        peak: the value of the darkest cells, and of those above it.
+    """
+    rows, above = ([shortened(name, _PIECE) for name in group] for group in (names, columns))
+    left, top = max(map(width_of, rows)) + 14, max(map(width_of, above)) + 14
+    width = max(NARROW, left + _CELL * len(above) + 10)
+    plot = canvas(width, top + _CELL * len(rows) + 20)
+    for number, name in enumerate(above):
+        plot.text(left + _CELL * (number + 0.5), top - 4, name, MUTED, turned=True)
+    for row, (name, line) in enumerate(zip(rows, values, strict=True)):
+        y = top + _CELL * row
+        plot.text(left - 6, y + _CELL / 2, name, INK, anchor="end")
+        for number, value in enumerate(line):
+            x = left + _CELL * number
+            share = min(1.0, max(0.0, value / peak))
+            plot.rectangle((x, x + _CELL - 1), (y, y + _CELL - 1), GRID, 0.25)
+            if share >= 0.01:
+                plot.rectangle((x, x + _CELL - 1), (y, y + _CELL - 1), ACCENT, round(share, 2))
+    return plot.svg()

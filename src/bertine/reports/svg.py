@@ -2,8 +2,9 @@
 
 Lengths are in units of the picture, of which a letter is 10.5 high; positions of what is drawn are
 in those of the data. Colours are CSS variables with a fallback (``var(--ink, #22262e)``), so a page
-that defines ``--ink``, ``--muted``, ``--grid``, ``--accent`` and ``--second`` themes the plots, and
-a plot opened on its own still looks right. Text stays text (searchable, in the page's font).
+that defines ``--ink``, ``--muted``, ``--grid``, ``--accent``, ``--second`` and ``--good`` themes
+the plots, and a plot opened on its own still looks right. Text stays text (searchable, in the
+page's font).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ MUTED = "var(--muted, #667085)"
 GRID = "var(--grid, #d9dde4)"
 ACCENT = "var(--accent, #2b62c4)"
 SECOND = "var(--second, #c2571a)"
+GOOD = "var(--good, #1c7a48)"
 #: Widths of a plot: of a curve, and of one with names next to it.
 NARROW, WIDE = 310, 353
 _LETTER = 10.5
@@ -199,9 +201,9 @@ class Plot:
         self.width, self.x, self.y = width, x, y
         self._parts: list[str] = []
         names = [line for text in y.texts for line in text.split("\n")]
-        self.left = 8 + max(map(_width, names), default=0.0) + (_LINE if y.label else 0)
-        last = _width(x.texts[-1]) / 2 if x.texts else 0.0
-        self.right = width - max(8.0, last, 7 + _width(side_label) * 1.1 if side_label else 0.0)
+        self.left = 8 + max(map(width_of, names), default=0.0) + (_LINE if y.label else 0)
+        last = width_of(x.texts[-1]) / 2 if x.texts else 0.0
+        self.right = width - max(8.0, last, 7 + width_of(side_label) * 1.1 if side_label else 0.0)
         self.top = self._draw_legend(legend)
         below = 20 + (_LINE if x.label else 0)
         self.height = self.top + self.right - self.left + below if height is None else height
@@ -288,7 +290,7 @@ class Plot:
         return the top of the box."""
         x, y = self.left, 8.0
         for name, stroke in legend:
-            if x > self.left and x + _KEY + 5 + _width(name) > self.width:
+            if x > self.left and x + _KEY + 5 + width_of(name) > self.width:
                 x, y = self.left, y + _LINE
             if stroke.width:
                 self._parts.append(
@@ -297,7 +299,7 @@ class Plot:
             if stroke.dot:
                 self._dots([(x + _KEY / 2, y)], [stroke.dot], stroke)
             self.text(x + _KEY + 5, y, name, INK)
-            x += _KEY + 5 + _width(name) + 14
+            x += _KEY + 5 + width_of(name) + 14
         return y + _LINE if legend else 8.0
 
     def _draw_axes(self, grid: str) -> None:
@@ -350,6 +352,13 @@ class Plot:
         return f' clip-path="url(#{name})"'
 
 
+def canvas(width: float, height: float) -> Plot:
+    """Return a plot without axes, in which the positions of data are those in the picture, from its
+    top left."""
+    x, y = Axis(8, width - 8, (), ()), Axis(height - 20, 8, (), ())
+    return Plot(width, height, x, y, grid=None)
+
+
 def nothing_logged(width: float, height: float) -> bytes:
     """Return a picture with the text that there is nothing to show yet."""
     bare = Axis(0, 1, (), ())
@@ -371,8 +380,8 @@ def _look(stroke: Stroke) -> str:
     return look + (f' stroke-dasharray="{stroke.dash}"' if stroke.dash else "")
 
 
-def _width(text: str) -> float:
-    """Estimate the width of a line of text."""
+def width_of(text: str) -> float:
+    """Estimate the width of a line of text, in units of the picture."""
     wide = sum(unicodedata.east_asian_width(letter) in "WF" or letter in "%MWm" for letter in text)
     return _LETTER * (_WIDE_LETTER * wide + _NARROW_LETTER * (len(text) - wide))
 
