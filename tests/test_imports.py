@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "datasets": {"core", "options", "data", "tasks"},
     "inference": {
         *("core", "options", "data", "tokenization", "corpora", "fast", *MODEL),
-        *("objectives", "tasks", "datasets"),
+        *("objectives", "reports", "tasks", "datasets"),
     },
     "reports": {"core", "options", "tokenization", "corpora", *MODEL, "objectives"},
     "training": {

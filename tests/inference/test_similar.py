@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -258,6 +259,23 @@ def test_a_word_is_compared_as_it_stands_in_each_text(pretrained: Path, tmp_path
         **arguments,
     )
     assert whole.found[0].score == pytest.approx(1, abs=1e-5)
+
+
+def test_the_uses_of_a_word_are_drawn(pretrained: Path, tmp_path: Path) -> None:
+    source = write(tmp_path / "in.txt", ["a good cat", "the dog", "an old <cat>"])
+    page = tmp_path / "cat.html"
+    found = similar("the cat", source, model=pretrained, word="cat", html=page, show_progress=False)
+    assert found.notes[-1] == f"page: {page}"
+    html = page.read_text(encoding="utf-8")
+    assert html.count("<svg") == 1
+    assert "an old &lt;cat&gt;" in html
+    table = [float(cell) for cell in re.findall(r'<td class="number"[^>]*>([\d.]+)<', html)]
+    cosines = np.array(table).reshape(3, 3)
+    np.testing.assert_allclose(np.diag(cosines), 1.0)
+    np.testing.assert_allclose(cosines, cosines.T)
+    np.testing.assert_allclose(cosines[0, 1:], [row.score for row in found], atol=0.006)
+    with pytest.raises(BertineError, match="html draws the uses of a word"):
+        similar("the cat", source, model=pretrained, html=page)
 
 
 def test_mistakes_with_a_word(pretrained: Path, tmp_path: Path) -> None:

@@ -317,6 +317,12 @@ class SimilarOptions(TextVectors, Shortening, Prompt, PlainTexts, VectorMachine)
         "without the word are left out and counted.",
         title="vectors",
     )
+    html: Path | str | None = declare(
+        None,
+        "with `word`: draw the cosines of all its uses that are shown, on a page",
+        metavar="FILE",
+        title="vectors",
+    )
     where: str | None = declare(
         None,
         "compare only the rows whose columns fulfil a condition: 'lang = de and year >= 2020'; for "

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertine.core.text import shortened
+from bertine.core.text import cut
 from bertine.reports.svg import (
     ACCENT,
     GOOD,
@@ -432,7 +432,7 @@ def sum_of_embeddings(rows: Mapping[str, Sequence[str]], originals: Sequence[str
         originals: for each token the piece that is to be predicted there; "" where none is.
     """
     names = [*rows, "sum"] if len(rows) > 1 else [*rows]
-    shown = [[shortened(text, _PIECE) for text in texts] for texts in (*rows.values(), originals)]
+    shown = [[cut(text, _PIECE) for text in texts] for texts in (*rows.values(), originals)]
     side = max(map(width_of, names)) + 20
     sizes = [max(map(width_of, column)) + 10 for column in zip(*shown, strict=True)]
     lines: list[list[tuple[int, float]]] = []
@@ -479,15 +479,16 @@ def _box(row: int, text: str, original: str) -> tuple[str, float]:
 def heat_map(
     names: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float]], peak: float
 ) -> bytes:
-    """Draw values in cells, the darker the higher, as SVG.
+    """Draw values in cells, the stronger the higher, as SVG.
 
     Args:
         names: of the R rows.
         columns: the names of the C columns.
         values: [R][C].
-        peak: the value of the darkest cells, and of those above it.
+        peak: the value of the strongest cells, and of those above it.
     """
-    rows, above = ([shortened(name, _PIECE) for name in group] for group in (names, columns))
+    rows = [cut(name, 2 * _PIECE) for name in names]
+    above = [cut(name, _PIECE) for name in columns]
     left, top = max(map(width_of, rows)) + 14, max(map(width_of, above)) + 14
     width = max(NARROW, left + _CELL * len(above) + 10)
     plot = canvas(width, top + _CELL * len(rows) + 20)

@@ -18,6 +18,7 @@ from bertine.core.console import Report, aligned, human_bytes, plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.strict_json import Jsonable
+from bertine.core.text import visible
 from bertine.corpora.batch import Batch
 from bertine.corpora.collators import Draws
 from bertine.corpora.sequences import Instance
@@ -68,7 +69,7 @@ class InputToken(Jsonable):
     @property
     def asked(self) -> str:
         """What is asked for in its place, and how it was changed."""
-        return f"{self.was} ({self.change})" if self.change else ""
+        return f"{visible(self.was)} ({self.change})" if self.change else ""
 
 
 @dataclass(frozen=True, repr=False)
@@ -98,7 +99,7 @@ class TextInput(Report):
     def columns(self) -> list[list[str]]:
         """The table of the tokens by columns, each with its name first."""
         tokens = self.tokens
-        columns = [["piece", *(token.piece for token in tokens)]]
+        columns = [["piece", *(visible(token.piece) for token in tokens)]]
         columns.append(["id", *(str(token.id) for token in tokens)])
         if tokens[0].segment is not None:
             columns.append(["segment", *(str(token.segment) for token in tokens)])
@@ -114,7 +115,9 @@ class TextInput(Report):
     def nearest(self, weights: Sequence[float]) -> str:
         """Name the three tokens that get most of the attention `weights` [T] of one token."""
         best = sorted(range(len(weights)), key=lambda place: -weights[place])[:3]
-        return ", ".join(f"{self.tokens[place].piece} {weights[place]:.2f}" for place in best)
+        return ", ".join(
+            f"{visible(self.tokens[place].piece)} {weights[place]:.2f}" for place in best
+        )
 
     def lines(self) -> list[str]:
         """Return the table of the tokens, and the facts below it."""
@@ -367,8 +370,8 @@ def _page(shown: TextInput, texts: Sequence[str]) -> Page:
             for name, weights in shown.attention.items()
         ]
         lead = (
-            "Each row is a token, and its cells what it attends to: the darker, the more; "
-            "the darkest are at the most that a piece of the text gets, or above it. "
+            "Each row is a token, and its cells what it attends to: the stronger, the more; "
+            "full colour is the most that a piece of the text gets, or above it. "
             "Attention shows where heads look; it is no explanation of an answer."
         )
         figures = Figures(maps, columns=2, wide=len(tokens) > 24)

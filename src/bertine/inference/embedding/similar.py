@@ -16,6 +16,7 @@ from bertine.core.console import Report, ReportOf, plural
 from bertine.core.contrib import job_of_model, kind_of_model
 from bertine.core.errors import BertineError
 from bertine.core.names import option
+from bertine.core.text import cut
 from bertine.data.in_memory import InMemoryTable, Source, TableLike, as_source
 from bertine.data.lines import LINE_COLUMN, TableLayout, first_numbers, named_kind
 from bertine.data.streams import ambiguous_column_error
@@ -47,6 +48,8 @@ from bertine.inference.rows import (
 from bertine.options.inference import PlainTexts, SimilarOptions
 from bertine.options.vectors import VectorOptions
 from bertine.options.verbs import takes_options
+from bertine.reports.html import Figure, Figures, Page, PageTable, Section
+from bertine.reports.plots import heat_map
 from bertine.tokenization.documents import USUAL_TEXT_COLUMNS
 
 # Many queries: their texts are read from a table, and their nearest rows shown or written to a
@@ -299,6 +302,10 @@ def similar(
         raise BertineError(f"{option('word')} takes one query, and its answer is printed; give one")
     given = {"texts": texts, "index": index, "query_prompt": options.query_prompt}
     given |= {"where": options.where, "hybrid": options.hybrid or None, "word": options.word}
+    if options.html is not None and options.word is None:
+        raise BertineError(
+            f"{option('html')} draws the uses of a word; name one ({option('word')})"
+        )
     of_files = [name for name, value in given.items() if value is not None]
     if options.word is not None and of_files[0] != "word":
         raise BertineError(
@@ -416,7 +423,32 @@ def _similar_uses(
         raise BertineError(f"{table.name}: no text has the word {word!r}")
     if without:
         notes.append(f"{plural(without, 'text')} without the word {word!r}, left out")
-    return Neighbours(query, best.seen, best.neighbours(0), notes)
+    result = Neighbours(query, best.seen, best.neighbours(0), notes)
+    if options.html is not None:
+        texts = [query, *(row.text or "" for row in result)]
+        vectors = unit(np.array(embedder.word_in(texts, word)))
+        _page_of_uses(word, texts, vectors @ vectors.T).write(options.html)
+        result.notes.append(f"page: {options.html}")
+    return result
+
+
+def _page_of_uses(word: str, texts: Sequence[str], cosines: np.ndarray) -> Page:
+    """Make a page of the `cosines` [N, N] of a word as it stands in each of `texts`, the query
+    first."""
+    numbers = [str(number) for number in range(1, len(texts) + 1)]
+    names = [f"{cut(text, 40)}  {n}" for text, n in zip(texts, numbers, strict=True)]
+    lowest = float(cosines.min())
+    rows = [[f"{cosine:.2f}" for cosine in row] for row in cosines.tolist()]
+    picture = Figure(
+        f"Cosines of {word!r} in each text",
+        heat_map(names, numbers, (cosines - lowest).tolist(), max(1.0 - lowest, 1e-6)),
+        "; ".join(f"{name}: {', '.join(row)}" for name, row in zip(names, rows, strict=True)),
+        f"The stronger the colour, the more alike: from {lowest:.2f} to 1.00.",
+    )
+    cells = [[name, *row] for name, row in zip(names, rows, strict=True)]
+    table = PageTable(["text", *numbers], cells, range(1, len(texts) + 1))
+    section = Section("How alike its uses are", [Figures([picture], 1, wide=True), table])
+    return Page(f"{word!r} in context", sections=[section], command="similar")
 
 
 def _nearest_words(
