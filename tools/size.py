@@ -23,7 +23,8 @@ BUDGET = {
     # 300 in parts one and two of the rebuilding. Contrib added its table, its options, its commands
     # and what it asks of files; 32 of all files are empty. 11 more read what people have: published
     # models and data, languages, workbooks (2), annotations (3), entities; words and collections.
-    "files": 320,
+    # One more shows what a model reads of a text.
+    "files": 321,
     # 65,500 was the goal before known rows, clients of other programs and checks of what leaves
     # Bertine were added (4,730 lines); 54,000 was the goal of part three. Names, workbooks,
     # annotations, encodings and collections added 2,900; 2,600 was the goal.

@@ -217,4 +217,5 @@ INSPECT = Command(
     "    bertine inspect albert-xxlarge\n"
     "    bertine inspect --presets",
     add_arguments=_add_inspect_arguments,
+    brief=lambda values: bool(values["text"] or values["presets"]),
 )
