@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from rich.cells import cell_len
 
 import bertine
@@ -142,6 +144,11 @@ def test_sizes_are_shown_without_weights(tmp_path: Path, monkeypatch: pytest.Mon
     assert bertine.inspect("bert-base").lines()[0] == "model: bert-base"
 
 
-def test_without_a_path_it_is_the_machine() -> None:
+def test_without_a_path_it_is_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     (line,) = bertine.inspect().lines()
-    assert re.match(r"machine: .*\d cores?, [\d.]+ GB of memory", line)
+    assert re.match(r"machine: .*\d cores?, [\d.]+ GB of memory; no GPU", line)
+    gpu = SimpleNamespace(name="NVIDIA X", total_memory=24 * 10**9)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: gpu)
+    assert bertine.inspect().lines()[0].startswith("machine: GPU NVIDIA X, 24.0 GB; ")

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from bertine.core.console import aligned, human_bytes
+from bertine.core.console import aligned, human_bytes, plural
 from bertine.core.errors import BertineError
 from bertine.core.names import PRESETS as NAMES
 from bertine.models.config import Config
@@ -73,6 +73,25 @@ PUBLISHED = {
 }
 
 
+def _preset_of(config: Config) -> str:
+    # Pre-training takes both from the vocabulary.
+    own = {"vocab_size": config.vocab_size, "pad_token_id": config.pad_token_id}
+    for name, preset in PRESETS.items():
+        if preset.replace(**own) == config:
+            return f" ({name})"
+    return ""
+
+
+def architecture_line(c: Config) -> str:
+    """Describe the sizes of a config in one line, with the preset that has them."""
+    return (
+        f"architecture: {c.title}{_preset_of(c)}, {plural(len(c.passes), 'layer')} of "
+        f"{c.hidden_size}, {plural(c.num_attention_heads, 'head')}, "
+        f"feed-forward {c.intermediate_size} ({c.hidden_act}), "
+        f"{c.longest_input} positions, vocabulary {c.vocab_size:,}"
+    )
+
+
 def describe_presets() -> list[str]:
     """List all presets with their sizes, and the number of parameters in their papers."""
     heads = "preset", "layers", "hidden", "heads", "FFN", "vocabulary", "parameters", "in paper"
@@ -101,11 +120,9 @@ def describe_preset(name: str) -> list[str]:
             part = "decoder's layers" if decodes else "layers"
         counts[(kind if part == "embeddings" else part).replace("_", " ")] += weight.numel()
     paper = f"; in the paper {PUBLISHED[name]}" if name in PUBLISHED else ""
-    sizes = f"{len(config.passes)} layers of {config.hidden_size:,}, feed-forward "
     return [
-        f"preset: {name} ({config.title}), sizes without weights",
-        f"{sizes}{config.intermediate_size:,}, {config.num_attention_heads} heads, "
-        f"{config.longest_input:,} positions, vocabulary {config.vocab_size:,}",
+        f"preset: {name}, sizes without weights",
+        architecture_line(config),
         f"parameters: {config.num_parameters:,} without heads{paper}",
         *(f"  {line}" for line in aligned((part, f"{count:,}") for part, count in counts.items())),
         f"weights: {human_bytes(4 * config.num_parameters)} in fp32",

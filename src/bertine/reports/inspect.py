@@ -22,7 +22,12 @@ from bertine.corpora.pretraining_data import PretrainingData
 from bertine.corpora.sequence_collators import PermutedLMCollator
 from bertine.corpora.sequences import Instance
 from bertine.corpora.store import TokenStore
-from bertine.families.presets import PRESETS, describe_preset, describe_presets
+from bertine.families.presets import (
+    PRESETS,
+    architecture_line,
+    describe_preset,
+    describe_presets,
+)
 from bertine.hub.model_directory import TASK, TaskInfo, model_folder
 from bertine.hub.weights import origin_line, read_facts, read_settings, weight_files
 from bertine.models.config import Config
@@ -413,24 +418,6 @@ def _frequent(store: TokenStore, tokenizer: Tokenizer) -> str:
 # model is described at once.
 
 
-def _preset_of(config: Config) -> str:
-    # Pre-training takes both from the vocabulary.
-    own = {"vocab_size": config.vocab_size, "pad_token_id": config.pad_token_id}
-    for name, preset in PRESETS.items():
-        if preset.replace(**own) == config:
-            return f" ({name})"
-    return ""
-
-
-def _architecture(c: Config) -> str:
-    return (
-        f"architecture: {c.title}{_preset_of(c)}, {plural(len(c.passes), 'layer')} of "
-        f"{c.hidden_size}, {plural(c.num_attention_heads, 'head')}, "
-        f"feed-forward {c.intermediate_size} ({c.hidden_act}), "
-        f"{c.longest_input} positions, vocabulary {c.vocab_size:,}"
-    )
-
-
 def _weights(folder: Path, config: Config) -> list[str]:
     family = family_of(config.model_type)
     names = family.names
@@ -518,7 +505,7 @@ def describe_model(path: str | Path) -> list[str]:
     saved_as = f"saved as: {settings.architecture}" if settings.architecture else ""
     return [
         f"model: {folder}",
-        _architecture(settings.config),
+        architecture_line(settings.config),
         *([saved_as] if saved_as else []),
         *([f"checkpoint: {origin}"] if origin else []),
         *_weights(folder, settings.config),

@@ -244,36 +244,27 @@ def _masked(
 
 def _tokens(batch: Batch, model: Model, tokenizer: Tokenizer, texts: int) -> Iterator[InputToken]:
     """Yield the tokens of a batch of one sequence of one text or two, with what is asked for."""
-    positions, segments = model.backbone.numbers_of(batch.input_ids, batch.token_type_ids)
+    ids = batch.input_ids[0].tolist()
+    positions, segments = (
+        [None] * len(ids) if numbers is None else numbers[0].tolist()
+        for numbers in model.backbone.numbers_of(batch.input_ids, batch.token_type_ids)
+    )
     frame = tokenizer.template.frame(texts)
     around = {*frame.before, *frame.between, *frame.after}
-    asked = {
-        int(place): (name, int(label))
-        for name in ("mlm", "plm")
-        if f"{name}_positions" in batch.targets
-        for place, label in zip(
-            batch.targets[f"{name}_positions"], batch.targets[f"{name}_labels"], strict=True
-        )
-    }
-    ids = batch.input_ids[0].tolist()
-    for place, index in enumerate(ids):
+    asked: dict[int, int] = {}
+    for name in ("mlm", "plm"):
+        parts = (batch.targets.get(f"{name}_{part}") for part in ("positions", "labels"))
+        asked |= zip(*(part.tolist() for part in parts if part is not None), strict=True)
+    for place, (index, position, segment) in enumerate(zip(ids, positions, segments, strict=True)):
         begins = not place or ids[place - 1] in around
         change, was = "", ""
         if place in asked:
-            name, label = asked[place]
-            was = tokenizer.name_at(label, begins)
-            change = "kept" if index == label else "replaced"
+            was = tokenizer.name_at(asked[place], begins)
+            change = "kept" if index == asked[place] else "replaced"
             change = "masked" if index == tokenizer.mask_token_id else change
-            change = "guessed" if name == "plm" else change
-        yield InputToken(
-            tokenizer.name_at(index, begins),
-            index,
-            None if segments is None else int(segments[0, place]),
-            None if positions is None else int(positions[0, place]),
-            index in around,
-            change,
-            was,
-        )
+            change = "guessed" if "plm_labels" in batch.targets else change
+        piece = tokenizer.name_at(index, begins)
+        yield InputToken(piece, index, segment, position, index in around, change, was)
 
 
 def _cost(model: Model, batch: Batch) -> str:
