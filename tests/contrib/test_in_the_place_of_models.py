@@ -85,7 +85,7 @@ def test_inspect_describes_each(tmp_path: Path) -> None:
     save_static(StaticModel(StaticTable(vectors), tokenizer), tmp_path / "static", "fp32")
     found = [bertine.inspect(path).lines() for path in (words(tmp_path), tmp_path / "static")]
     assert found[0][1] == "1 word, vectors of 2 numbers: 2 parameters"
-    assert found[1][1].startswith(f"static vectors: {tokenizer.vocab_size} pieces, vectors of 4")
+    assert found[1][1].startswith(f"static vectors: {tokenizer.vocab_size} pieces (WordPiece), ")
     config = load_elmo(tmp_path / "elmo").model.config
     lines = bertine.inspect(tmp_path / "elmo").lines()
     assert f"ELMo, {config.num_hidden_layers} LSTMs of {config.lstm_size}" in lines[1]

@@ -451,20 +451,14 @@ def sum_of_embeddings(rows: Mapping[str, Sequence[str]], originals: Sequence[str
             plot.text(side - 10, y + _BOX / 2, name, MUTED, anchor="end")
             for place, x in line:
                 ends, middle = (x, x + sizes[place]), x + sizes[place] / 2
-                if row:
-                    sign = "=" if name == "sum" else "+"
-                    plot.text(middle, y - _SIGN / 2, sign, MUTED, anchor="middle")
-                else:
-                    plot.text(middle, y - 9, shown[-1][place], SECOND, anchor="middle")
-                if name == "sum":
-                    part = _BOX / len(rows)
-                    for of in range(len(rows)):
-                        colour, opacity = _box(of, shown[of][place], originals[place])
-                        plot.rectangle(ends, (y + of * part, y + (of + 1) * part), colour, opacity)
-                else:
-                    plot.rectangle(
-                        ends, (y, y + _BOX), *_box(row, shown[row][place], originals[place])
-                    )
+                sign = ("=" if name == "sum" else "+") if row else shown[-1][place]
+                plot.text(middle, y - 8, sign, MUTED if row else SECOND, anchor="middle")
+                parts = range(len(rows)) if name == "sum" else [row]
+                for n, part in enumerate(parts):
+                    height = (y + n * _BOX / len(parts), y + (n + 1) * _BOX / len(parts))
+                    look = _box(part, shown[part][place], originals[place])
+                    plot.rectangle(ends, height, *look)
+                if name != "sum":
                     plot.text(middle, y + _BOX / 2, shown[row][place], INK, anchor="middle")
     return plot.svg()
 

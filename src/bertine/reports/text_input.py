@@ -41,7 +41,8 @@ from bertine.tokenization.tokenizer import Encoding, Tokenizer
 _PASSES, _ENOUGH = 5, 2.0
 #: Most tokens of a picture of attention: more could not be read.
 _DRAWN = 64
-_LETTERS = "ABC"
+#: The columns of the table that hold numbers.
+_NUMBERS = ("id", "segment", "position")
 
 
 @dataclass(frozen=True)
@@ -100,11 +101,9 @@ class TextInput(Report):
         """The table of the tokens by columns, each with its name first."""
         tokens = self.tokens
         columns = [["piece", *(visible(token.piece) for token in tokens)]]
-        columns.append(["id", *(str(token.id) for token in tokens)])
-        if tokens[0].segment is not None:
-            columns.append(["segment", *(str(token.segment) for token in tokens)])
-        if tokens[0].position is not None:
-            columns.append(["position", *(str(token.position) for token in tokens)])
+        for name in _NUMBERS:
+            if getattr(tokens[0], name) is not None:
+                columns.append([name, *(str(getattr(token, name)) for token in tokens)])
         if any(token.change for token in tokens):
             columns.append(["to predict", *(token.asked for token in tokens)])
         if self.attention:
@@ -122,8 +121,7 @@ class TextInput(Report):
     def lines(self) -> list[str]:
         """Return the table of the tokens, and the facts below it."""
         columns = self.columns
-        left = [n for n, column in enumerate(columns) if column[0] in ("piece", "to predict")]
-        left += [len(columns) - 1] if self.attention else []
+        left = [n for n, column in enumerate(columns) if column[0] not in _NUMBERS]
         table = aligned(zip(*columns, strict=True), left, head=True)
         page = [] if self.html is None else [f"page: {self.html}"]
         first = f"{self.model} ({self.title}) reads {plural(len(self.tokens), 'token')}:"
@@ -325,22 +323,20 @@ def _page(shown: TextInput, texts: Sequence[str]) -> Page:
             "give a shorter one"
         )
     summed = tokens[0].position is not None
-    rows = {"token": [token.piece for token in tokens]}
-    if summed and tokens[0].segment is not None:
-        rows["segment"] = [_LETTERS[token.segment or 0] for token in tokens]
-    if summed:
-        rows["position"] = [str(token.position) for token in tokens]
-    marks = [token.was if token.change else "" for token in tokens]
-    spoken = "; ".join(" ".join(values) for values in rows.values())
+    added = ("piece", "segment", "position") if summed else ("piece",)
+    rows = {name: column for name, *column in columns if name in added}
+    if "segment" in rows:
+        rows["segment"] = ["ABC"[int(number)] for number in rows["segment"]]
+    spoken = "; ".join(" ".join(column) for column in rows.values())
     picture = Figure(
         f"What the first layer reads: the {'sum of the ' if summed else ''}embeddings",
-        sum_of_embeddings(rows, marks),
+        sum_of_embeddings(rows, [token.was for token in tokens]),
         f"The embeddings of the tokens, from left to right: {spoken}.",
         "Each box is a row of a table; above a piece that is to be predicted is the original.",
     )
     facts = [*shown.notes, f"cost: {shown.cost}"]
     heads, *cells = zip(*columns, strict=True)
-    numbers = [n for n, name in enumerate(heads) if name in ("id", "segment", "position")]
+    numbers = [n for n, name in enumerate(heads) if name in _NUMBERS]
     sections = [
         Section("The picture", [Figures([picture], columns=1, wide=True)]),
         Section("The numbers", [PageTable(heads, cells, numbers)], ". ".join(facts)),

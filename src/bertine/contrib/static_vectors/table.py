@@ -290,14 +290,12 @@ class StaticModel:
 
     def lines(self) -> list[str]:
         """Describe the table."""
-        table, tokenizer = self.table, self.tokenizer
-        most = self.max_length
+        table, most = self.table, self.max_length
         cut = "all of its pieces" if most is None else f"at most {plural(most, 'piece')}"
         return [
-            f"static vectors: {plural(table.pieces, 'piece')}, vectors of {table.dimensions} "
-            f"numbers in {self.precision}; of a text {cut} count",
+            f"static vectors: {plural(table.pieces, 'piece')} ({self.tokenizer.title}), vectors of "
+            f"{table.dimensions} numbers in {self.precision}; of a text {cut} count",
             f"parameters: {table.vectors.size:,}",
-            f"tokenizer: {tokenizer.title}, {tokenizer.vocab_size:,} pieces",
         ]
 
 
