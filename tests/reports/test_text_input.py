@@ -112,7 +112,7 @@ def test_long_texts_go_on_below_and_say_what_is_cut_off(model: Path, tmp_path: P
         ({"text": ["a"], "seed": 4}, "seed is for a store, or a text with masks"),
         ({"text": ["a"], "attention": True, "layer": 3}, "layer is 3, but the model has 2 layers"),
         ({"mask": True}, "is a model, but mask is for a text"),
-        ({"presets": True, "ngrams": 2}, "all presets or this machine, but ngrams"),
+        ({"presets": True, "ngrams": 2}, "all presets are shown, but ngrams is for a store"),
     ],
 )
 def test_what_has_no_effect_is_refused(model: Path, options: dict[str, object], said: str) -> None:

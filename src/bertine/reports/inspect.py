@@ -551,7 +551,8 @@ def inspect(
             a text cannot be read as it is asked.
     """
     if path is None or options.presets:
-        check_options("all presets or this machine", options, {"presets"})
+        what = "all presets are" if options.presets else "without a path this machine is"
+        check_options(f"{what} shown", options, {"presets"})
         lines = describe_presets() if options.presets else [f"machine: {machine_line()}"]
         return Inspection(Path(), "\n".join(lines))
     given, path = str(path), locate(path)
