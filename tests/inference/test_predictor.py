@@ -88,13 +88,13 @@ def test_the_model_is_left_in_the_mode_it_was_in(predictor: Predictor) -> None:
     assert predictor.predict(["a cat sat"]) == with_dropout_off
 
 
-def test_misuse_is_answered(predictor: Predictor, pretrained: Path, classifier: Path) -> None:
+def test_misuse_is_answered(predictor: Predictor, classifier: Path) -> None:
     with pytest.raises(BertineError, match="stream takes many texts"):
         next(predictor.stream("a cat sat"))
     with pytest.raises(BertineError, match="input:2: 2 texts, but the model takes 1"):
         predictor.predict(["a", ("a", "b")])
     with pytest.raises(BertineError, match="was not fine-tuned"):
-        Predictor.load(pretrained)
+        Predictor.load("bertine-en")
     with pytest.raises(BertineError, match="unknown device 'gpu9'"):
         Predictor.load(classifier, "gpu9")
     with pytest.raises(BertineError, match="'int8' is for the CPU; choose bf16 or fp32"):

@@ -24,7 +24,7 @@ from bertine.inference.predictor import Predictor
 from bertine.options.inference import ServeOptions
 from bertine.serving.address import Limits
 from bertine.serving.handles import ModelHandle
-from bertine.serving.schemas import sample_text
+from bertine.serving.schemas import example_body, sample_text
 from bertine.tasks import TASKS
 
 from .conftest import ON_CPU, Client, running
@@ -480,8 +480,22 @@ def test_the_example_of_every_path_and_model_is_answered(ask: Client) -> None:
     assert tried == 12
     for model in ask("/v1/models").json["data"]:
         if "predict" in model["operations"]:
-            body = {"texts": [model["example"]], "model": model["id"]}
-            assert ask("/predict", body).status == 200
+            assert ask("/predict", example_body("/predict", model)).status == 200
+
+
+def test_a_pretrained_model_answers_for_pairs_and_still_fills_masks(
+    ask: Client, models: dict[str, Path]
+) -> None:
+    pairs = [[SENTENCE, "the soup"], [LONG, LONG]]
+    expected = Predictor.load(models["fill-mask"], "cpu", "fp32").predict([*map(tuple, pairs)])
+    body = {"texts": pairs, "model": "fill-mask", "all_probabilities": True}
+    answer = ask("/predict", body).json
+    assert answer["task"] == "pretraining"
+    for ours, theirs in zip(answer["predictions"], expected, strict=True):
+        assert ours["probabilities"] == pytest.approx(theirs.probabilities, abs=1e-5)
+        assert set(ours["probabilities"]) == {"IsNext", "NotNext"}
+    assert ask("/v1/models/fill-mask").json["text_columns"] == ["sentence1", "sentence2"]
+    assert ask("/explain", {"text": "the [MASK]", "model": "fill-mask"}).status == 200
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,13 @@ from bertine.core.names import (
 def _add_predict_arguments(parser: Parser) -> None:
     from bertine.options.inference import PredictOptions
 
-    parser.add_argument("model", metavar="MODEL", type=Path, help="a fine-tuned model directory")
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        type=Path,
+        help="a fine-tuned model directory; for pairs also a BERT or ALBERT that was only "
+        "pre-trained: is the second sentence the next one, is the order right?",
+    )
     add_texts_argument(parser)
     parser.add_argument("--question", metavar="TEXT", help="for spans: a question about --context")
     parser.add_argument("--context", metavar="TEXT", help="for spans: the text with the answer")

@@ -44,7 +44,7 @@ from bertine.models.heads import Model
 from bertine.models.precision import resolve_device, resolve_precision, trained_precision
 from bertine.options.inference import DecisionOptions
 from bertine.options.verbs import check_types
-from bertine.tasks import TASKS, task_class
+from bertine.tasks import task_of_model
 from bertine.tasks.answer import Answer, Answers
 from bertine.tasks.base import Features, Task, inputs_of
 from bertine.tasks.calibration import NO_ANSWER, Conformal, Costs
@@ -234,7 +234,8 @@ class Predictor(Pipeline, Shown):
         loaded: LoadedModel | None = None,
     ) -> Predictor:
         """Load a model directory written by ``bertine finetune``, or by transformers for sequence
-        or token classification.
+        or token classification; or a pre-trained model whose head answers for pairs
+        (:class:`~bertine.tasks.classification.SentencePairs`).
 
         Args:
             model_dir: the folder.
@@ -264,14 +265,17 @@ class Predictor(Pipeline, Shown):
             dtype = resolve_precision(precision, where)
         if loaded is None:
             loaded = load_model(model_dir)
-        if loaded.task is None or loaded.task.name not in TASKS:
+        task = task_of_model(loaded.task, loaded.model)
+        if task is None:
             name = "was not fine-tuned" if loaded.task is None else f"is for {loaded.task.name!r}"
             raise BertineError(
                 f"{model_dir}: the model {name}, so it has no task to answer for; "
-                "fine-tune it first (bertine finetune); 'bertine evaluate' scores a pre-trained "
-                "model on a token store, and its vectors on pairs of texts"
+                "fine-tune it first (bertine finetune); of models that were only pre-trained those "
+                "answer, on pairs, that learned which sentence is next or the order of two (BERT, "
+                f"MobileBERT, ALBERT; {option('objective', 'mlm-nsp')} or mlm-sop); 'bertine "
+                "evaluate' scores a pre-trained model on a token store, and its vectors on pairs "
+                "of texts"
             )
-        task = task_class(loaded.task.name).from_info(loaded.task, loaded.config)
         missing = set(task.heads(loaded.config)) - set(loaded.model.heads)
         if missing:
             raise BertineError(
@@ -285,7 +289,7 @@ class Predictor(Pipeline, Shown):
         predictor = cls(model, loaded.tokenizer, task, dtype=dtype, engine=engine)
         predictor.batch_invariant = batch_invariant
         predictor.load_lines = loaded.report.lines()
-        predictor.training = dict(loaded.task.training)
+        predictor.training = {} if loaded.task is None else dict(loaded.task.training)
         predictor.folder = model_folder(model_dir)
         return predictor
 

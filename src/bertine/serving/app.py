@@ -512,7 +512,8 @@ def _add_pages(app: FastAPI, service: Service) -> None:
 
 
 async def predict(service: Service, body: Any) -> Any:
-    """Answer texts with a fine-tuned model."""
+    """Answer texts with a fine-tuned model; of a pre-trained BERT or ALBERT, whether the second
+    text of each pair is the next one, or the order right."""
     served = service.model(body.model, "predict")
     _check_either(body, "texts", "inputs")
     if body.inputs is not None:
@@ -520,7 +521,7 @@ async def predict(service: Service, body: Any) -> Any:
         return scores[0] if alone else scores
     details = body.all_probabilities
     answers, size, _ = await answers_to(service, served, body.texts, details=details)
-    content = {"model": served.name, "task": served.task, "predictions": answers}
+    content = {"model": served.name, "task": served.answers_for, "predictions": answers}
     return await service.aside(size, to_json, content)
 
 
@@ -685,8 +686,8 @@ async def explain(service: Service, body: Any) -> Any:
     """Return the contribution of each word to the answer, by leaving it out or by integrated
     gradients."""
     served = service.model(body.model, "explain")
-    predictor = served.predictor
-    text = body.text if predictor is None else in_order(predictor.task, body.text, "text")
+    task = served.tuned
+    text = body.text if task is None else in_order(task, body.text, "text")
     parts = [text] if isinstance(text, str) else list(text)
     if body.pair is not None:
         parts.append(body.pair)

@@ -334,7 +334,7 @@ async def inference(service: Service, body: Any) -> Any:
             )
         scores, _ = await label_scores(service, served, body)
         return [item[:top] for item in scores]
-    if served.predictor is not None and served.task != "tagging":
+    if served.tuned is not None and served.task != "tagging":
         what = "a question and its context" if served.task == "spans" else "texts to /predict"
         raise ApiError(
             422,

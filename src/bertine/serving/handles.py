@@ -36,8 +36,9 @@ from bertine.serving.attention import AttentionReader
 from bertine.serving.batcher import Operation
 from bertine.serving.requests import ApiError
 from bertine.serving.schemas import reads_chinese_only, sample_text
-from bertine.tasks import TASKS
-from bertine.tasks.base import Features
+from bertine.tasks import TASKS, task_of_model
+from bertine.tasks.base import Features, Task
+from bertine.tasks.classification import SentencePairs
 from bertine.tasks.unknown_text import mostly_unknown
 from bertine.tokenization.tokenizer import Tokenizer
 
@@ -79,7 +80,7 @@ class ModelHandle:
         name: the name by which requests choose it.
         limits: the limits of the server.
         model: the loaded directory, its model in fp32, in evaluation mode; None: a table.
-        predictor: the predictor of the same model; None where it was not fine-tuned for a task.
+        predictor: the predictor of the same model; None where it answers for no task.
         embedder: the embedder of the same model; None where there are no vectors.
         nearest: finds the labelled examples that are shown with an explanation; None: none.
 
@@ -119,7 +120,7 @@ class ModelHandle:
             "embed": vectors,
             "predict": answers,
             # A model of pairs reads query and text together, other models compare their vectors.
-            "rerank": answers if self.judge else None if predictor else vectors,
+            "rerank": answers if self.judge else None if self.tuned else vectors,
             "explain": words,
             "attention": attention,
             "fill-mask": self._fill_mask if model and "mlm" in model.model.heads else None,
@@ -134,8 +135,8 @@ class ModelHandle:
 
     def _readers(self, model: LoadedModel) -> tuple[Operation | None, Explainer]:
         """Return what reads the attention of the model, if it can be shown, and its explainer."""
-        predictor, most = self.predictor, self.limits.explain_tokens
-        task = None if predictor is None else predictor.task
+        task, most = self.tuned, self.limits.explain_tokens
+        predictor = self.predictor if task else None
         reader = AttentionReader(model.model, model.tokenizer, task, most)
         explainer = Explainer(
             model.model,
@@ -161,9 +162,10 @@ class ModelHandle:
         model = None if job_of_model(path, "serve") else load_model(_weights(path))
         logger.info(f"{name}: {path}")
         predictor = nearest = None
-        if model is not None and model.task is not None and model.task.name in TASKS:
+        if model is not None and task_of_model(model.task, model.model):
             predictor, nearest = _answering(name, path, options, model)
-        elif asked := asked_of_labels(options):
+        tuned = model is not None and model.task is not None and model.task.name in TASKS
+        if not tuned and (asked := asked_of_labels(options)):
             logger.info(
                 f"{name}: gives no labels, so its answers are the same without "
                 f"{' and '.join(asked)}"
@@ -183,11 +185,23 @@ class ModelHandle:
         return served
 
     @property
+    def tuned(self) -> Task[Any] | None:
+        """The task that it was fine-tuned for; None: it was pre-trained, though it may answer for
+        pairs."""
+        task = None if self.predictor is None else self.predictor.task
+        return None if isinstance(task, SentencePairs) else task
+
+    @property
     def task(self) -> str:
         """The name of its task; for a model without one ``fill-mask`` or ``embed``."""
-        if self.predictor is not None:
-            return self.predictor.task.name
+        if self.tuned is not None:
+            return self.tuned.name
         return "fill-mask" if "fill-mask" in self.operations else "embed"
+
+    @property
+    def answers_for(self) -> str:
+        """The name of the task of its predictions."""
+        return self.task if self.predictor is None else self.predictor.task.name
 
     def _judge(self) -> Predictor | None:
         predictor, info = self.predictor, None if self.model is None else self.model.task
@@ -205,7 +219,7 @@ class ModelHandle:
     @property
     def has_probabilities(self) -> bool:
         """Whether the answers of its task are labels with probabilities."""
-        return self.predictor is not None and self.predictor.task.num_classes > 0
+        return self.tuned is not None and self.tuned.num_classes > 0
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -235,6 +249,7 @@ class ModelHandle:
         labels = [] if task is None else list(task.labels)
         choices = 0 if task is None else len(task.choice_columns)
         parts = [] if task is None else list(task.columns_in(())[0])
+        task = self.tuned
         if task is not None:
             longest: int | None = task.max_length
         else:
@@ -435,17 +450,22 @@ _PIECES_OF_A_TOKEN = 20
 def _answering(
     name: str, path: Path, options: ServeOptions, model: LoadedModel
 ) -> tuple[Predictor, NearestExamples | None]:
-    """Load the predictor of a fine-tuned model, and the examples to show with explanations; print
-    what was loaded."""
+    """Load the predictor of a model, and, if it was fine-tuned, the examples to show with
+    explanations; print what was loaded."""
     batch_invariant = options.batch_invariant
     predictor = Predictor.load(
-        path, options.device, options.precision, batch_invariant=batch_invariant, loaded=model
+        _weights(path),
+        options.device,
+        options.precision,
+        batch_invariant=batch_invariant,
+        loaded=model,
     )
+    tuned = not isinstance(predictor.task, SentencePairs)
     try:
-        predictor = predictor.deciding(options)
+        predictor = predictor.deciding(options) if tuned else predictor
         for line in predictor.lines():
             logger.info(line)
-        return predictor, nearest_of(predictor, options, show=True)
+        return predictor, nearest_of(predictor, options, show=True) if tuned else None
     except BertineError as error:
         raise BertineError(f"{name}: {error}") from error
 

@@ -429,6 +429,9 @@ _CHINESE_CHOICES = ("开始读第一页。", "把它煮熟了。", "让它睡觉
 RERANK_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
 
 
+_NEXT = ["She opened the book.", "Then she read the first page."]
+
+
 _SENTENCES = ["A cat is asleep.", "The soup is boiling."]
 
 
@@ -487,10 +490,12 @@ def example_body(path: str, described: Mapping[str, Any]) -> dict[str, Any]:
     first, pair = (text, None) if isinstance(text, str) else (text[0], text[1])
     spans = described["task"] == "spans"
     masked = text if isinstance(text, str) and mask in text else masked_sample(mask)
+    # A pre-trained model fills the mask of its example, and answers for pairs of other texts.
+    asked = _NEXT if len(described["text_columns"]) == 2 and isinstance(text, str) else text
     of_documents = {"texts": _SENTENCES, "model": model, "input_type": "search_document"}
     bodies: dict[str, dict[str, Any]] = {
         "/": {"inputs": {"question": first, "context": pair} if spans else text, "model": model},
-        "/predict": {"texts": [text], "model": model, "all_probabilities": True},
+        "/predict": {"texts": [asked], "model": model, "all_probabilities": True},
         "/fill-mask": {"texts": [masked], "model": model, "top_k": 5},
         "/embed": {"texts": _SENTENCES, "model": model, "normalize": True},
         "/v1/embed": of_documents,

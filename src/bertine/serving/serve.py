@@ -104,7 +104,7 @@ def _serve_at(
             lambda: [ModelHandle.load(name, path, options, limits) for name, path in paths.items()]
         )
         asked = asked_of_labels(options)
-        if asked and all(model.predictor is None for model in loaded):
+        if asked and all(model.tuned is None for model in loaded):
             raise BertineError(f"no model here gives labels; leave out {' and '.join(asked)}")
         if options.collection is not None:
             search_with(loaded, options.collection)

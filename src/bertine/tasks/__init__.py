@@ -6,9 +6,11 @@ import difflib
 from typing import Any
 
 from bertine.core.errors import BertineError
+from bertine.core.task_info import TaskInfo
+from bertine.models.heads import Model
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
-from bertine.tasks.classification import TextClassification
+from bertine.tasks.classification import PAIR_ANSWERS, SentencePairs, TextClassification
 from bertine.tasks.multi_label import MultiLabel
 from bertine.tasks.seq2seq import TextToText
 from bertine.tasks.spans import SpanExtraction
@@ -43,3 +45,21 @@ def task_class(name: str) -> type[Task[Any]]:
         hint = f"did you mean {near[0]!r}?" if near else f"known: {known}"
         raise BertineError(f"unknown task {name!r}; {hint}")
     return TASKS[name]
+
+
+def task_of_model(info: TaskInfo | None, model: Model) -> Task[Any] | None:
+    """Return the task that a model answers for: that which it was fine-tuned for, or, if it was
+    only pre-trained, that of its head for pairs; None if there is neither.
+
+    Args:
+        info: of its directory; None: it has none.
+        model: with the heads of the directory.
+    """
+    if info is not None and info.name in TASKS:
+        return TASKS[info.name].from_info(info, model.config)
+    info = info or TaskInfo(SentencePairs.name)
+    if info.name == SentencePairs.name:
+        for head, labels in PAIR_ANSWERS.items():
+            if head in model.heads:
+                return SentencePairs.from_info(info, model.config, labels=labels)
+    return None

@@ -394,6 +394,39 @@ class TextClassification(WholeTextTask[Prediction]):
         return columns | (probability_columns(self.labels) if details else {})
 
 
+#: The answers of the heads of pre-training on pairs, in the order of their outputs.
+PAIR_ANSWERS = {"nsp": ("IsNext", "NotNext"), "sop": ("InOrder", "Swapped")}
+
+
+@dataclass(frozen=True)
+class SentencePairs(TextClassification):
+    """What pre-training on pairs has learned to answer: whether B is the next sentence after A
+    (Devlin et al. 2018, section 3.1), or whether A and B are in the order of their document (Lan et
+    al. 2019, section 3.1). The labels, those of :data:`PAIR_ANSWERS`, say which.
+
+    The head is that of pre-training, so nothing is trained for it.
+    """
+
+    name: ClassVar[str] = "pretraining"
+    kind: ClassVar[str] = "next-sentence prediction"
+
+    text_columns: tuple[str, ...] = ("sentence1", "sentence2")
+
+    @property
+    def head(self) -> str:
+        return next(name for name, labels in PAIR_ANSWERS.items() if labels == self.labels)
+
+    def shown(
+        self, texts: Sequence[str], answer: Any, details: bool
+    ) -> tuple[tuple[str, str], list[str]]:
+        """Return the answer as text, always with the probability of both."""
+        return super().shown(texts, answer, True)
+
+    def output_columns(self, details: bool) -> dict[str, Callable[[Any], Any]]:
+        """Return the columns of a file of answers, always with the probability of both."""
+        return super().output_columns(True)
+
+
 def _balanced(labels: Sequence[str], examples: Examples) -> tuple[float, ...]:
     """Return the weights of :meth:`TextClassification.balanced`."""
     counts = dict.fromkeys(labels, 0.0)
