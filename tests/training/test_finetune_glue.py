@@ -19,6 +19,7 @@ from bertine.cli import main
 from bertine.core.errors import BertineError
 from bertine.datasets.readers import read_labelled
 from bertine.options.data import DataConfig
+from bertine.training.finetuning.finetune import GlueReport
 from bertine.training.finetuning.learner import Learner
 from glue_files import write_glue
 
@@ -61,11 +62,39 @@ def test_all_of_glue_is_one_table(everything: tuple[Path, Learner], model: Path)
     lines = result.lines()
     assert lines[0].split()[:3] == ["CoLA", f"{100 * scores['CoLA']:.2f}", "matthews"]
     assert lines[9].split()[:2] == ["average", f"{100 * result.score:.2f}"]
+    assert lines[0].endswith("(is the sentence grammatical?)")
+    # Nine columns of eight tasks, as in the paper of BERT.
+    columns = [
+        *(scores[name] for name in ("CoLA", "SST-2", "QNLI", "RTE")),
+        *(mnli["accuracy"], mnli["mismatched_accuracy"]),
+        *(mrpc["f1"], result.runs["QQP"].metrics["f1"], result.runs["STS-B"].metrics["spearman"]),
+    ]
+    paper = pytest.approx(sum(columns) / 9)
+    assert lines[10].split()[0] == "paper_average"
+    assert "of 9 columns" in lines[10]
     table = json.loads((out / "glue.json").read_text())
-    assert table["scores"] == {**scores, "average": result.score}
+    assert table["scores"] == {**scores, "average": result.score, "paper_average": paper}
     for name in scores:
         info = json.loads((out / name / "model" / "bertine.json").read_text())
         assert info["dataset"] == f"glue/{name}"
+
+
+def test_the_paper_s_average_of_its_published_columns_is_the_paper_s() -> None:
+    """That of BERT-base in table 1, which has WNLI nowhere and MNLI twice."""
+    report = GlueReport(
+        {
+            "CoLA": {"matthews": 52.1},
+            "SST-2": {"accuracy": 93.5},
+            "MRPC": {"f1": 88.9, "accuracy": 0},
+            "STS-B": {"pearson": 0, "spearman": 85.8},
+            "QQP": {"f1": 71.2, "accuracy": 0},
+            "MNLI": {"accuracy": 84.6, "mismatched_accuracy": 83.4},
+            "QNLI": {"accuracy": 90.5},
+            "RTE": {"accuracy": 66.4},
+            "WNLI": {"accuracy": 0},
+        }
+    )
+    assert round(report.metrics["paper_average"], 1) == 79.6
 
 
 def test_what_is_of_one_task_is_not_asked_of_all(

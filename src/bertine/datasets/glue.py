@@ -35,10 +35,12 @@ class GlueTask:
 
     Attributes:
         name: the leaderboard's name.
+        asks: what it asks of a text or a pair, in a few words.
         text_columns: in all of its files, unless `test_text_columns` says otherwise.
         label_column: in the training and dev files.
         labels: the label texts in order; empty for a regression.
         metrics: the official ones, on `validation`; their mean is the task's score.
+        paper_metrics: those that are columns in table 1 of Devlin et al. 2018; None: all.
         directory: the folder of its files, if its name is not the task's.
         index_column: of the test files.
         columns: names for the columns of the training and dev files if they have no header.
@@ -52,10 +54,12 @@ class GlueTask:
     """
 
     name: str
+    asks: str
     text_columns: tuple[str, ...]
     label_column: str = "label"
     labels: tuple[str, ...] = ("0", "1")
     metrics: tuple[str, ...] = ("accuracy",)
+    paper_metrics: tuple[str, ...] | None = None
     directory: str = ""
     index_column: str = "index"
     columns: tuple[str, ...] = ()
@@ -65,6 +69,12 @@ class GlueTask:
     tests: Mapping[str, str] = field(default_factory=dict)
     alone: tuple[str, ...] = ()
     score_range: tuple[float, float] | None = None
+
+    @property
+    def columns_in_paper(self) -> tuple[str, ...]:
+        """Its metrics that are columns in table 1 of Devlin et al. 2018, whose average is the mean
+        of the columns."""
+        return self.metrics if self.paper_metrics is None else self.paper_metrics
 
     @property
     def folder(self) -> str:
@@ -101,34 +111,42 @@ class GlueTask:
 _TASKS = (
     GlueTask(
         name="CoLA",
+        asks="is the sentence grammatical?",
         text_columns=("sentence",),
         metrics=("matthews",),
         columns=("source", "label", "author_label", "sentence"),
     ),
-    GlueTask(name="SST-2", text_columns=("sentence",)),
+    GlueTask("SST-2", "does the sentence about a film praise it?", ("sentence",)),
     GlueTask(
         name="MRPC",
+        asks="do two sentences of news say the same?",
         text_columns=("#1 String", "#2 String"),
         label_column="Quality",
         metrics=("f1", "accuracy"),
+        paper_metrics=("f1",),
     ),
     GlueTask(
         name="STS-B",
+        asks="how alike are two sentences, from 0 to 5?",
         text_columns=_PAIR,
         label_column="score",
         labels=(),
         metrics=("pearson", "spearman"),
+        paper_metrics=("spearman",),
         score_range=(0.0, 5.0),
     ),
     GlueTask(
         name="QQP",
+        asks="do two questions of Quora ask the same?",
         text_columns=("question1", "question2"),
         label_column="is_duplicate",
         metrics=("f1", "accuracy"),
+        paper_metrics=("f1",),
         index_column="id",
     ),
     GlueTask(
         name="MNLI",
+        asks="does the second sentence follow from the first, contradict it, or neither?",
         text_columns=_PAIR,
         label_column="gold_label",
         labels=_ENTAILMENT,
@@ -136,13 +154,29 @@ _TASKS = (
         validation={"": "dev_matched.tsv", "mismatched": "dev_mismatched.tsv"},
         tests={"MNLI-m.tsv": "test_matched.tsv", "MNLI-mm.tsv": "test_mismatched.tsv"},
     ),
-    GlueTask(name="QNLI", text_columns=("question", "sentence"), labels=_NOT_ENTAILMENT),
-    GlueTask(name="RTE", text_columns=_PAIR, labels=_NOT_ENTAILMENT),
-    GlueTask(name="WNLI", text_columns=_PAIR),
+    GlueTask(
+        name="QNLI",
+        asks="does the sentence answer the question?",
+        text_columns=("question", "sentence"),
+        labels=_NOT_ENTAILMENT,
+    ),
+    GlueTask(
+        name="RTE",
+        asks="does the second text follow from the first?",
+        text_columns=_PAIR,
+        labels=_NOT_ENTAILMENT,
+    ),
+    GlueTask(
+        name="WNLI",
+        asks="does the sentence with a name for the pronoun follow from the first?",
+        text_columns=_PAIR,
+        paper_metrics=(),
+    ),
     # The diagnostic set: a test of a model for MNLI. Its labels, for those who have them, are in
     # a file with its own columns, diagnostic-full.tsv.
     GlueTask(
         name="AX",
+        asks="as MNLI, of sentences that test one thing each",
         text_columns=("Premise", "Hypothesis"),
         label_column="Label",
         labels=_ENTAILMENT,

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bertine.core.console import logger, plural
+from bertine.core.console import aligned, logger, plural
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.files import write_json
@@ -19,7 +19,7 @@ from bertine.core.text import briefly
 from bertine.data.examples import KNOWN, Examples
 from bertine.data.in_memory import TableLike
 from bertine.data.published import recorded_data
-from bertine.datasets.glue import AVERAGED, glue_tasks_in
+from bertine.datasets.glue import AVERAGED, GLUE, glue_tasks_in
 from bertine.datasets.own_data import DatasetSplits
 from bertine.options.data import DEFAULTS, DataConfig
 from bertine.options.declare import shared_values
@@ -63,29 +63,42 @@ class GlueReport(EvaluationReport):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The score of each task, the mean of its official metrics, and their average."""
+        """The score of each task, the mean of its official metrics, and their average; and
+        ``paper_average``, that of table 1 of Devlin et al. 2018: the mean of its columns, with MNLI
+        twice and without WNLI."""
         scores = {
             name: sum(metrics.values()) / len(metrics) for name, metrics in self.tasks.items()
         }
-        return {**scores, "average": sum(scores.values()) / len(scores)}
+        scores["average"] = sum(scores.values()) / len(scores)
+        columns = self._paper_columns()
+        return scores | ({"paper_average": sum(columns) / len(columns)} if columns else {})
+
+    def _paper_columns(self) -> list[float]:
+        return [
+            value
+            for name, metrics in self.tasks.items()
+            for metric, value in metrics.items()
+            if metric in GLUE[name].columns_in_paper
+        ]
 
     def lines(self) -> list[str]:
-        """Return a row for each task (its score and its metrics, times 100), and the average with
-        the tasks that it covers."""
-        scores = self.metrics
-        width = max(map(len, [*self.tasks, "average"]))
-        rows = [
-            f"{name.ljust(width)}  {100 * scores[name]:6.2f}  "
-            + ", ".join(f"{metric} {100 * value:.2f}" for metric, value in metrics.items())
+        """Return a row for each task (its score and its metrics, times 100, and what it asks), the
+        average with the tasks that it covers, and that of the paper of BERT."""
+        said = {
+            name: ", ".join(f"{metric} {100 * value:.2f}" for metric, value in metrics.items())
+            + f" ({GLUE[name].asks})"
             for name, metrics in self.tasks.items()
-        ]
-        count = len(self.tasks)
-        over = f"of {count} tasks" if count > 1 else "of 1 task"
-        rows.append(
-            f"{'average'.ljust(width)}  {100 * scores['average']:6.2f}  {over}, on dev sets, "
-            "times 100; where a task has two metrics, their mean"
+        }
+        said["average"] = (
+            f"of {plural(len(self.tasks), 'task')}, on dev sets, times 100; where a task has two "
+            "metrics, their mean"
         )
-        return rows + self.notes
+        said["paper_average"] = (
+            f"of {plural(len(self._paper_columns()), 'column')}, as in BERT's paper: without WNLI, "
+            "with both of MNLI, with F1 or Spearman's correlation where a task has two metrics"
+        )
+        rows = [(name, f"{100 * score:.2f}", said[name]) for name, score in self.metrics.items()]
+        return aligned(rows, left=(0, 2)) + self.notes
 
 
 def finetune_all(finetune: Callable[..., Learner], arguments: dict[str, Any]) -> Learner:
