@@ -66,7 +66,7 @@ def test_columns_and_published_scores_are_of_measures(table: PaperTable) -> None
     [
         # Of nine columns: MNLI counts twice.
         ("bert-1", [71.0, 75.1, 79.6, 82.1]),
-        ("bert-2", [None, None]),
+        ("bert-2", [None] * 14),
         ("bert-6", [None] * 6),
         ("distilbert-1", [68.7, 79.5, 77.0]),
         ("gpt-5", [74.7, 59.9, 75.0, 69.1]),
@@ -89,6 +89,28 @@ def test_averages_are_those_that_the_paper_prints(
         for row in table.rows:
             columns = [row.published[column] for column in table.columns]
             assert sum(columns) / 9 == pytest.approx(row.published[AVERAGE], abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "ours", "theirs", "gain"),
+    [
+        ("bert-2", "SQuAD 1.1", "bert-large-triviaqa-ensemble-test", "nlnet-test", 1.5),
+        ("bert-2", "SQuAD 1.1", "bert-large-triviaqa-test", "qanet-test", 1.3),
+        ("bert-3", "SQuAD 2.0", "bert-large-test", "f-net-test", 5.1),
+        ("bert-4", "SWAG", "bert-large-test", "esim-elmo-test", 27.1),
+        ("bert-4", "SWAG", "bert-large-test", "gpt-test", 8.3),
+    ],
+)
+def test_what_the_paper_of_bert_gains_is_in_its_test_scores(
+    name: str, column: str, ours: str, theirs: str, gain: float
+) -> None:
+    table = read_table(name)
+    rows = [table.row(f"published-{row}") for row in (ours, theirs)]
+    assert all(row.title.endswith("(test)") for row in rows)
+    first, second = (row.published[column] for row in rows)
+    assert first - second == pytest.approx(gain)
+    assert f"{first:g}" in table.note
+    assert f"{gain:g}" in table.note
 
 
 def test_seconds_are_no_shares(tmp_path: Path) -> None:

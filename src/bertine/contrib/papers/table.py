@@ -551,7 +551,7 @@ class PaperResult(Report):
         lines.append(self.caption())
         for name, order in self.orders().items():
             lines.append(f"{name}: {order_line(order)}")
-        lines.append(self.scale)
+        lines += filter(None, (self.scale, self.table.note))
         lines += [f"{name} is left out: {reason}" for name, reason in self.left_out.items()]
         lines += [f"{name} failed: {reason}" for name, reason in self.failed.items()]
         if self.seconds:
