@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from bertine.corpora.batch import Batch, members, plan, split
 from bertine.data.examples import Example, Examples, Splits
 from bertine.datasets.multiple_choice import read_choices
 from bertine.datasets.own_data import read_for, read_own
+from bertine.datasets.readers import read_evaluation, read_labelled
 from bertine.hub.model_directory import load_model, save_model
 from bertine.models.heads import Model
 from bertine.options.data import DataConfig
@@ -79,6 +81,46 @@ def test_swags_sequences_are_those_of_the_paper(tmp_path: Path) -> None:
     expected = words.encode("a dog .", "the dog barks , barks .")
     assert features[5].input_ids.tolist() == list(expected.input_ids)
     assert features[5].token_type_ids.tolist() == list(expected.token_type_ids)
+
+
+def write_race(folder: Path, part: str, level: str, passage: str, **changes: Any) -> Path:
+    file = folder / part / level / "1.txt"
+    file.parent.mkdir(parents=True)
+    questions = ["what sleeps", "the cat _ in the sofa"]
+    options = [["the cat", "the soup", "the dog", "the cow"], ["boils", "barks", "sleeps", "a"]]
+    content = {"questions": questions, "options": options, "answers": ["A", "C"], "id": "1.txt"}
+    file.write_text(json.dumps({"article": passage, **content, **changes}), encoding="utf-8")
+    return file
+
+
+def test_races_passages_are_cut_and_its_questions_begin_the_choices(tmp_path: Path) -> None:
+    passage = "the small cat sleeps in the sofa . " * 9
+    for part in ("train", "dev"):
+        for level in ("high", "middle"):
+            write_race(tmp_path, part, level, passage)
+    data = read_labelled("choice", tmp_path)
+    assert len(data.train) == len(data.validation) == 4
+    assert [item.label for item in data.train.items] == ["A", "C", "A", "C"]
+    task = data.make_task(24)
+    features = task.featurize(data.train, toys.tokenizer())
+    assert [feature.label for feature in features] == [1, 0, 0, 0, 0, 0, 1, 0] * 2
+    words = toys.tokenizer()
+    pair = words.encode(passage, "the cat _ in the sofa sleeps", max_length=24)
+    assert features[6].input_ids.tolist() == list(pair.input_ids)
+    # The passage alone is cut.
+    asked = words.encode("the cat _ in the sofa sleeps").input_ids[1:]
+    assert features[6].input_ids.tolist()[-len(asked) :] == list(asked)
+    (judged,) = read_evaluation(task, tmp_path / "dev" / "high").values()
+    assert [item.texts for item in judged.items] == [i.texts for i in data.validation.items[:2]]
+
+
+def test_files_that_are_not_as_in_race_are_named(tmp_path: Path) -> None:
+    file = write_race(tmp_path, "train", "high", "the cat sleeps", answers=["A"])
+    with pytest.raises(BertineError, match=rf"{file}: has not as many questions as lists"):
+        read_labelled("choice", tmp_path)
+    write_race(tmp_path / "other", "train", "high", "the cat sleeps", options=["A"])
+    with pytest.raises(BertineError, match=r"1.txt: options\[0\] must be a list"):
+        read_labelled("choice", tmp_path / "other")
 
 
 def test_own_columns_are_told_or_named(tmp_path: Path) -> None:

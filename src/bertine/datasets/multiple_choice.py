@@ -1,18 +1,27 @@
-"""Read the examples of multiple choice: SWAG's files (Zellers et al. 2018), and users' tables.
+"""Read the examples of multiple choice: SWAG's files (Zellers et al. 2018), RACE's (Lai et al.
+2017), and users' tables.
 
 SWAG's csv has the columns ``video-id, fold-ind, startphrase, sent1, sent2, gold-source, ending0,
 ending1, ending2, ending3, label`` after a number without a name. The paper's sentence A is
 ``sent1``, sentence B is ``sent2`` and the ending.
+
+RACE has a folder for each part, ``train``, ``dev`` and ``test``, with ``middle`` and ``high`` in
+it, and in these a file for each passage: an object with ``article``, and for each question an item
+of ``questions``, ``options`` (a list) and ``answers`` (a letter).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
 from bertine.core.errors import BertineError
+from bertine.core.files import os_errors, read_json_object
 from bertine.core.names import option, text_option
+from bertine.core.strict_json import check_shape
 from bertine.data.examples import (
     Examples,
     as_columns,
@@ -23,7 +32,7 @@ from bertine.data.examples import (
     resolve_label_column,
     resolve_text_columns,
 )
-from bertine.data.in_memory import Source
+from bertine.data.in_memory import SPLIT_NAMES, Data, DataParts, Source, as_table
 from bertine.data.streams import ambiguous_column_error, listed, require_columns
 from bertine.data.tables import Table, TableRow
 from bertine.options.data import DEFAULTS, DataConfig
@@ -33,7 +42,14 @@ from bertine.tasks.choice import SWAG_CHOICES, SWAG_PROMPT, MultipleChoice
 SWAG = "swag"
 _SWAG_LABEL = "label"
 #: Usual names of the prompt's columns, tried in this order; below, those of the choices.
-_PROMPTS = (SWAG_PROMPT, ("context", "question"), ("question",), ("context",), ("text",))
+_PROMPTS = (
+    SWAG_PROMPT,
+    ("article", "question"),
+    ("context", "question"),
+    ("question",),
+    ("context",),
+    ("text",),
+)
 #: The most digits of a choice's number.
 _DIGITS = 9
 _CHOICE = re.compile(r"((?:ending|choice|option|answer)[ _-]?)(\d+|[A-Ja-j])")
@@ -287,3 +303,54 @@ def read_trained_choices(task: MultipleChoice, path: Source, config: DataConfig)
         examples = labelled_rows(table, rows, columns, label, known=())
     examples.notes[:0] = notes
     return examples
+
+
+#: The usual longest input of RACE, whose passages are long, and what its files must hold.
+RACE_LENGTH = 512
+_RACE = {"article": "text", "questions": ["text"], "options": [["text"]], "answers": ["text"]}
+
+
+def tables_of_race(data: Data) -> Data:
+    """Return the parts of a folder in RACE's layout as tables, or the one table of a folder with
+    files of one part; other data unchanged. A row is a question, with its article, the columns
+    ``option A``, ``option B``, … and its letter as ``label``.
+
+    Raises:
+        BertineError: a file is not as in RACE; names it.
+    """
+    if not isinstance(data, str | Path):
+        return data
+    folder = Path(data)
+    parts: dict[str, Any] = {
+        part: as_table(rows, str(folder / name))
+        for part, names in SPLIT_NAMES.items()
+        for name in names
+        if (rows := _rows_of_race(folder / name))
+    }
+    if parts:
+        return DataParts(**parts, name=str(data))
+    rows = _rows_of_race(folder)
+    return as_table(rows, str(data)) if rows else data
+
+
+def _rows_of_race(folder: Path) -> list[dict[str, str]]:
+    """Read the questions of the files in `folder` and in its subfolders; none if it has no texts
+    that begin as objects of JSON."""
+    files = sorted(file for way in ("*.txt", "*/*.txt") for file in folder.glob(way))
+    files = [file for file in files if file.is_file()]
+    rows: list[dict[str, str]] = []
+    if files:
+        with os_errors(files[0], "reading it"), open(files[0], "rb") as first:
+            files = files if first.read(1) == b"{" else []
+    for file in files:
+        passage = read_json_object(file)
+        check_shape(passage, _RACE, file)
+        asked = [passage[key] for key in ("questions", "options", "answers")]
+        if len({*map(len, asked)}) != 1:
+            raise BertineError(f"{file}: has not as many questions as lists of options and answers")
+        for question, options, answer in zip(*asked, strict=True):
+            choices = dict(zip(map("option {}".format, ascii_uppercase), options, strict=False))
+            rows.append(
+                {"article": passage["article"], "question": question, **choices, "label": answer}
+            )
+    return rows

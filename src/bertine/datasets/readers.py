@@ -32,6 +32,7 @@ from bertine.datasets.glue import (
     read_glue_file,
     refuse_unlabelled,
 )
+from bertine.datasets.multiple_choice import RACE_LENGTH, tables_of_race
 from bertine.datasets.own_data import DatasetSplits, read_for, read_own
 from bertine.options.data import DEFAULTS, DataConfig, SpanReading
 from bertine.options.finetuning import FinetuneOptions
@@ -95,6 +96,21 @@ class TableReader:
         path = judged_table(data)
         with _columns_of(task, config):
             return {"": read_for(task, path, config)}
+
+
+class ChoiceReader(TableReader):
+    """A reader of multiple choice: tables, or a folder in RACE's layout."""
+
+    def training(self, task: str, data: Data, config: DataConfig) -> DatasetSplits:
+        tables = tables_of_race(data)
+        splits = super().training(task, tables, config)
+        return splits if tables is data else replace(splits, max_length=RACE_LENGTH)
+
+    def has_validation(self, data: Data, config: DataConfig) -> bool:
+        return super().has_validation(tables_of_race(data), config)
+
+    def evaluation(self, task: Task[Any], data: Data, config: DataConfig) -> Sets:
+        return super().evaluation(task, tables_of_race(data), config)
 
 
 class SpanReader:
@@ -216,11 +232,12 @@ def _columns_of(task: Task[Any], config: DataConfig) -> AbstractContextManager[N
 # new kind of data is a class above. A task that is not read from users' tables has a line here,
 # also where another task has the same kind of data.
 
-#: Readers, by the names of the tasks and data sets that are not read from users' tables.
+#: Readers, by the names of the tasks and data sets that are not only read from users' tables.
 _READERS: dict[str, Reader] = {
     "glue": GlueReader(),
     "squad": SpanReader(official=True),
     "spans": SpanReader(official=False),
+    "choice": ChoiceReader(),
     "swag": TableReader(swag=True),
     "tagging": TaggedReader(),
 }
