@@ -161,8 +161,8 @@ def _add_paper_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--data",
         metavar="DIR",
-        help="folder of the labelled data: glue/ with a folder for each task, squad/, swag/, ner/; "
-        "columns whose data are not there are left out",
+        help="folder of the labelled data: glue/ with a folder for each task, squad/, swag/, "
+        "race/, ner/; columns whose data are not there are left out",
     )
     parser.add_argument("--out", metavar="DIR", help="folder of the table and its runs")
     add_options(parser, PaperOptions)

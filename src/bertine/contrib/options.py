@@ -80,7 +80,7 @@ class PaperScale(OptionGroup):
 class GivenWeights(OptionGroup):
     """Options of the tables that fine-tune existing weights."""
 
-    title = "tables of given weights (bert-1 to bert-4, distilbert-1, -3)"
+    title = "tables of given weights (bert-1 to bert-4, albert-2, distilbert-1, -3)"
 
     weights: Sequence[Path | str] | None = declare(
         None,

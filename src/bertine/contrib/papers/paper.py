@@ -289,8 +289,8 @@ def paper(
         corpus: texts, as for ``prepare``, of which some documents are held out; or one token store.
             None: for a table of given weights.
         data: a folder with the labelled data of the columns: ``glue/`` with a folder for each task,
-            ``squad/``, ``swag/``, ``ner/``, ``sib200/``, ``ocnli/``. Columns without data are left
-            out, with a note. None: only columns that need none are run.
+            ``squad/``, ``swag/``, ``race/``, ``ner/``, ``sib200/``, ``ocnli/``. Columns without
+            data are left out, with a note. None: only columns that need none are run.
         options: the values of the other arguments.
 
     Returns:

@@ -296,6 +296,7 @@ MEASURES = {
     "SQuAD 2.0": _squad("2.0", "f1"),
     "SQuAD 2.0 EM": _squad("2.0", "exact_match"),
     "SWAG": Measure("finetune", "accuracy", {"task": "swag"}, ("swag", "swag-format-codah")),
+    "RACE": Measure("finetune", "accuracy", {"task": "choice"}, ("race", "RACE")),
     "NER": Measure("finetune", "f1", {"task": "tagging"}, _ENTITIES),
     "NER by features": Measure(
         "feature_based",
