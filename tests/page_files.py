@@ -313,12 +313,12 @@ FILES: dict[str, Make] = {
 }
 #: Parts of published data sets, of which the other names are those of folders here.
 PARTS = {"hf:dair-ai/emotion/test": "emotion/test.csv"}
+_RELEVANT = of_texts("question", answer=TEXTS[1:], relevant=("yes", "no"))
 #: Where a page means something else by a name.
 OF_PAGES: dict[str, dict[str, Make]] = {
     "docs/guides/generate.md": {"MODEL": gpt},
-    "docs/guides/other-tasks.md": {
-        "pairs.csv": of_texts("question", answer=TEXTS[1:], relevant=("yes", "no"))
-    },
+    "docs/guides/gpt-1.md": {"pairs.csv": _RELEVANT},
+    "docs/guides/other-tasks.md": {"pairs.csv": _RELEVANT},
     "docs/guides/text-to-text.md": {"new.csv": of_texts("article")},
     "docs/zh/few-labels.md": {"new.csv": _chinese},
     "docs/zh/quickstart.md": {"new.csv": _chinese},

@@ -104,8 +104,9 @@ PairLossName = Literal["ranking", "cosent", "cosine"]
 PairKind = Literal["pairs", "scores", "labels", "texts", "sentences"]
 #: How tags mark entities (:mod:`bertine.data.entities`).
 TagScheme = Literal["IOB1", "IOB2", "IOBES", "plain"]
-#: How the two texts of a pair are read: as one input, or separately, to be compared.
-PairReading = Literal["joined", "apart"]
+#: How the two texts of a pair are read: as one input, separately, to be compared, or as one input
+#: in each of the two orders.
+PairReading = Literal["joined", "apart", "both-orders"]
 #: What the next token is compared with in a task's language model loss
 #: (:mod:`bertine.objectives.losses`).
 LmSoftmax = Literal["tokens", "tokens-and-positions"]

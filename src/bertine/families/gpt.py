@@ -36,7 +36,7 @@ from bertine.models.encoder import (
     same_rows,
 )
 from bertine.models.family import Family, HeadKind
-from bertine.models.heads import HEADS, ClassificationHead
+from bertine.models.heads import BOTH_ORDERS, HEADS, ClassificationHead
 from bertine.models.layers import EncoderLayer, RowLayout, attend, init_weights, set_initial_std
 from bertine.models.precision import autocast_dtype
 from bertine.models.recurrent import recur
@@ -606,6 +606,11 @@ FAMILY = Family(
         "classifier": replace(HEADS["classifier"], new=LinearHead),
         "spans": replace(HEADS["spans"], published=False),
         "choice": replace(HEADS["choice"], new=ClassificationHead, suffix="DoubleHeadsModel"),
+        BOTH_ORDERS: HeadKind(
+            *("pooled", LinearHead, "classifier of both orders", "ForPairsInBothOrders"),
+            published=False,
+            named=True,
+        ),
     },
     new_backbone=lambda config, _: CausalBackbone(config),
     class_prefix="OpenAIGPT",
@@ -631,6 +636,7 @@ FAMILY = Family(
             "classifier": HeadNames("", (("out", "score"),)),
             "spans": TASK_HEADS["spans"],
             "choice": HeadNames("multiple_choice_head.summary", (("out", ""),)),
+            BOTH_ORDERS: HeadNames(BOTH_ORDERS, (("out", ""),)),
         },
         copies=(("lm_head.weight", "tokens_embed.weight"),),
         transposed=(".c_attn.weight", ".c_proj.weight", ".c_fc.weight"),

@@ -483,8 +483,8 @@ def _open(path: Path | str, vectors: AnyVectors, normalize: bool | None) -> _Sou
         answers = loaded.task is not None and loaded.task.name in TASKS
         if answers and task_head(loaded.model) is None:
             raise BertineError(
-                f"{path}: writes texts by a search, which is no graph; its vectors can be "
-                f"exported with {option('pooling', 'mean')}"
+                f"{path}: writes texts by a search, or reads pairs in both orders, which is no "
+                f"graph; its vectors can be exported with {option('pooling', 'mean')}"
             )
         if loaded.task is not None and task_head(loaded.model):
             for line in loaded.report.lines():

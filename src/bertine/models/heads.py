@@ -19,7 +19,14 @@ from torch import Tensor, nn
 from bertine.core.errors import BertineError
 from bertine.models.config import Config
 from bertine.models.dropout import StreamDropout
-from bertine.models.encoder import Backbone, Encoded, Inputs, TextInputs, with_types
+from bertine.models.encoder import (
+    Backbone,
+    BackboneOutput,
+    Encoded,
+    Inputs,
+    TextInputs,
+    with_types,
+)
 from bertine.models.family import Family, HeadKind, family_of
 from bertine.models.layers import activation, init_weights
 from bertine.models.pooling import Pooling
@@ -280,6 +287,36 @@ def texts_apart(inputs: Inputs) -> TextInputs:
     return TextInputs(ids, torch.cat([places < before - twice.long(), places < after + 1]))
 
 
+def encode_both_orders(model: Model, pairs: Inputs) -> BackboneOutput:
+    """Encode pairs with the first text first, and with the second text first (Radford et al. 2018,
+    section 3.3, similarity).
+
+    Args:
+        model: reads from left to right.
+        pairs: of B pairs, with their mask and types: ``_start_ a _delimiter_ b _classify_``, with
+            the type 1 from the first piece of the second text on.
+
+    Returns:
+        The states of the first order, and the sum of the pooled outputs of both, [B, H].
+    """
+    ids, mask = pairs.input_ids, pairs.attention_mask
+    assert mask is not None
+    second = mask.bool() & (with_types(pairs) == 1)
+    before = (mask.bool() & ~second).sum(1, keepdim=True) - 2  # without _start_ and _delimiter_
+    after = second.sum(1, keepdim=True) - 1  # without _classify_
+    places = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+    source = torch.where(places <= after, places + before + 1, places - after - 1)
+    source = torch.where(places == after + 1, before + 1, source)
+    moved = (places > 0) & (places <= before + after + 1)
+    swapped = ids.gather(1, torch.where(moved, source, places))
+    encoded = model.encode(TextInputs(torch.cat([ids, swapped]), torch.cat([mask, mask])))
+    assert encoded.pooler_output is not None
+    first, other = encoded.pooler_output.chunk(2)
+    return BackboneOutput(encoded.last_hidden_state[: len(ids)], first + other)
+
+
+#: The head of pairs that are read in both orders.
+BOTH_ORDERS = "both_orders_classifier"
 #: The heads that read vectors: of single texts, and of pairs of texts that are encoded apart.
 VECTOR_CLASSIFIER, PAIR_CLASSIFIER = "vector_classifier", "pair_classifier"
 #: The heads that read no pooled output.

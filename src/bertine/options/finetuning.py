@@ -284,7 +284,8 @@ class PairComparison(OptionGroup):
     pairs: PairReading = declare(
         "joined",
         "read the two texts of a pair as one input, or each by itself, to compare their vectors "
-        "and their words; with few labels, or for how alike two texts are, apart is mostly better",
+        "and their words; with few labels, or for how alike two texts are, apart is mostly better; "
+        "both-orders adds up what GPT-1 makes of each order, as its paper does for similarity",
         more="The vectors are compared by the head that `frozen` fits: it is fitted first, and "
         "then trained with all other weights.",
         recorded=True,

@@ -95,7 +95,7 @@ class TextClassification(WholeTextTask[Prediction]):
         class_weights: of each label in the loss, in their order; None: all 1. For training only.
         focal_gamma: of the focal loss (:func:`~bertine.models.losses.focal`); 0: cross-entropy.
             For training only.
-        pair_pooling, shared_pieces, text_pooling: see
+        pair_pooling, shared_pieces, text_pooling, both_orders: see
             :class:`~bertine.tasks.whole_text.WholeTextTask`.
         abstain_below: an answer with a lower probability abstains.
         costs: the costs of answers; the label of least expected cost is chosen. None: the most
@@ -127,6 +127,7 @@ class TextClassification(WholeTextTask[Prediction]):
     pair_pooling: str = setting("")
     shared_pieces: bool = setting(False)
     text_pooling: str = setting("")
+    both_orders: bool = setting(False)
     abstain_below: float = 0.0
     costs: Costs | None = None
     coverage: float | None = None

@@ -188,7 +188,7 @@ class MultiLabel(WholeTextTask[LabelSet]):
         positive_weights: of a label's presence in the loss, in the labels' order; None: all 1.
         focal_gamma: of the focal loss (:func:`~bertine.models.losses.focal`); 0: cross-entropy.
         metric_names: the metrics by which the task is judged.
-        pair_pooling, shared_pieces, text_pooling: see
+        pair_pooling, shared_pieces, text_pooling, both_orders: see
             :class:`~bertine.tasks.whole_text.WholeTextTask`.
 
     Raises:
@@ -216,6 +216,7 @@ class MultiLabel(WholeTextTask[LabelSet]):
     pair_pooling: str = setting("")
     shared_pieces: bool = setting(False)
     text_pooling: str = setting("")
+    both_orders: bool = setting(False)
     one_hot: bool = setting(False)
 
     def __post_init__(self) -> None:

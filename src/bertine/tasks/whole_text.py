@@ -24,7 +24,14 @@ from bertine.corpora.batch import Batch
 from bertine.data.examples import Example, Examples
 from bertine.models.config import Config
 from bertine.models.encoder import Encoded
-from bertine.models.heads import PAIR_CLASSIFIER, VECTOR_CLASSIFIER, Model, texts_apart
+from bertine.models.heads import (
+    BOTH_ORDERS,
+    PAIR_CLASSIFIER,
+    VECTOR_CLASSIFIER,
+    Model,
+    encode_both_orders,
+    texts_apart,
+)
 from bertine.models.pooling import Pooling
 from bertine.objectives.losses import Term
 from bertine.tasks.answer import Answer, worst_lines
@@ -69,11 +76,13 @@ class WholeTextTask(Task[Prediction]):
             other.
         text_pooling: for a head that is a linear layer on a text's vector: how states become it;
             "": the head is that of the published models.
+        both_orders: whether pairs are read in both orders, and the head reads the sum of the two
+            vectors.
 
     Raises:
         BertineError: there are not one or two text columns, a maximum length has no room for text,
-            a mode of long texts is unknown or not for pairs, a pooling is for the other kind of
-            texts, or shared pieces have no pooling.
+            a mode of long texts is unknown or not for pairs, a pooling or both orders are for the
+            other kind of texts, or shared pieces have no pooling.
     """
 
     kind: ClassVar[str]
@@ -82,6 +91,7 @@ class WholeTextTask(Task[Prediction]):
     pair_pooling: str
     shared_pieces: bool
     text_pooling: str
+    both_orders: bool
 
     def __post_init__(self) -> None:
         width = len(self.text_columns)
@@ -92,6 +102,8 @@ class WholeTextTask(Task[Prediction]):
         check_long_text(self.long_text, width)
         if self.pair_pooling and width != 2:
             raise BertineError("bertine.json: pair_pooling is for two text columns, not for one")
+        if self.both_orders and width != 2:
+            raise BertineError("bertine.json: both_orders is for two text columns, not for one")
         if self.text_pooling and width != 1:
             raise BertineError("bertine.json: text_pooling is for one text column, not for two")
         if self.shared_pieces and not self.pair_pooling:
@@ -120,6 +132,8 @@ class WholeTextTask(Task[Prediction]):
     def head(self) -> str:
         if self.text_pooling:
             return VECTOR_CLASSIFIER
+        if self.both_orders:
+            return BOTH_ORDERS
         return PAIR_CLASSIFIER if self.pair_pooling else "classifier"
 
     def as_student(
@@ -127,7 +141,9 @@ class WholeTextTask(Task[Prediction]):
     ) -> Self:
         """Return the task with the head of the published models."""
         student: Any = super().as_student(train, max_length)
-        return replace(student, pair_pooling="", shared_pieces=False, text_pooling="")
+        return replace(
+            student, pair_pooling="", shared_pieces=False, text_pooling="", both_orders=False
+        )
 
     def heads(self, config: Config, **options: Any) -> dict[str, nn.Module]:
         """Return the head: with the pooling, if it reads vectors, and for pairs whether shared
@@ -202,7 +218,9 @@ class WholeTextTask(Task[Prediction]):
         return batch
 
     def encode(self, model: Model, batch: Batch) -> Encoded:
-        """Encode the inputs, or both texts of each pair separately."""
+        """Encode the inputs, or both texts of each pair separately, or pairs in both orders."""
+        if self.both_orders:
+            return encode_both_orders(model, batch)
         return model.encode(texts_apart(batch) if self.pair_pooling else batch)
 
     def outputs(self, model: Model, batch: Batch, encoded: Encoded | None = None) -> Tensor:
@@ -339,7 +357,7 @@ class TextRegression(WholeTextTask[Score]):
             for it.
         sigmoid: whether scores are probabilities, and the head gives their log-odds, as in
             cross-encoders of sentence-transformers; not in training.
-        pair_pooling, shared_pieces, text_pooling: see
+        pair_pooling, shared_pieces, text_pooling, both_orders: see
             :class:`~bertine.tasks.whole_text.WholeTextTask`.
 
     Raises:
@@ -368,6 +386,7 @@ class TextRegression(WholeTextTask[Score]):
     pair_pooling: str = setting("")
     shared_pieces: bool = setting(False)
     text_pooling: str = setting("")
+    both_orders: bool = setting(False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

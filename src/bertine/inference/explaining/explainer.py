@@ -36,7 +36,7 @@ from bertine.inference.explaining.target import (
     outputs_of,
 )
 from bertine.inference.explaining.words import read_text
-from bertine.models.heads import PAIR_CLASSIFIER, Model
+from bertine.models.heads import BOTH_ORDERS, PAIR_CLASSIFIER, Model
 from bertine.models.precision import using_threads
 from bertine.tasks.base import Features, Task, pad_features
 from bertine.tokenization.tokenizer import Tokenizer
@@ -272,10 +272,11 @@ class Explainer:
         """
         if method not in METHODS:
             raise BertineError(f"method is {method!r}, but must be one of {', '.join(METHODS)}")
-        if method == INTEGRATED_GRADIENTS and PAIR_CLASSIFIER in self.model.heads:
+        several = any(head in self.model.heads for head in (PAIR_CLASSIFIER, BOTH_ORDERS))
+        if method == INTEGRATED_GRADIENTS and several:
             raise BertineError(
-                "this model reads the two texts apart, which integrated gradients are not made "
-                f"for; leave out {option('method')}"
+                "this model reads the two texts apart, or in both orders, which integrated "
+                f"gradients are not made for; leave out {option('method')}"
             )
         check_explainable(self.task)
         if self.task is None and "mlm" not in self.model.heads:

@@ -36,7 +36,7 @@ from bertine.inference.predictor import Pipeline, Predictor
 from bertine.inference.train_overlap import overlap_line
 from bertine.models.config import Config
 from bertine.models.family import family_of
-from bertine.models.heads import PAIR_CLASSIFIER
+from bertine.models.heads import BOTH_ORDERS, PAIR_CLASSIFIER
 from bertine.objectives.distillation import HIDDEN, MapLosses, StagedBatches, check_maps
 from bertine.options.data import DataConfig
 from bertine.options.declare import declared
@@ -225,8 +225,11 @@ def task_maps(
     if maps is None:
         return None
     why = teacher.reads_otherwise(task, loaded)
-    if teacher.task.head == PAIR_CLASSIFIER:
-        why = "the teacher encodes the two texts of a pair apart; leave out the weights of layers"
+    if teacher.task.head in (PAIR_CLASSIFIER, BOTH_ORDERS):
+        why = (
+            "the teacher encodes the two texts of a pair apart, or in both orders; leave out the "
+            "weights of layers"
+        )
     if why:
         raise BertineError(
             f"layers can be compared only where teacher and student read the same pieces, but {why}"

@@ -464,7 +464,7 @@ def probe_fallback(
     """
     options, names = prepared.options, prepared.metric_names
     chosen = options.frozen is not None or options.fresh_weights or prepared.plan.paper is not None
-    chosen |= options.pairs == "apart"
+    chosen |= options.pairs != "joined"
     chosen |= prepared.task.focal_gamma > 0  # not in a head fitted alone
     chosen |= not fits_alone(prepared.task, prepared.loaded.model)
     if chosen or _finds_nothing(prepared.task) or not set(names) <= set(trained.metrics):

@@ -32,7 +32,7 @@ from bertine.inference.baselines.texts import pooling_of
 from bertine.inference.train_overlap import START, overlap_line, rows_known_by
 from bertine.models.config import Config
 from bertine.models.family import family_of
-from bertine.models.heads import PAIR_CLASSIFIER, VECTOR_CLASSIFIER, Model
+from bertine.models.heads import BOTH_ORDERS, PAIR_CLASSIFIER, VECTOR_CLASSIFIER, Model
 from bertine.models.matmul_timing import TOKENS
 from bertine.models.precision import seeded
 from bertine.objectives.losses import AuxiliaryLM, Loss
@@ -40,6 +40,7 @@ from bertine.options.data import DataConfig
 from bertine.options.finetuning import FinetuneOptions
 from bertine.tasks.base import Features, Task
 from bertine.tasks.unknown_text import UnknownText
+from bertine.tasks.whole_text import WholeTextTask
 from bertine.training.defaults import Contrast, TrainingPlan
 from bertine.training.step import check_freezing
 
@@ -172,6 +173,9 @@ def prepare(
     max_length, apart = fitting(wanted, model, sizes), options.pairs == "apart"
     on_vectors = apart or options.frozen
     settings = vector_settings(splits, model, sizes) if on_vectors else {}
+    if options.pairs == "both-orders":
+        _check_both_orders(splits, sizes, options)
+        settings = {"both_orders": True}
     if apart and "pair_pooling" not in settings:
         raise BertineError(
             f"{option('pairs', 'apart')} is for pairs of texts, and the task "
@@ -223,6 +227,22 @@ def prepare(
     if judged:
         prepared.say_seen()
     return prepared
+
+
+def _check_both_orders(splits: DatasetSplits, sizes: Config, options: FinetuneOptions) -> None:
+    asked = option("pairs", "both-orders")
+    if BOTH_ORDERS not in family_of(sizes.model_type).heads:
+        raise BertineError(
+            f"{asked} is for models that read from left to right, such as GPT-1; a model of type "
+            f"{sizes.model_type} sees both texts at once, so leave it out"
+        )
+    if len(splits.train.text_columns) != 2 or not issubclass(splits.task_class, WholeTextTask):
+        raise BertineError(
+            f"{asked} is for pairs of texts, and the task {splits.task_class.name!r} is over "
+            "others here; leave it out"
+        )
+    if options.frozen:
+        raise BertineError(f"{asked} trains all weights; leave out it or {option('frozen', True)}")
 
 
 def vector_settings(data: DatasetSplits, model: Path | str, sizes: Config) -> dict[str, Any]:
