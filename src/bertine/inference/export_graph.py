@@ -44,7 +44,7 @@ from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.train_overlap import overlap_note
 from bertine.models.config_file import read_sentence_modules
 from bertine.models.family import config_to_huggingface
-from bertine.models.heads import Model
+from bertine.models.heads import BOTH_ORDERS, Model
 from bertine.models.pooling import Pooling
 from bertine.options.data import DataConfig
 from bertine.options.vectors import AnyVectors
@@ -482,9 +482,11 @@ def _open(path: Path | str, vectors: AnyVectors, normalize: bool | None) -> _Sou
         loaded = load_model(folder)
         answers = loaded.task is not None and loaded.task.name in TASKS
         if answers and task_head(loaded.model) is None:
+            pairs = BOTH_ORDERS in loaded.model.heads
+            does = "reads pairs in both orders" if pairs else "writes texts by a search"
             raise BertineError(
-                f"{path}: writes texts by a search, or reads pairs in both orders, which is no "
-                f"graph; its vectors can be exported with {option('pooling', 'mean')}"
+                f"{path}: {does}, which is no graph; its vectors can be exported with "
+                f"{option('pooling', 'mean')}"
             )
         if loaded.task is not None and task_head(loaded.model):
             for line in loaded.report.lines():
