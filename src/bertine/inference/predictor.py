@@ -44,7 +44,7 @@ from bertine.models.heads import Model
 from bertine.models.precision import resolve_device, resolve_precision, trained_precision
 from bertine.options.inference import DecisionOptions
 from bertine.options.verbs import check_types
-from bertine.tasks import task_of_model
+from bertine.tasks import TASKS, task_of_model
 from bertine.tasks.answer import Answer, Answers
 from bertine.tasks.base import Features, Task, inputs_of
 from bertine.tasks.calibration import NO_ANSWER, Conformal, Costs
@@ -267,15 +267,7 @@ class Predictor(Pipeline, Shown):
             loaded = load_model(model_dir)
         task = task_of_model(loaded.task, loaded.model)
         if task is None:
-            name = "was not fine-tuned" if loaded.task is None else f"is for {loaded.task.name!r}"
-            raise BertineError(
-                f"{model_dir}: the model {name}, so it has no task to answer for; "
-                "fine-tune it first (bertine finetune); of models that were only pre-trained those "
-                "answer, on pairs, that learned which sentence is next or the order of two (BERT, "
-                f"MobileBERT, ALBERT; {option('objective', 'mlm-nsp')} or mlm-sop); 'bertine "
-                "evaluate' scores a pre-trained model on a token store, and its vectors on pairs "
-                "of texts"
-            )
+            raise _no_task(model_dir, loaded)
         missing = set(task.heads(loaded.config)) - set(loaded.model.heads)
         if missing:
             raise BertineError(
@@ -321,13 +313,19 @@ class Predictor(Pipeline, Shown):
     ) -> Predictor:
         """Open a predictor like :meth:`opened`, for scoring: ``"auto"`` is the precision in which
         the model was trained, so that a score is the model's and not that of a faster
-        approximation. `loaded` is the folder, already loaded."""
+        approximation. `loaded` is the folder, already loaded.
+
+        Raises:
+            BertineError: the model was not fine-tuned.
+        """
         if isinstance(model, Predictor):
             return model
+        loaded = loaded or load_model(model)
+        if loaded.task is None or loaded.task.name not in TASKS:
+            raise _no_task(model, loaded)
         if precision != "auto":
             return cls.opened(model, device, precision, loaded=loaded)
-        loaded = loaded or load_model(model)
-        training = {} if loaded.task is None else loaded.task.training
+        training = loaded.task.training
         as_trained = trained_precision(training, loaded.model, resolve_device(device))
         return cls.opened(model, device, as_trained, loaded=loaded)
 
@@ -589,6 +587,17 @@ class Predictor(Pipeline, Shown):
         """
         task = self.task.over(columns)
         return self if task is self.task else self.with_task(task)
+
+
+def _no_task(folder: Path | str, loaded: LoadedModel) -> BertineError:
+    name = "was not fine-tuned" if loaded.task is None else f"is for {loaded.task.name!r}"
+    return BertineError(
+        f"{folder}: the model {name}, so it has no task to answer for; fine-tune it first (bertine "
+        "finetune); of models that were only pre-trained those answer 'bertine predict', on pairs, "
+        "that learned which sentence is next or the order of two (BERT, MobileBERT, ALBERT; "
+        f"{option('objective', 'mlm-nsp')} or mlm-sop); 'bertine evaluate' scores a pre-trained "
+        "model on a token store, and its vectors on pairs of texts"
+    )
 
 
 def _engine(

@@ -34,7 +34,6 @@ from bertine.objectives.distillation import (
 )
 from bertine.options.declare import OptionGroup, shared_values
 from bertine.options.distillation import DistillOptions
-from bertine.tasks import TASKS
 from bertine.tasks.base import Task
 from bertine.tasks.whole_text import WholeTextTask
 from bertine.tokenization.tokenizer import Tokenizer
@@ -185,13 +184,7 @@ class ModelTeacher(Teacher):
         Raises:
             BertineError: it is not a model of a task.
         """
-        predictor = Predictor.for_scores(folder, device, precision)
-        if predictor.task.name not in TASKS:
-            raise BertineError(
-                f"{folder}: the teacher was not fine-tuned; do that, or distill it on a token "
-                "store (bertine distill lm)"
-            )
-        return cls(predictor, str(folder))
+        return cls(Predictor.for_scores(folder, device, precision), str(folder))
 
     @property
     def task(self) -> Task[Any]:  # type: ignore[override]
