@@ -249,6 +249,15 @@ def test_of_a_long_text_a_part_is_looked_into_and_that_is_said(page: Any) -> Non
     assert "a part of it is looked into" in page.inner_text("#attention")
 
 
+def test_a_pretrained_model_is_asked_which_sentence_is_next(page: Any, ask: Client) -> None:
+    text = asked(page, "fill-mask", SENTENCE, "the soup", tab="pairs")
+    body = {"texts": [[SENTENCE, "the soup"]], "model": "fill-mask"}
+    (expected,) = ask("/predict", body).json["predictions"]
+    assert expected["label"] in text
+    assert "IsNext" in text
+    assert "NotNext" in text
+
+
 def test_what_is_typed_is_text_and_never_a_part_of_the_page(page: Any) -> None:
     asked(page, "spans", HOSTILE, HOSTILE)
     asked(page, "tagging", HOSTILE)
