@@ -1,4 +1,4 @@
-"""bertine-en, the model in the package: its name works wherever a folder does."""
+"""The models in the package: their names work wherever a folder does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bertine.core.model_folders import BUNDLED, locate
 FOLDER = locate("bertine-en")
 
 
-@pytest.mark.parametrize("name", BUNDLED)
+@pytest.mark.parametrize("name", ["bertine-en", "bertine-zh"])
 def test_what_is_in_the_folder(name: str) -> None:
     folder = locate(name)
     assert (folder / "model.safetensors").stat().st_size <= 16_000_000
@@ -27,6 +27,17 @@ def test_what_is_in_the_folder(name: str) -> None:
     assert config["dtype"] == config["torch_dtype"] == "bfloat16"
     assert config["mlp_dropout"] == 0.1
     assert config["architectures"] == ["ModernBertForMaskedLM"]
+
+
+def test_the_bert_is_small_and_has_both_heads() -> None:
+    folder = locate("bertine-bert")
+    assert sum(file.stat().st_size for file in folder.iterdir()) <= 6_000_000
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    for word in ("Creative Commons", "recipes/bert", "not good for", "sha256", "bertine-bert"):
+        assert word in card
+    config = json.loads((folder / "config.json").read_text())
+    assert config["architectures"] == ["BertForPreTraining"]
+    assert config["hidden_dropout_prob"] == 0.1
 
 
 def test_a_folder_of_ones_own_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +53,8 @@ def test_a_folder_of_ones_own_goes_first(tmp_path: Path, monkeypatch: pytest.Mon
 def test_other_names_are_folders(name: str) -> None:
     assert locate(name) == Path(name)
     with pytest.raises(
-        BertineError, match=r"does not exist.*bertine-en and bertine-zh come with Bertine"
+        BertineError,
+        match=r"does not exist.*bertine-en, bertine-zh, bertine-bert come with Bertine",
     ):
         bertine.load_model(name)
 
@@ -81,3 +93,16 @@ def test_it_knows_some_english() -> None:
 def test_it_knows_some_chinese() -> None:
     best = bertine.fill_mask("bertine-zh", "中华人民共和[MASK]的首都是北京。")[0].candidates
     assert best[0].token == "国"
+
+
+@pytest.mark.parametrize(
+    ("first", "following", "other"),
+    [
+        ("the man went to the store", "he bought a gallon of milk", "penguins are flightless"),
+        ("他于1950年出生在上海。", "后来他到北京大学学习物理。", "这种鱼生活在热带海域。"),
+    ],
+)
+def test_it_knows_what_comes_next(first: str, following: str, other: str) -> None:
+    """BERT's paper has the English example (appendix A.1)."""
+    answers = bertine.Predictor.load("bertine-bert").predict([(first, following), (first, other)])
+    assert [answer.label for answer in answers] == ["IsNext", "NotNext"]

@@ -25,10 +25,11 @@ from bertine.core.published import (
     published_name,
 )
 
-# Installed models: ``bertine-en``, ``bertine-zh`` or ``minilm`` in place of a folder's name.
+# Installed models: ``bertine-en``, ``bertine-zh``, ``bertine-bert`` or ``minilm`` in place of a
+# folder's name.
 
 #: Names of the bundled models; each is a model directory with its card, ``README.md``.
-BUNDLED = ("bertine-en", "bertine-zh")
+BUNDLED = ("bertine-en", "bertine-zh", "bertine-bert")
 
 _FOLDER = Path(__file__).parents[1] / "weights"
 

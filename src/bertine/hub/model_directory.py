@@ -424,7 +424,7 @@ def model_folder(path: str | Path) -> Path:
                 hint = "; files of word vectors are known by .bin, .txt and .vec"
         raise BertineError(
             f"{folder}: {kind}; expected a model directory with {CONFIG} "
-            f"({' and '.join(BUNDLED)} come with Bertine; hf:NAME fetches a published model){hint}"
+            f"({', '.join(BUNDLED)} come with Bertine; hf:NAME fetches a published model){hint}"
         )
     refuse_contrib(folder)
     if not is_model_directory(folder):
