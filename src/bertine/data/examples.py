@@ -591,9 +591,12 @@ def resolve_label_column(
 
 
 @contextlib.contextmanager
-def columns_of_training(texts: Sequence[str], label: str | None = None) -> Iterator[None]:
+def columns_of_training(
+    texts: Sequence[str], label: str | None = None, *, advice: str = ""
+) -> Iterator[None]:
     """Explain, within the block, errors about missing columns: the user named none, so those of the
-    model's training are read, `texts` and `label`. The message then says how to name other ones.
+    model's training are read, `texts` and `label`. The message then says how to name other ones,
+    and ends with `advice`.
 
     Raises:
         BertineError: the error raised in the block.
@@ -609,7 +612,7 @@ def columns_of_training(texts: Sequence[str], label: str | None = None) -> Itera
             raise
         raise BertineError(
             f"{error}; {error.column!r} is what the model was trained with, so name what this "
-            f"table has with {named}"
+            f"table has with {named}{advice}"
         ) from error
 
 

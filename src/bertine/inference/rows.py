@@ -378,7 +378,7 @@ def open_task_table(
     named = as_columns(options.text_columns)
     columns = named or task.text_columns
     config = DataConfig.of(options, DEFAULTS)
-    with columns_of_training(() if named else columns):
+    with columns_of_training(() if named else columns, advice=task.advice):
         opening = open_texts_of(task, path, config, columns)
     with opening as table:
         if table.layout.kind == "text":

@@ -392,6 +392,7 @@ class Task(LossDefaults, ABC, Generic[Prediction]):
         fp32_head: whether the head computes in fp32 independently of the model's number type.
         label_noun: the word for a label if each is learned from its examples, which may be too
             few; "" if its frequency has no meaning.
+        advice: the end of the message for other texts than it takes; "": none.
         example: arguments of the command line in the form that it takes; "": texts.
         head: the name of its head in ``Model.heads``.
         text_columns: the columns that hold an example's texts.
@@ -419,6 +420,7 @@ class Task(LossDefaults, ABC, Generic[Prediction]):
     fp32_head: ClassVar[bool] = False
     vector_head: ClassVar[str] = ""
     label_noun: ClassVar[str] = ""
+    advice: ClassVar[str] = ""
     example: ClassVar[str] = ""
 
     text_columns: tuple[str, ...]
@@ -723,7 +725,7 @@ class Task(LossDefaults, ABC, Generic[Prediction]):
         if len(strings) % step:
             raise BertineError(
                 f"{plural(len(strings), 'text')} given, but the model takes "
-                f"{step} for each answer: {' and '.join(map(repr, columns))}"
+                f"{step} for each answer: {' and '.join(map(repr, columns))}{self.advice}"
             )
         return [tuple(strings[start : start + step]) for start in range(0, len(strings), step)]
 

@@ -410,6 +410,9 @@ class SentencePairs(TextClassification):
 
     name: ClassVar[str] = "pretraining"
     kind: ClassVar[str] = "next-sentence prediction"
+    advice: ClassVar[str] = (
+        "; it was only pre-trained, on pairs, so for labels fine-tune it first (bertine finetune)"
+    )
 
     text_columns: tuple[str, ...] = ("sentence1", "sentence2")
 
