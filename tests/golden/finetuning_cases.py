@@ -121,6 +121,7 @@ def pairs(folder: Path) -> dict[str, Any]:
         data,
         asked,
         schedule="one-cycle",
+        warmup_ratio=0.3,
         layer_decay=0.8,
         class_weights="balanced",
         focal_gamma=1.5,

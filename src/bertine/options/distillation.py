@@ -304,7 +304,7 @@ class DistillOptions(LmOptions, TaskOptions, *_CONTRIB.values()):  # type: ignor
         Rate, "learning_rate", otherwise="1e-4; of a task by the width of the model"
     )
     warmup_ratio: float | None = like(
-        WarmUp, "warmup_ratio", otherwise="0.01; of a task 0.1, of one-cycle 0.3"
+        WarmUp, "warmup_ratio", otherwise="0.01; of a task 0.1, of one-cycle 0.5"
     )
     checkpoint_every: int | None = like(
         RunOutput,

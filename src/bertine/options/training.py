@@ -252,7 +252,7 @@ class WarmUp(OptionGroup):
     warmup_ratio: float | None = declare(
         None,
         "share of the steps with a rising rate, where `warmup_steps` is not given",
-        otherwise="0.1, of one-cycle 0.3",
+        otherwise="0.1, of one-cycle 0.5",
         least=0,
         most=1,
         not_in=("lr-find",),
@@ -292,7 +292,8 @@ class Updates(OptionGroup):
     )
     schedule: ScheduleName = declare(
         "linear",
-        "how the rate changes after the warm-up; one-cycle: momentum too",
+        "how the rate changes after the warm-up; one-cycle: up for half of the steps, then down to "
+        "almost nothing, and momentum the other way",
         more="See :mod:`bertine.training.schedules`.",
         not_in=("lr-find",),
         title="schedule and layers",

@@ -100,8 +100,9 @@ SCHEDULES: dict[str, Curve] = {
 }
 
 
-#: The default share of the steps with a rising rate, by schedule.
-WARMUP_RATIO = {"linear": 0.1, "constant": 0.1, "cosine": 0.1, "one-cycle": 0.3}
+#: The default share of the steps with a rising rate, by schedule. A cycle rises for half of its
+#: steps, as Smith describes it; PyTorch's ``OneCycleLR`` rises for 0.3 of them.
+WARMUP_RATIO = {"linear": 0.1, "constant": 0.1, "cosine": 0.1, "one-cycle": 0.5}
 
 
 def schedule(name: str) -> Curve:
