@@ -83,9 +83,6 @@ class Report:
 
     ok = True
 
-    def write_pages(self) -> None:
-        """A run of finetune has a page; this one has none."""
-
     def next_lines(self) -> list[str]:
         return []
 

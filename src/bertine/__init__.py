@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         train_vocab,
     )
     from bertine.tokenization.tokenizer import Tokenizer
+    from bertine.training.finetuning.finetune import open_learner
 
     # Those of contrib: written twice, which is how type checkers know that they are for everybody.
     # isort: split
@@ -95,6 +96,7 @@ _HOME = {
     "learning_curve": "bertine.training.learning_curve.learning_curve",
     "load_model": "bertine.hub.model_directory",
     "lr_find": "bertine.training.lr_find",
+    "open_learner": "bertine.training.finetuning.finetune",
     "predict": "bertine.inference.predict",
     "prepare": "bertine.corpora.prepare",
     "preset": "bertine.families.presets",
@@ -137,6 +139,7 @@ __all__ = [
     "learning_curve",
     "load_model",
     "lr_find",
+    "open_learner",
     "predict",
     "prepare",
     "preset",

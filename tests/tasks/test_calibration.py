@@ -212,7 +212,7 @@ def test_scores_are_those_of_the_model_that_is_saved(runs: dict[bool, Any], data
         again = bertine.evaluate(run.model, data / "dev.csv", precision="fp32")
         assert again.metrics == pytest.approx(run.metrics, abs=1e-5)
         assert any(line.startswith("probabilities are ") for line in again.lines())
-        assert "Are probabilities right?" in (run.write_pages(), report_of(run))[1]
+        assert "Are probabilities right?" in report_of(run)
     assert runs[True].metrics["accuracy"] == runs[False].metrics["accuracy"]
     assert runs[True].metrics["loss"] < runs[False].metrics["loss"]
     assert "A temperature of" in report_of(runs[True])

@@ -165,7 +165,6 @@ def test_texts_are_learned_kept_and_answered(
     predictor = bertine.Predictor.load(tmp_path / "run")
     texts = ["the old dog sleeps", "the warm soup is good"]
     assert [a.label for a in predictor(texts)] == [a.label for a in learner.predict(texts)]
-    learner.write_pages()
     assert (tmp_path / "run/report.html").stat().st_size > 1_000
     # None of them has the command that was run.
     assert not any(" few-shot " in finding.command for finding in learner._findings())

@@ -77,7 +77,6 @@ def test_rows_of_a_chain_of_models_are_known(
     assert any(line.startswith(f"note: {SEEN}") for line in fourth.lines())
     assert not any("a baseline wins" in line for line in fourth.lines())
     assert not any(each["may_win"] for each in scores_of(fourth)["baselines"])
-    fourth.write_pages()
     assert SEEN.lower() in (tmp_path / "m4" / "report.html").read_text(encoding="utf-8").lower()
     assert "was trained on" in (fourth.model / "README.md").read_text(encoding="utf-8")
     # What is converted or saved again knows them, too.

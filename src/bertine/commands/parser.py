@@ -523,7 +523,6 @@ class Command:
 
         # The function's module is imported now, by `bertine.__getattr__`.
         result = getattr(bertine, self.function)(**values)
-        result.write_pages()
         print("\n".join([*result.lines(), *result.next_lines()]))
         return 0 if result.ok else 1
 

@@ -438,9 +438,6 @@ class Shown:
         """Return the commands that may be run next."""
         return []
 
-    def write_pages(self) -> None:
-        """Write the pages that a command writes when its work is done, and a program does not."""
-
     def shown_lines(self) -> list[str]:
         """Return the lines that Python shows, if they differ from those that the command prints."""
         return self.lines()

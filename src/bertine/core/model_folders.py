@@ -90,7 +90,10 @@ def locate(model: Path | str, *, weights: bool = True) -> Path:
             if (path / _CONFIG).exists():
                 return path
             if (path / "model" / _CONFIG).is_file():
-                return path / "model"
+                last = last_fit(path)
+                if last != path:
+                    _say_once(f"{path}: the model of {last.name}, the last fit, is read")
+                return last / "model"
             return _snapshot(path) or _checkpoint(path) or path
         if not path.exists() and (name := name_without_prefix(str(model))):
             folder = cached_model(name)
@@ -98,6 +101,15 @@ def locate(model: Path | str, *, weights: bool = True) -> Path:
                 _say_once(f"{model}: no such folder; {published_name(folder)} in the cache is read")
                 return folder
         return path
+
+
+def last_fit(run: Path) -> Path:
+    """Return the folder of the last finished fit of a learner (``fit-2``, ``fit-3``, …) in the
+    folder of its first run; that run itself if there is none."""
+    last, number = run, 2
+    while (run / f"fit-{number}" / "model" / _CONFIG).is_file():
+        last, number = run / f"fit-{number}", number + 1
+    return last
 
 
 def _snapshot(folder: Path) -> Path | None:

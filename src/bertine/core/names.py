@@ -246,6 +246,11 @@ def on_the_command_line() -> Iterator[None]:
             del os.environ[_VARIABLE]
 
 
+def in_python() -> bool:
+    """Return whether a Python program runs, and not a command."""
+    return _VARIABLE not in os.environ
+
+
 def option(name: str, value: object = None) -> str:
     """Return the name of an option for a message.
 
@@ -258,7 +263,7 @@ def option(name: str, value: object = None) -> str:
         On the command line ``"--keep-models"``, ``"--no-quotes"``, ``"--precision fp32"``; in
         Python ``"keep_models=True"``, ``"quotes=False"``, ``"precision='fp32'"``.
     """
-    if _VARIABLE not in os.environ:
+    if in_python():
         return name if value is None else f"{name}={value!r}"
     words = name.replace("_", "-")
     if value is False:
@@ -270,7 +275,7 @@ def text_option(columns: int = 1) -> str:
     """Return the option that names the text columns, for a message about `columns` of them: on the
     command line ``"--text-column"`` for one and ``"--text-columns"`` for several (both are
     accepted), in Python ``"text_columns"``."""
-    return _written("text_columns", columns) if _VARIABLE in os.environ else "text_columns"
+    return "text_columns" if in_python() else _written("text_columns", columns)
 
 
 def shell_option(name: str, value: object) -> str:

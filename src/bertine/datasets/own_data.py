@@ -53,6 +53,8 @@ class DatasetSplits:
         config: how they were read.
         task, source: the name of the task, and the data, that they were read for and from; None:
             they were given.
+        again: whether a model that was trained on them goes on with them: they stay as they were
+            read and divided.
     """
 
     task_class: type[Task[Any]]
@@ -64,6 +66,7 @@ class DatasetSplits:
     config: DataConfig = field(default_factory=DataConfig)
     task: str = ""
     source: Data | None = None
+    again: bool = False
 
     @property
     def path(self) -> str:

@@ -271,6 +271,8 @@ def splits_of(task: str, data: Data | DatasetSplits, config: DataConfig) -> Data
             f"{name} is given, but the data are examples that are read already; leave it out, or "
             "give a file or a folder"
         )
+    if data.again:
+        return data
     for examples in (data.train, data.validation, *data.others.values()):
         without = [number for number, item in enumerate(examples.items) if item.label is None]
         if without:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
 from typing import Any
 
-from bertine.core.console import plural
+from bertine.core.console import Shown, plural
 from bertine.core.loss_names import OF_TEACHERS, TERMS, TermTexts, guessing
 from bertine.core.scores import is_share, score_name
 from bertine.reports.html import Figure
@@ -19,6 +22,32 @@ _RIGHT = {
     "tagging": "Words with the right tag",
     "spans": "Windows of which both ends of the answer are found",
 }
+
+
+@dataclass(repr=False)
+class Curves(Shown):
+    """The curves of a run, which a notebook draws.
+
+    Attributes:
+        figures: each with its picture, in SVG.
+        page: the page of the run, which has the same.
+    """
+
+    figures: Sequence[Figure]
+    page: Path
+
+    def lines(self) -> list[str]:
+        """Name the curves and the page that has them."""
+        return [*(f"{figure.title}: {figure.caption}" for figure in self.figures), str(self.page)]
+
+    def _repr_html_(self) -> str:
+        """Return the pictures in a row, as HTML."""
+        shown = (
+            f'<figure style="display: inline-block; width: 22em; margin: 0.5em">{figure.markup}'
+            f"<figcaption>{escape(figure.title)}</figcaption></figure>"
+            for figure in self.figures
+        )
+        return f"<div>{''.join(shown)}</div>"
 
 
 def pretraining_curves(log: Sequence[LogRow], facts: Mapping[str, Any]) -> list[Figure]:

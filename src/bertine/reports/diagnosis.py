@@ -53,7 +53,8 @@ def diagnose(log: Iterable[LogRow], facts: Mapping[str, Any]) -> list[Finding]:
             after which another sequence length began; ``duplicate_share``: share of the documents
             that are copies of others; for fine-tuning the facts that
             :meth:`bertine.reports.run_files.RunFolder.facts` adds: ``final``, the report on the
-            saved model, ``constant_loss``, ``baselines``, ``data``.
+            saved model, ``constant_loss``, ``baselines``, ``data``; ``python``: whether a Python
+            program has started the run, so that calls are named in place of commands.
     """
     rows = list(log)
     facts = dict(facts)
@@ -78,7 +79,10 @@ def diagnose(log: Iterable[LogRow], facts: Mapping[str, Any]) -> list[Finding]:
         findings = [*_not_finite(view), *finetuning_findings(view), *_warmup(view), *_slower(view)]
         findings = [with_command(finding, view) for finding in findings]
     order: list[Severity] = ["fault", "warning", "advice"]
-    return _each_command_once(sorted(findings, key=lambda finding: order.index(finding.severity)))
+    findings = _each_command_once(
+        sorted(findings, key=lambda finding: order.index(finding.severity))
+    )
+    return [finding.for_python() for finding in findings] if facts.get("python") else findings
 
 
 def _each_command_once(findings: Iterable[Finding]) -> list[Finding]:

@@ -50,6 +50,10 @@ class Finding:
     command: str = ""
     call: str = ""
 
+    def for_python(self) -> Finding:
+        """Return the finding with the call in place of the command."""
+        return replace(self, command=self.call or self.command)
+
     def __str__(self) -> str:
         """Write the finding in one line, with the command."""
         text = f"{self.severity}: {self.text}"

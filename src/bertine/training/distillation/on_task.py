@@ -59,6 +59,7 @@ from bertine.training.distillation.teachers import (
 )
 from bertine.training.distributed import DistContext
 from bertine.training.finetuning.finetune import as_json
+from bertine.training.finetuning.learner import write_page
 from bertine.training.finetuning.run import SCORES, read_learner, train
 from bertine.training.finetuning.setup import Prepared, check_examples, fitting
 from bertine.training.run_folder import Run
@@ -148,6 +149,7 @@ def distill_on_task(
             learner = train(prepared, config, run, settings, world)
         # A run may have been killed just before this.
         comparison = TeacherComparison.read(world.alone(lambda: distillation.comparison(run)))
+    write_page(learner.model.parent)
     return Distilled(**vars(learner), teacher=comparison)
 
 

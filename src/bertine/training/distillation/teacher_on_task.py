@@ -486,7 +486,7 @@ def _seconds(answering: Pipeline, features: list[Any]) -> float:
 # The result of distilling on a task.
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(repr=False)
 class Distilled(Learner):
     """A learner distilled on a task, with its comparison with the teacher.
 

@@ -13,27 +13,31 @@ from bertine.core.console import aligned, logger, plural
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.files import write_json
-from bertine.core.model_folders import recorded_model
-from bertine.core.names import TaskName
+from bertine.core.model_folders import last_fit, recorded_model
+from bertine.core.names import TaskName, in_python, option
+from bertine.core.task_info import TaskInfo
 from bertine.core.text import briefly
-from bertine.data.examples import KNOWN, Examples
+from bertine.data.examples import KNOWN, Examples, rows_in_facts
 from bertine.data.in_memory import TableLike
-from bertine.data.published import recorded_data
+from bertine.data.published import data_of_run, recorded_data
 from bertine.datasets.glue import AVERAGED, GLUE, glue_tasks_in
 from bertine.datasets.own_data import DatasetSplits
+from bertine.datasets.readers import given_data
+from bertine.hub.model_directory import TASK
 from bertine.options.data import DEFAULTS, DataConfig
-from bertine.options.declare import shared_values
+from bertine.options.declare import declared, shared_values
 from bertine.options.finetuning import FewShotOptions, FinetuneOptions
-from bertine.options.verbs import takes_options
-from bertine.reports.run_files import START
+from bertine.options.verbs import check_types, takes_options
+from bertine.reports.run_files import START, RunFolder
+from bertine.tasks import TASKS
 from bertine.tasks.report import EvaluationReport
 from bertine.training.computing import computing_of_run
 from bertine.training.contrastive import plan_contrast
 from bertine.training.defaults import Contrast, usual_plan
 from bertine.training.distributed import all_ranks, join
-from bertine.training.finetuning.learner import Learner, final_of
+from bertine.training.finetuning.learner import Learner, Provenance, final_of, write_page
 from bertine.training.finetuning.linear_probe import check_frozen
-from bertine.training.finetuning.run import read_learner, train
+from bertine.training.finetuning.run import ended, read_learner, train
 from bertine.training.finetuning.setup import Prepared, prepare
 from bertine.training.optimizers import check_whole
 from bertine.training.run_folder import Run
@@ -276,10 +280,63 @@ def run_finetuning(
         settings["contrast"] = prepared.contrast.settings()
     with Run.open(out, settings, options.resume, world=world, shard=options.shard) as run:
         if run.finished:
-            return read_learner(prepared, fit_config, run, world)
-        started = {**arguments, "model": prepared.model}
-        world.alone(lambda: _write_start(run.folder, verb, started, prepared))
-        return train(prepared, fit_config, run, settings, world)
+            learner = read_learner(prepared, fit_config, run, world)
+        else:
+            started = {**arguments, "model": prepared.model}
+            world.alone(lambda: _write_start(run.folder, verb, started, prepared))
+            learner = train(prepared, fit_config, run, settings, world)
+    write_page(learner.model.parent)
+    return learner
+
+
+@check_types
+def open_learner(
+    folder: Path | str, *, data: Path | str | TableLike | None = None, device: str | None = None
+) -> Learner:
+    """Open the learner of a finished run again, after the last of its fits: in another process, or
+    days later.
+
+    Args:
+        folder: of the run of ``finetune`` or ``few_shot``.
+        data: the data of the run, if they were in memory or are elsewhere now; None: those of the
+            run.
+        device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; None: the GPU if there is one.
+
+    Raises:
+        BertineError: it is not the folder of such a run, or the run is not finished.
+    """
+    first = RunFolder.read(folder)
+    last = RunFolder.read(last_fit(first.path))
+    given, verb = first.start.get("arguments"), first.start.get("verb", "finetune")
+    if given is None or verb not in ("finetune", "few-shot"):
+        raise BertineError(
+            f"{folder}: is no run of finetune or few-shot; bertine.Predictor.load opens a model"
+        )
+    if not first.finished:
+        raise BertineError(f"{folder}: is not finished; {option('resume', True)} goes on with it")
+    group = FewShotOptions if verb == "few-shot" else FinetuneOptions
+    known = {entry.name for entry in declared(group)}
+    options = group(**{name: value for name, value in given.items() if name in known})
+    model = last.path / "model"
+    began, info = TaskInfo.read(first.path / "model" / TASK), TaskInfo.read(model / TASK)
+    rows = rows_in_facts(began.training)[1]
+    config = DataConfig.of(options, DataConfig(whole=verb == "few-shot"), known_rows=rows)
+    data = given.get("data") if data is None else data
+    return Learner(
+        model,
+        report=None,
+        metric_names=info.metrics or (TASKS[info.name].primary_metric,),
+        origin=Provenance(
+            task=given.get("task", "text"),
+            data=None if data is None else given_data(data_of_run(data, first.settings)),
+            config=config,
+            fingerprint=began.training.get("evaluation", {}).get("fingerprint", ""),
+            train_fingerprint=first.settings.get("examples_fingerprint", ""),
+            device=device,
+            precision=last.settings.get("precision", "auto"),
+        ),
+        **ended(last.path),
+    )
 
 
 #: Arguments that are not repeated in the commands to run next.
@@ -317,6 +374,8 @@ def _write_start(
         "constant_loss": prepared.task.constant(prepared.data.train, prepared.features)[1],
         **usual_plan(config, count, prepared.task, values.get("optimizer", "adamw")),
     }
+    if in_python():
+        start["python"] = True
     if prepared.contrast is not None:
         start |= prepared.contrast.usual(config, len(prepared.features))
     write_json(folder / START, start)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,7 @@ from bertine.core.console import Shown, human_time, logger
 from bertine.core.cpu import is_main
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object
-from bertine.core.names import Precision
+from bertine.core.names import Precision, ScheduleName, implementation, option
 from bertine.core.task_info import TaskInfo
 from bertine.data.in_memory import Data, TableLike
 from bertine.datasets.own_data import DatasetSplits
@@ -23,7 +24,8 @@ from bertine.hub.model_directory import TASK
 from bertine.inference.evaluate import evaluate, evaluate_sets, worst_examples
 from bertine.inference.predictor import Predictor
 from bertine.inference.rows import Text
-from bertine.options.data import DataConfig
+from bertine.options.data import DEFAULTS, DataConfig
+from bertine.reports.curves import Curves, finetuning_curves
 from bertine.reports.diagnosis import diagnose
 from bertine.reports.findings import Finding
 from bertine.reports.run_files import RunFolder
@@ -40,6 +42,16 @@ from bertine.training.computing import with_options_of
 SAVED = "saved"
 #: The key for the number of validation examples that the initial model had been trained on.
 SEEN = "seen"
+#: What trains on, which needs this module.
+_FINETUNE = "bertine.training.finetuning.finetune:finetune"
+#: The name of the folder of a further fit, in that of the first run.
+_FIT = re.compile(r"fit-(\d+)")
+#: Arguments of the run before that a fit does not take over; those about data are settled too.
+_NOT_AGAIN = {
+    *DEFAULTS.values(),
+    *("task", "model", "data", "epochs", "learning_rate", "schedule", "warmup_steps"),
+    *("warmup_ratio", "frozen", "baselines", "fresh_weights"),
+}
 #: Suffixes of files whose rows name their own fields, for all tasks.
 _ROWS = (".jsonl", ".json", ".parquet", ".xlsx")
 
@@ -67,28 +79,36 @@ def seen_of(folder: Path) -> int:
     return int(read_json_object(folder / "scores.json", lenient=True).get(SEEN, 0))
 
 
-def write_pages(out: Path | str) -> None:
-    """Write ``report.html`` into the folder of a finished run, or into that of each task of GLUE. A
-    page that cannot be written causes only a warning, because the model exists. Only the first of
-    several processes writes."""
+def write_page(folder: Path) -> None:
+    """Write ``report.html`` into the folder of a finished run. A page that cannot be written causes
+    only a warning, because the model exists. Only the first of several processes writes."""
     if not is_main():
         return
-    for folder in _runs(Path(out)):
-        try:
-            report(folder)
-        except BertineError as error:
-            logger.warning(f"no report was written: {error}")
+    try:
+        report(folder)
+    except BertineError as error:
+        logger.warning(f"no report was written: {error}")
 
 
-def next_lines(out: Path | str) -> list[str]:
-    """List the next steps after a finished run: its page, and commands; empty if `out` is not the
-    folder of a single run."""
+def next_lines(out: Path | str, *, python: bool = False) -> list[str]:
+    """List the next steps after a finished run: its page, and commands, or with `python` calls of
+    its ``learner``; empty if `out` is not the folder of a single run."""
     folder = Path(out)
     if not (folder / "model" / TASK).is_file():
         return []
     info = TaskInfo.read(folder / "model" / TASK)
     name = shlex.quote(str(out))
     page = [f"report: {folder / REPORT}"] if (folder / REPORT).is_file() else []
+    if python:
+        first, *more = shlex.split(_example(info))
+        return [
+            *page,
+            "next:",
+            f"  learner.predict([{(first, *more) if more else first!r}])",
+            '  learner.validate("FILE")',
+            "  learner.top_losses()",
+            f"  learner = bertine.open_learner({str(run_of(folder))!r})  # in another process",
+        ]
     return [
         *page,
         "next:",
@@ -99,13 +119,11 @@ def next_lines(out: Path | str) -> list[str]:
     ]
 
 
-def _runs(out: Path) -> Iterator[Path]:
-    if (out / "scores.json").is_file():
-        yield out
-    elif out.is_dir():
-        for folder in sorted(out.iterdir()):
-            if (folder / "run.json").is_file() and (folder / "scores.json").is_file():
-                yield folder
+def run_of(folder: Path) -> Path:
+    """Return the folder of the first run of a learner: that in which `folder` is one of its fits,
+    else `folder` itself."""
+    is_fit = _FIT.fullmatch(folder.name) and (folder.parent / "run.json").is_file()
+    return folder.parent if is_fit else folder
 
 
 def _suffix(info: TaskInfo) -> str:
@@ -133,29 +151,29 @@ class Provenance:
     """The origin of a run: how to read its examples again, and where its model computes.
 
     Attributes:
-        task, data, config: how the run read its examples.
-        fingerprint: of the validation examples.
+        task, data, config: how the run read its examples; `data` None: they were in memory.
+        fingerprint: of the validation examples; "": it is not known.
         train_fingerprint: of the training examples.
-        device: a PyTorch device name.
+        device: a PyTorch device name; None: the GPU if there is one.
         precision: ``"auto"``, ``"fp32"`` or ``"bf16"``.
     """
 
     task: str
-    data: Data | DatasetSplits
+    data: Data | DatasetSplits | None
     config: DataConfig
     fingerprint: str
     train_fingerprint: str
-    device: str
+    device: str | None
     precision: Precision
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(repr=False)
 class Learner(Shown):
-    """The result of a fine-tuning run: validate it, inspect its errors, predict, save.
+    """The result of a fine-tuning run: validate it, inspect its errors, train on, predict, save.
 
     A learner is light: the model is loaded from its directory, and the validation examples are read
     again, at their first use. It is therefore the same whether the run has just ended, was resumed,
-    or was already finished.
+    was already finished, or is opened by another process (:func:`bertine.open_learner`).
 
     Attributes:
         model: the model directory; for all of GLUE, the folder with a run for each task.
@@ -199,8 +217,9 @@ class Learner(Shown):
         return self._lines(self._findings())
 
     def shown_lines(self) -> list[str]:
-        """Return :meth:`lines` with the next steps as Python calls, not as commands."""
-        return self._lines(self.findings)
+        """Return :meth:`lines`, and the next steps, as Python calls and not as commands."""
+        steps = [] if self.runs else next_lines(self.model.parent, python=True)
+        return [*self._lines(self.findings), *steps]
 
     def _lines(self, findings: Sequence[Finding]) -> list[str]:
         lines = self.report.lines() if self.report is not None else []
@@ -218,11 +237,6 @@ class Learner(Shown):
             f"model: {self.model}",
         ]
 
-    def write_pages(self) -> None:
-        """Write the run's page, ``report.html`` in its folder; for all of GLUE that of each
-        task."""
-        write_pages(self.model if self.runs else self.model.parent)
-
     def next_lines(self) -> list[str]:
         """Return the path of the page, and the commands to run next; empty for all of GLUE."""
         return [] if self.runs else next_lines(self.model.parent)
@@ -231,10 +245,7 @@ class Learner(Shown):
     def findings(self) -> list[Finding]:
         """The diagnosis of the run, most serious finding first; empty if there are none. Each
         finding has the next call in ``command``."""
-        return [
-            replace(finding, command=finding.call or finding.command)
-            for finding in self._findings()
-        ]
+        return [finding.for_python() for finding in self._findings()]
 
     def _findings(self) -> list[Finding]:
         folder = self.model.parent
@@ -252,6 +263,72 @@ class Learner(Shown):
         """
         origin = self._one()
         return Predictor.load(self.model, origin.device, origin.precision)
+
+    def fit(
+        self,
+        epochs: int,
+        learning_rate: float,
+        *,
+        schedule: ScheduleName = "linear",
+        resume: bool = False,
+        **options: Any,
+    ) -> Learner:
+        """Train on from where the weights stand, on the same training examples.
+
+        A fit is a run of its own, with model, log and page, in the folder of the first run:
+        ``fit-2``, then ``fit-3`` and so on. What takes the first run's folder takes the model of
+        the last fit, and this learner is that of the last fit too. The optimizer begins anew, and
+        so does the head of a regression, whose weights hold the scale of the scores.
+
+        Args:
+            epochs, learning_rate, schedule: as for :func:`bertine.finetune`.
+            resume: go on with this fit if it was stopped; if it is finished, open it.
+            options: further options of training, as for ``finetune``: ``batch_size``,
+                ``warmup_ratio``, ``patience``, ``freeze_layers`` and others. What is not given is
+                as in the run before, but for the warm-up, the seed, which is the next one,
+                ``frozen``, and ``baselines``, which are those of the first run.
+
+        Returns:
+            This learner.
+
+        Raises:
+            BertineError: the learner is that of all of GLUE, of ``distill`` or of ``few_shot``;
+                there is such a fit already, and `resume` is False; what ``finetune`` raises.
+        """
+        origin, folder = self._one(), self.model.parent
+        start = RunFolder.read(folder).start
+        before = start.get("arguments", {})
+        if "verb" in start:
+            raise BertineError(f"{folder}: is of {start['verb']}; fit goes on with finetune's runs")
+        first = run_of(folder)
+        number = 2 if first == folder else int(folder.name.removeprefix("fit-")) + 1
+        out = first / f"fit-{number}"
+        if (out / "run.json").exists() and not resume:
+            raise BertineError(
+                f"{out}: holds this fit already; {option('resume', True)} goes on with it, "
+                f"bertine.open_learner({str(first)!r}) after it, and without its folder it is done "
+                "again"
+            )
+        kept = {name: value for name, value in before.items() if name not in _NOT_AGAIN}
+        kept |= {"baselines": False, "seed": int(before.get("seed", 0)) + 1, "schedule": schedule}
+        fitted = implementation(_FINETUNE)(
+            origin.task,
+            model=self.model,
+            data=replace(self._labelled, again=True),
+            out=out,
+            epochs=epochs,
+            learning_rate=learning_rate,
+            resume=resume,
+            **{**kept, **options},
+        )
+        self.__dict__ = vars(fitted)
+        return self
+
+    def plot(self) -> Curves:
+        """Return the curves of the run, after a fit those of the fit: losses, scores, rates; a
+        notebook draws them. They are also on the run's page, ``report.html``."""
+        files = RunFolder.read(self.model.parent)
+        return Curves(finetuning_curves(files.log, files.facts()), files.path / REPORT)
 
     def predict(self, texts: Sequence[Text]) -> list[Any]:
         """Return answers for texts; see :meth:`Predictor.predict`."""
@@ -326,8 +403,13 @@ class Learner(Shown):
     @cached_property
     def _labelled(self) -> DatasetSplits:
         origin = self._one()
+        if origin.data is None:
+            raise BertineError(
+                "the examples of the run were in memory; give them: "
+                f"bertine.open_learner({str(run_of(self.model.parent))!r}, data=…)"
+            )
         labelled = splits_of(origin.task, origin.data, origin.config)
-        if labelled.validation.fingerprint() != origin.fingerprint:
+        if origin.fingerprint not in ("", labelled.validation.fingerprint()):
             raise BertineError(
                 f"{labelled.validation.source}: the validation examples have changed since the "
                 "run; give the data to judge on"

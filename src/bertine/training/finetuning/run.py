@@ -248,11 +248,22 @@ def read_learner(prepared: Prepared, config: FitConfig, run: Run, world: DistCon
     def read() -> dict[str, Any]:
         run.say_finished(bool(prepared.options.save_best))
         run.remove_checkpoints()  # the run may have been killed before it removed them
-        # The scores of the saved model, which are not the last ones if the best model was saved.
-        final, saved = final_of(run.folder).get("metrics", {}), saved_of(run.folder)
-        return {"scores": _scores(run), "elapsed": _elapsed(run), "final": final, "saved": saved}
+        return ended(run.folder)
 
     return _learner(prepared, config, run, world, None, world.alone(read))
+
+
+def ended(folder: Path) -> dict[str, Any]:
+    """Return fields of the result of the finished run in `folder`."""
+    # The scores of the saved model, which are not the last ones if the best model was saved.
+    final, saved = final_of(folder).get("metrics", {}), saved_of(folder)
+    return {
+        "scores": _scores(folder),
+        "elapsed": _elapsed(folder),
+        "final": final,
+        "saved": saved,
+        "baselines": kept_baselines(folder),
+    }
 
 
 def _learner(
@@ -261,15 +272,14 @@ def _learner(
     run: Run,
     world: DistContext,
     report: EvaluationReport | None,
-    ended: Mapping[str, Any],
+    others: Mapping[str, Any],
 ) -> Learner:
-    """Return the result of a run; `ended` are some of its fields."""
+    """Return the result of a run; `others` are some of its fields."""
     data = prepared.data
     return Learner(
         run.model,
         report=report,
         metric_names=prepared.metric_names,
-        baselines=kept_baselines(run.folder),
         origin=Provenance(
             task=data.task or data.task_class.name,
             data=data if data.source is None else data.source,
@@ -279,7 +289,7 @@ def _learner(
             device=str(world.device),
             precision=config.precision,  # as in the evaluation: inference might choose 8 bits
         ),
-        **ended,
+        **others,
     )
 
 
@@ -311,8 +321,9 @@ def train(
         world.alone(finetuning.fit_head_alone)
     else:
         finetuning.fit()
-    ended = world.alone(lambda: finetuning.save(settings))
-    return _learner(prepared, config, run, world, finetuning.report, ended)
+    world.alone(lambda: finetuning.save(settings))
+    result = world.alone(lambda: ended(run.folder))
+    return _learner(prepared, config, run, world, finetuning.report, result)
 
 
 def _write_data_files(prepared: Prepared, folder: Path) -> None:
@@ -358,7 +369,7 @@ class _Finetuning:
             prepared.metric_names,
             epoch=self.steps_per_epoch,
             steps=config.steps,
-            earlier=_scores(run),
+            earlier=_scores(run.folder),
         )
 
     def fit(self) -> None:
@@ -407,13 +418,9 @@ class _Finetuning:
         lines = [json.dumps(line) + "\n" for line in (*before, entry)]
         write_text(self.run.folder / "log.jsonl", "".join(lines))
 
-    def save(self, settings: dict[str, Any]) -> dict[str, Any]:
+    def save(self, settings: dict[str, Any]) -> None:
         """Write the scores, the worst examples and the model directory, and remove the checkpoints;
-        see :func:`train`.
-
-        Returns:
-            Fields of the result.
-        """
+        see :func:`train`."""
         prepared, run = self.prepared, self.run
         step, saved_as = self._take_weights(prepared.plan.save_best)
         trained, kept = self.report, self._better_of_both()
@@ -427,7 +434,7 @@ class _Finetuning:
         calibration = None
         if prepared.options.calibrate:
             calibration = self._calibrate(kept, outputs, decisions)
-        report, scores, elapsed = self.report, _scores(run), _elapsed(run)
+        report, scores, elapsed = self.report, _scores(run.folder), _elapsed(run.folder)
         facts = {**settings, "elapsed": elapsed, "scores": scores}
         facts["reading"] = prepared.data.config.to_facts()
         rows = row_numbers([*prepared.data.train.items, *prepared.unlabelled])
@@ -438,6 +445,7 @@ class _Finetuning:
         if report is not None:
             count = len(prepared.data.validation)
             facts["evaluation"] = {"num_examples": count, "metrics": dict(report.metrics)}
+            facts["evaluation"]["fingerprint"] = prepared.data.validation.fingerprint()
             if prepared.seen:
                 facts["evaluation"]["seen"] = prepared.seen
         if self.majority is not None:
@@ -481,8 +489,6 @@ class _Finetuning:
         if reason := only_here(kept.loaded.model):
             logger.info(f"saved for Bertine alone: {reason}")
         run.remove_checkpoints()
-        metrics = {} if report is None else dict(report.metrics)
-        return {"scores": scores, "elapsed": elapsed, "final": metrics, "saved": saved_as}
 
     def _evaluate(self, display: Display, step: int) -> dict[str, float]:
         """Evaluate the model after an epoch, for `fit`, and show its scores."""
@@ -525,7 +531,7 @@ class _Finetuning:
         checkpoints, steps = self.run.checkpoints, self.config.steps
         chosen = save_best is None and not self.prepared.seen
         known = recorded_best(checkpoints) if chosen else None
-        scores = _scores(self.run)
+        scores = _scores(self.run.folder)
         last = scores[-1] if scores else None
         best = None
         if save_best or self._clearly_better(known, last):
@@ -616,17 +622,17 @@ def counts_of(look: Mapping[str, Any]) -> dict[str, int]:
     return {name: value for name, value in look.items() if isinstance(value, int)}
 
 
-def _scores(run: Run) -> list[dict[str, Any]]:
-    """Return the evaluations in the run's log, those before a resume included."""
+def _scores(folder: Path) -> list[dict[str, Any]]:
+    """Return the evaluations in the log of a run, those before a resume included."""
     evaluations = []
-    for entry in read_log(run.folder / "log.jsonl"):
+    for entry in read_log(folder / "log.jsonl"):
         scores = {k.removeprefix("eval_"): v for k, v in entry.items() if k.startswith("eval_")}
         if scores:
             evaluations.append({"step": entry["step"], **scores})
     return evaluations
 
 
-def _elapsed(run: Run) -> float:
-    """Return the seconds of training in the run's log."""
-    lines = [e for e in read_log(run.folder / "log.jsonl") if "elapsed" in e]
+def _elapsed(folder: Path) -> float:
+    """Return the seconds of training in the log of a run."""
+    lines = [e for e in read_log(folder / "log.jsonl") if "elapsed" in e]
     return float(lines[-1]["elapsed"]) if lines else 0.0
