@@ -144,3 +144,73 @@ def test_a_model_of_names_and_one_of_numbers(model: Path, tmp_path: Path) -> Non
     same = bertine.evaluate(tmp_path / "numbers", data, **QUIET)
     assert same.num_examples == 32
     assert any("so the numbers are taken" in note for note in same.notes)
+
+
+# Names that the user gives
+
+
+def named(path: Path, names: list[str] = NAMES, **how: Any) -> list[str | None]:
+    return labels(path, config=DataConfig(label_names=names), **how)
+
+
+def test_numbers_get_the_names_that_are_given(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\nx,1\ny,0\nz,1.0\nw,\n")
+    assert named(path) == ["new", "old", "new"]
+    read = read_examples(path, DataConfig(label_names=NAMES))
+    assert read.class_names == ("old", "new")
+    # Names take the place of those that a file gives.
+    typed = write(tmp_path / "a.parquet", class_label(["a", "b"]), text=["x", "y"], label=[1, 0])
+    assert named(typed) == ["new", "old"]
+    # What is judged on may have names already, and lack a label.
+    path.write_text("text,label\nx,1\ny,new\n")
+    assert named(path, known=["new", "old"]) == ["new", "new"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "names", "message"),
+    [
+        ("x,0\ny,1\nz,2\n", NAMES, r":4: 'label' holds 2, but its names are those of 0 to 1"),
+        ("x,0\ny,1\n", [*NAMES, "newest"], r"label_names has 3 names, .* but no row has 2 in 'lab"),
+        ("x,1\ny,2\n", [*NAMES, "newest"], r"label_names has 3 names, .* but no row has 0 in 'lab"),
+        ("x,0\ny,good\n", NAMES, r":3: 'label' holds 'good', but label_names is for the numbers 0"),
+        ("x,0\ny,0.5\n", NAMES, r":3: 'label' holds '0.5', but label_names is for the numbers 0"),
+        ("x,0\ny,1\n", ["old", " old"], "label_names must be two names or more, all different"),
+    ],
+)
+def test_names_that_do_not_fit_are_refused(
+    rows: str, names: list[str], message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"text,label\n{rows}")
+    with pytest.raises(BertineError, match=message):
+        named(path, names)
+
+
+def test_a_model_knows_the_numbers_of_its_names(model: Path, tmp_path: Path) -> None:
+    rows = toys.write_labelled(tmp_path / "names.csv").read_text()
+    numbers = tmp_path / "numbers.csv"
+    numbers.write_text(rows.replace(",animal", ",0").replace(",dish", ",1"))
+    options = {**FAST, "epochs": 1, "baselines": False, "frozen": False}
+    learner = bertine.finetune(
+        "text", model=model, data=numbers, out=tmp_path / "run", **options,
+        label_names=["animal", "dish"],
+    )  # fmt: skip
+    assert learner.predictor.labels == ["animal", "dish"]
+    scores = [learner.validate(tmp_path / f"{name}.csv").metrics for name in ("names", "numbers")]
+    assert scores[0] == scores[1]
+    plain = bertine.finetune("text", model=model, data=numbers, out=tmp_path / "plain", **options)
+    assert plain.predictor.labels == ["0", "1"]
+    # The table has the names, in their order.
+    report = plain.validate(numbers, class_names=["animal", "dish"], worst=1)
+    lines = [line.split()[0] for line in report.lines()]
+    assert lines[(at := lines.index("label")) + 1 : at + 3] == ["animal", "dish"]
+    assert report.worst[0].label in ("animal", "dish")
+    assert plain.validate().labels == ("0", "1")
+    turned = learner.validate(class_names=["dish", "animal"])
+    lines = [line.split()[0] for line in turned.lines()]
+    assert lines[(at := lines.index("label")) + 1 : at + 3] == ["dish", "animal"]
+    assert turned.per_label == learner.validate().per_label
+    for names in (["dish"], ["dish", "dish"], ["dish", "cat"]):
+        with pytest.raises(BertineError, match=f"class_names are {names[0]}"):
+            learner.validate(class_names=names)

@@ -45,6 +45,8 @@ from bertine.options.data import DEFAULTS, DataConfig
 UNLABELLED = -1
 #: Most names in a message.
 _SHOWN = 10
+#: A whole number, also as pandas writes it in a column with gaps.
+_NUMBER = re.compile(r"[-+]?\d{1,9}(\.0+)?")
 
 
 class ClassLabels:
@@ -56,16 +58,27 @@ class ClassLabels:
         known: the labels of a model or of the training file. If the names of the file are not among
             them, the numbers themselves are the labels, as without names. Empty: the numbers are
             meant (a score, the position of a choice). None: no labels are known yet.
+        given: the user's names of the numbers, in place of those of the file; then each label is a
+            number or, where labels are known, a name. None: none are given.
 
     Attributes:
         names: the class names in the order of their numbers; empty if the labels are not names.
     """
 
-    def __init__(self, table: Table, column: str, known: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        table: Table,
+        column: str,
+        known: Sequence[str] | None = None,
+        given: Sequence[str] | None = None,
+    ) -> None:
         self._name, self._column, self._known = table.name, column, known
-        self._of_file = tuple(name.strip() for name in table.class_names(column))  # like labels
-        fits = known is None or not set(known).isdisjoint(self._of_file)
+        names = given or table.class_names(column)
+        self._given, self._of_file = given is not None, tuple(name.strip() for name in names)
+        fits = self._given or known is None or not set(known).isdisjoint(self._of_file)
         self.names = self._of_file if fits else ()
+        #: The numbers whose names the user gave, that occurred.
+        self._occurring: set[int] = set()
         #: true and false as spelled in the known labels: a frame's True is "True" in its csv.
         self._truth_values = {
             label.lower(): label for label in known or () if label.lower() in ("true", "false")
@@ -80,7 +93,8 @@ class ClassLabels:
 
         Raises:
             BertineError: a number has no name; a label has a damaged character; all rows are
-                marked as unlabelled.
+                marked as unlabelled; with given names: a label is no number, or in training a name
+                has no rows.
         """
         marked = bool(self._of_file) and str(UNLABELLED) not in (self._known or ())
         for row in rows:
@@ -98,11 +112,20 @@ class ClassLabels:
                 f"{self._name}: no row has a label: {self._column!r} is {UNLABELLED} in all "
                 f"{self._rows}, by which the datasets library marks what has none"
             )
+        without = sorted({*range(len(self.names))} - self._occurring)
+        if self._given and self._known is None and without:
+            raise BertineError(
+                f"{self._name}: {option('label_names')} has {len(self.names)} names, for 0 to "
+                f"{len(self.names) - 1}, but no row has {without[0]} in {self._column!r}"
+            )
 
     def _label(self, value: Any, line: int) -> Any:
         """Return the label for a value; for a list, the label of each item."""
         if isinstance(value, list):
             return [self._label(inner, line) for inner in value]
+        if self._given and isinstance(value, str | int | float) and value == value:  # no NaN
+            text = str(value).strip()
+            return self._by_given_names(text, line) if text else value
         if type(value) is int and self.names:
             return self._named(value, line)
         if isinstance(value, bool):
@@ -114,6 +137,21 @@ class ClassLabels:
         if text.lower() in self._truth_values and text not in (self._known or ()):
             return self._truth_values[text.lower()]
         return value
+
+    def _by_given_names(self, text: str, line: int) -> str:
+        """Return the user's name of a label that is a number."""
+        if self._known is not None and text in self.names:
+            return text
+        if not _NUMBER.fullmatch(text):
+            whose, hint = "the model's labels are", "or give their names"
+            if self._known is None:
+                whose, hint = f"{option('label_names')} is for", "or leave it out"
+            raise BertineError(
+                f"{self._name}:{line}: {self._column!r} holds {briefly(text)}, but {whose} the "
+                f"numbers 0 to {len(self.names) - 1}; give these, {hint}"
+            )
+        self._occurring.add(int(float(text)))
+        return self._named(int(float(text)), line)
 
     def _named(self, value: int, line: int) -> str:
         self._numbered = True
@@ -129,7 +167,7 @@ class ClassLabels:
         used, if that is not already known; and the rows left out."""
         notes = []
         shown = visible_list(self._of_file[:_SHOWN]) + ", …" * (len(self._of_file) > _SHOWN)
-        if self._known is None and self._numbered:
+        if self._known is None and self._numbered and not self._given:
             notes.append(
                 f"{self._name}: the numbers in {self._column!r} stand for the names that the file "
                 f"gives with them, which are the labels: {shown}"
@@ -676,7 +714,7 @@ def read_examples(
         refuse_plain(table)
         texts = resolve_text_columns(table, config.text_columns)
         label = resolve_label_column(table, config.label_column, label_names)
-        return labelled_rows(table, table, texts, label, known=known)
+        return labelled_rows(table, table, texts, label, known=known, names=config.label_names)
 
 
 #: A whole number, or one with a decimal comma; one whose comma may divide thousands.
@@ -719,9 +757,11 @@ def labelled_rows(
     label_column: str,
     *,
     known: Sequence[str] | None = None,
+    names: Sequence[str] | None = None,
 ) -> Examples[Example]:
-    """Read the `rows` of a table as examples; see :func:`read_examples` for `known`. Rows without a
-    label are left out and counted in the notes.
+    """Read the `rows` of a table as examples; see :func:`read_examples` for `known`, and
+    :class:`ClassLabels` for the given `names`. Rows without a label are left out and counted in the
+    notes.
 
     Raises:
         BertineError: the label column is one of the texts; no row has a label, or with `strict` one
@@ -730,7 +770,7 @@ def labelled_rows(
     refuse_both(table, text_columns, label_column)
     examples: Examples[Example] = Examples(table.name, text_columns, label_column)
     examples.layout = table.layout
-    labels = ClassLabels(table, label_column, known)
+    labels = ClassLabels(table, label_column, known, names)
     examples.class_names = labels.names
     without: list[int] = []
     for row in labels.rows(rows):

@@ -123,7 +123,7 @@ class _LabelledTables:
     def training(self, path: Source, config: DataConfig) -> Examples:
         """Read the training examples."""
         if config.probability_columns:
-            _refuse_both_kinds(config.label_column)
+            _refuse_both_kinds(config)
             return read_soft_examples(path, config)
         return read_scores(path, config) if self.scores else read_examples(path, config)
 
@@ -151,6 +151,7 @@ class _LabelledTables:
         columns = as_columns(config.probability_columns)
         return {
             "labels": [name.removeprefix(PREFIX) for name in columns] or None,
+            "numbered": config.label_names is not None,
             "class_weights": config.class_weights,
             "focal_gamma": config.focal_gamma,
             "long_text": config.long_text,
@@ -275,19 +276,20 @@ def read_for(task: Task[Any], path: Source, config: DataConfig = DEFAULTS) -> Ex
         scores = isinstance(task, TextRegression)
         return read_scores(path, named) if scores else read_examples(path, named, known=())
     if config.probability_columns:
-        _refuse_both_kinds(config.label_column)
+        _refuse_both_kinds(config)
         return read_soft_examples(path, named, known=task.labels)
     if not named.label_column and (columns := _unnamed_probabilities(task, path, named)):
         named = DataConfig.of(named, probability_columns=columns)
         return read_soft_examples(path, named, known=task.labels)
+    if task.numbered:
+        named = DataConfig.of(named, label_names=task.labels)
     return read_examples(path, named, known=task.labels)
 
 
-def _refuse_both_kinds(label_column: str | None) -> None:
-    if label_column:
-        raise BertineError(
-            f"give {option('label_column')} or {option('probability_columns')}, not both"
-        )
+def _refuse_both_kinds(config: DataConfig) -> None:
+    for name in ("label_column", "label_names"):
+        if getattr(config, name):
+            raise BertineError(f"give {option(name)} or {option('probability_columns')}, not both")
 
 
 def _unnamed_probabilities(

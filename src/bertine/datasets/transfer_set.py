@@ -139,7 +139,8 @@ def _read(task: Task[Any], path: Source, config: DataConfig) -> Examples[Any]:
         else:
             refuse_both(table, texts, column)
             known = task.labels if isinstance(task, TextClassification) else ()
-            labels = ClassLabels(table, column, known)
+            named = isinstance(task, TextClassification) and task.numbered
+            labels = ClassLabels(table, column, known, known if named else None)
             for row in labels.rows(rows):
                 there = column in row.values and table.has_label(row, column)
                 label = table.label(row, column) if there else None

@@ -352,6 +352,11 @@ class Predictor(Pipeline, Shown):
             lines.append(f"labels ({len(info.labels)}): {visible_list(info.labels[:20])}{more}")
         return [*lines, f"computes in {str(self.dtype).removeprefix('torch.')}"]
 
+    @property
+    def labels(self) -> list[str]:
+        """The labels of the task, in the order of the head's outputs; empty if it has none."""
+        return list(self.task.task_info().labels)
+
     def save(self, model_dir: str | Path) -> None:
         """Write model, tokenizer and task as a model directory, which :meth:`load` and transformers
         read; an existing model directory is replaced as a whole.

@@ -18,6 +18,7 @@ from bertine.core.names import (
     TagScheme,
     TextFormat,
     TokenizerKind,
+    option,
 )
 from bertine.options.declare import MOST_SEED, OptionGroup, declare, declared, like
 
@@ -51,6 +52,19 @@ class TableColumns(OptionGroup):
         flags=("text-column", "text-columns"),
     )
     label_column: str | None = declare(None, "the label", otherwise="the usual names")
+
+
+class LabelNames(OptionGroup):
+    """The names of labels that are numbers."""
+
+    title = "columns"
+
+    label_names: Sequence[str] | None = declare(
+        None,
+        "names of the labels 0, 1, 2, …, one for each, where the data have numbers",
+        otherwise="the names that the data give with the numbers, else the numbers",
+        more="Parquet and ``datasets`` give names with the numbers (``ClassLabel``).",
+    )
 
 
 class Strictness(OptionGroup):
@@ -284,7 +298,9 @@ class TextWriting(OptionGroup):
     )
 
 
-class OwnTable(ChoiceColumns, LabelColumns, SoftLabels, ClassBalance, TextWriting, LongTexts):
+class OwnTable(
+    ChoiceColumns, LabelColumns, LabelNames, SoftLabels, ClassBalance, TextWriting, LongTexts
+):
     """Options for reading and learning from the user's own table."""
 
 
@@ -353,6 +369,9 @@ class DataConfig(
         super().__post_init__()
         if self.label_separator is not None and not self.label_separator:
             raise BertineError("label_separator is empty; give the character between labels")
+        names = self.label_names
+        if names is not None and (len({*map(str.strip, names), ""}) <= max(2, len(names))):
+            raise BertineError(f"{option('label_names')} must be two names or more, all different")
         for name in ("class_weights", "focal_gamma"):
             if self.probability_columns and getattr(self, name):
                 raise BertineError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bertine.options.data import (
+    LabelNames,
     OutputEncoding,
     SplitSeed,
     TableColumns,
@@ -168,6 +169,7 @@ class LearningCurveOptions(
 
 class LabelCheckOptions(
     TableColumns,
+    LabelNames,
     TableReading,
     OutputEncoding,
     FinetuneRecipe,

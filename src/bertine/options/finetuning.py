@@ -13,6 +13,7 @@ from bertine.options.data import (
     DocumentContext,
     GlueChoice,
     LabelColumns,
+    LabelNames,
     LongTexts,
     SoftLabels,
     SpanReading,
@@ -401,7 +402,14 @@ class TaskTraining(
 
 
 class TextOptions(
-    TableColumns, TableReading, SoftLabels, ClassBalance, LongTexts, PairComparison, TaskTraining
+    TableColumns,
+    LabelNames,
+    TableReading,
+    SoftLabels,
+    ClassBalance,
+    LongTexts,
+    PairComparison,
+    TaskTraining,
 ):
     """The options of fine-tuning for one label of a text or a pair."""
 
@@ -508,7 +516,7 @@ class ContrastiveTraining(OptionGroup):
     )
 
 
-class LabelTables(LabelColumns):
+class LabelTables(LabelNames, LabelColumns):
     """The reading and weighting of labels."""
 
     title = "own data"

@@ -92,6 +92,8 @@ class TextClassification(WholeTextTask[Prediction]):
         metric_names: the metrics by which the task is judged.
         dataset: the public data set, e.g. "glue/CoLA"; None for a user's own.
         long_text: which part of a longer text is read (:mod:`bertine.tasks.base`).
+        numbered: whether the labels are names that the user gave to the numbers 0, 1, 2, … in the
+            data; data to judge on may then have either.
         class_weights: of each label in the loss, in their order; None: all 1. For training only.
         focal_gamma: of the focal loss (:func:`~bertine.models.losses.focal`); 0: cross-entropy.
             For training only.
@@ -122,6 +124,7 @@ class TextClassification(WholeTextTask[Prediction]):
     metric_names: tuple[str, ...] = ("accuracy",)
     dataset: str | None = None
     long_text: str = setting("head")
+    numbered: bool = setting(False)
     class_weights: tuple[float, ...] | None = None
     focal_gamma: float = 0.0
     pair_pooling: str = setting("")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.scores import better_baseline, score_text, wilson_interval
 from bertine.core.strict_json import Readable
-from bertine.core.text import visible
+from bertine.core.text import listing, visible
 from bertine.tasks.answer import OneLabel, WorstExample, worst_lines
 from bertine.tasks.calibration import Reliability, coverage_line
 
@@ -176,9 +176,12 @@ def require_some(predictions: Sequence[Any], what: str = "examples") -> None:
         raise BertineError(f"there are no {what} to evaluate on")
 
 
-def label_lines(per_label: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Return a table of labels with their scores, the most frequent first."""
-    order = sorted(per_label, key=lambda label: -per_label[label]["support"])
+def label_lines(
+    per_label: Mapping[str, Mapping[str, float]], order: Sequence[str] = ()
+) -> list[str]:
+    """Return a table of labels with their scores, in this `order`, or else the most frequent
+    first."""
+    order = order or sorted(per_label, key=lambda label: -per_label[label]["support"])
     names = [visible(label) for label in order[:_REPORT_SHOWN]]
     rows = [["label", "precision", "recall", "f1", "support"]]
     for label, name in zip(order, names, strict=False):
@@ -206,6 +209,7 @@ class ClassificationReport(EvaluationReport):
         counts: how often an example of the first class was predicted as the second, by numbers.
         training_majority: the most frequent label of the training examples; None: unknown.
         reliability: how often answers are right, by their probability; None: unknown.
+        order: the labels in the order of the tables; empty: the usual one.
     """
 
     labels: tuple[str, ...]
@@ -213,6 +217,7 @@ class ClassificationReport(EvaluationReport):
     counts: Mapping[tuple[int, int], int]
     training_majority: str | None = None
     reliability: Reliability | None = None
+    order: tuple[str, ...] = ()
 
     json_keys = (
         *("source", "num_examples", "metrics", "accuracy_interval", "majority_label"),
@@ -297,6 +302,27 @@ class ClassificationReport(EvaluationReport):
             }
         return table
 
+    def named(self, names: Sequence[str]) -> ClassificationReport:
+        """Return the report with the labels in the order of `names`; labels that are the numbers 0,
+        1, 2, … have the names that stand there.
+
+        Raises:
+            BertineError: there is another number of names, or they are other labels.
+        """
+        labels = self.labels
+        if labels == tuple(map(str, range(len({*names})))):
+            labels = tuple(names)
+        if sorted(labels) != sorted(names):
+            raise BertineError(
+                f"class_names are {listing(names)}, but the model's labels are {listing(labels)}; "
+                "give each of them once"
+            )
+        new = dict(zip(self.labels, labels, strict=True))
+        majority = new.get(self.training_majority or "")
+        worst = [replace(w, label=new[w.label], answer=new[w.answer]) for w in self.worst]
+        order = tuple(names)
+        return replace(self, labels=labels, training_majority=majority, worst=worst, order=order)
+
     def add_coverage(
         self, asked: float, answers: Sequence[OneLabel], labels: Sequence[str]
     ) -> None:
@@ -339,7 +365,7 @@ class ClassificationReport(EvaluationReport):
                 "learning rate or more epochs"
             )
         lines.extend(self.notes)
-        lines += label_lines(self.per_label) + self._confusion_lines()
+        lines += label_lines(self.per_label, self.order) + self._confusion_lines()
         return lines + worst_lines(self.worst)
 
     def _confusion_lines(self) -> list[str]:
@@ -348,8 +374,10 @@ class ClassificationReport(EvaluationReport):
                 f"{plural(count, 'time')} {true!r} was taken for {guess!r}"
                 for true, guess, count, _ in self.confused[:_WORST]
             ]
-        names = [visible(label) for label in self.labels]
+        order = [self.labels.index(label) for label in self.order or self.labels]
+        names = [visible(self.labels[number]) for number in order]
         rows = [["actual label", *names]]
-        rows += [[name, *map(str, row)] for name, row in zip(names, self.confusion, strict=True)]
+        for name, true in zip(names, order, strict=True):
+            rows.append([name, *(str(self.confusion[true][guess]) for guess in order)])
         title = "how often each label (a row) was predicted as which (the columns):"
         return [title, *aligned(rows, head=True)]

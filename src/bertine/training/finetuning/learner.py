@@ -33,7 +33,12 @@ from bertine.reports.run_page import REPORT, report
 from bertine.tasks import TASKS
 from bertine.tasks.answer import WorstExample, WorstExamples
 from bertine.tasks.metrics import official_score
-from bertine.tasks.report import BaselineScore, EvaluationReport, baseline_lines
+from bertine.tasks.report import (
+    BaselineScore,
+    ClassificationReport,
+    EvaluationReport,
+    baseline_lines,
+)
 from bertine.training.computing import with_options_of
 
 # The folder of a finished run: its scores, its page, and the commands to run next.
@@ -336,11 +341,17 @@ class Learner(Shown):
 
     @with_options_of(evaluate, but=frozenset({"model", "device", "precision", "show_progress"}))
     def validate(
-        self, data: Path | str | TableLike | None = None, **options: Any
+        self,
+        data: Path | str | TableLike | None = None,
+        *,
+        class_names: Sequence[str] | None = None,
+        **options: Any,
     ) -> EvaluationReport:
         """Evaluate the model on labelled examples, and return the report.
 
         Args:
+            class_names: the labels in the order in which the tables have them; of labels that are
+                numbers their names, that of 0 first.
             data: a file or a folder, as for :func:`~bertine.evaluate`; None: the validation
                 examples of the run. If these were used for a choice (of a rate, an epoch), evaluate
                 on other examples.
@@ -348,8 +359,14 @@ class Learner(Shown):
 
         Raises:
             BertineError: the learner is that of all of GLUE; the examples of the run have changed
-                since; options for reading are given without `data`; what `evaluate` raises.
+                since; options for reading are given without `data`; `class_names` are not the
+                labels, or the task has none; what `evaluate` raises.
         """
+        if class_names is not None:
+            report = self.validate(data, **options)
+            if not isinstance(report, ClassificationReport):
+                raise BertineError("class_names are for tasks with one label; leave them out")
+            return report.named(class_names)
         if data is not None:
             return evaluate(self.predictor, data, show_progress=False, **options)
         usual = inspect.signature(evaluate).parameters
