@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from bertine.core.console import logger, plural, quietly
 from bertine.core.errors import BertineError
 from bertine.core.names import ClassWeights, LongText, Precision, ScheduleName, TaskName
-from bertine.core.text import briefly
+from bertine.core.text import Index, briefly
 from bertine.data.examples import Example, Examples
 from bertine.datasets.check import names_of_labels
 from bertine.datasets.own_data import DatasetSplits
@@ -268,7 +268,7 @@ class BertEstimator(BaseEstimator):
             columns,
             LABEL,
             [
-                Example(texts[row], y[row], row + 1, weight=weight)
+                Example(texts[row], y[row], Index(row), weight=weight)
                 for row, weight in enumerate((weights / weights[weights > 0].mean()).tolist())
                 if weight
             ],
@@ -317,7 +317,7 @@ class BertEstimator(BaseEstimator):
                 f"X has {_number(len(texts[0]))} a row, but {type(self).__name__} was fitted to "
                 f"{_number(width)}"
             )
-        items = [Example(item, None, row) for row, item in enumerate(texts, 1)]
+        items = [Example(item, None, Index(row)) for row, item in enumerate(texts)]
         columns = self.predictor_.task.text_columns
         examples: Examples[Example] = Examples(_SOURCE, columns, None, items)
         answers, features = self.predictor_.run(examples)

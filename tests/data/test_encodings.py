@@ -238,11 +238,11 @@ def test_bytes_in_memory_and_in_parquet_are_refused(tmp_path: Path) -> None:
     cells = {"text": ["fine", RUSSIAN.encode("cp1251")], "label": ["a", "b"]}
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({**cells, "text": pa.array([b"fine", cells["text"][1]])}), path)
-    for source, name in ((as_table(cells), "data"), (path, str(path))):
+    for source, place in ((as_table(cells), "data[1]"), (path, f"{path}:2")):
         with pytest.raises(BertineError) as caught, Table(source) as table:
             list(table)
         assert str(caught.value) == (
-            f"{name}:2: is not UTF-8 but looks like cp1251; convert it to UTF-8"
+            f"{place}: is not UTF-8 but looks like cp1251; convert it to UTF-8"
         )
 
 

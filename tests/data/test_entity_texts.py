@@ -113,11 +113,11 @@ def test_what_words_cannot_mark_is_counted_with_examples() -> None:
     assert found.items[0].tags == ("B-out", "I-out", "O", "B-loc", "B-x")
     assert [(e.begin, e.end) for e in found.items[0].spans] == [(4, 8), (0, 8), (10, 16), (19, 20)]
     assert found.notes == [
-        "data: 1 of 4 entities begin or end with spaces, which are left off: ' x' (line 1)",
+        "data: 1 of 4 entities begin or end with spaces, which are left off: ' x' (index 0)",
         "data: 1 of 4 entities begin or end inside a word; they are learnt with the whole word, "
-        "and count as missed in scores: 'Berlin' in 'Berlins' (line 1)",
+        "and count as missed in scores: 'Berlin' in 'Berlins' (index 0)",
         "data: 1 of 4 entities overlap a longer one; they are not learnt, and count as missed in "
-        "scores: 'York' (line 1)",
+        "scores: 'York' (index 0)",
     ]
 
 
@@ -125,8 +125,8 @@ def test_rows_without_entities_are_counted_an_empty_list_is_none() -> None:
     found = read(ADA, {"text": "nobody", "entities": []}, {"text": "not seen", "entities": None})
     assert [item.tags for item in found.items[1:]] == [("O",)]
     assert found.unlabelled == 1
-    assert "1 row has no 'entities' and was left out (line 3)" in found.notes[0]
-    with pytest.raises(BertineError, match=r"data:2: has no 'entities'"):
+    assert "1 row has no 'entities' and was left out (index 2)" in found.notes[0]
+    with pytest.raises(BertineError, match=r"data\[1\]: has no 'entities'"):
         read(ADA, {"text": "not seen", "entities": None}, strict=True)
 
 
@@ -145,7 +145,7 @@ def test_rows_without_entities_are_counted_an_empty_list_is_none() -> None:
     ],
 )
 def test_an_entity_that_cannot_be_is_named(entity: Any, message: str) -> None:
-    with pytest.raises(BertineError, match=rf"data:2.*{message}"):
+    with pytest.raises(BertineError, match=rf"data\[1\].*{message}"):
         read(ADA, {"text": "a b", "entities": [entity]})
 
 

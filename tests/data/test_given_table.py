@@ -103,7 +103,7 @@ def test_values_are_those_of_json() -> None:
 def test_an_object_without_a_text_is_refused() -> None:
     rows = [{"text": "a", "label": "x"}, {"text": "b", "label": (part for part in "xy")}]
     with pytest.raises(
-        BertineError, match=r"data:2: a value is <generator .* \(generator\), which"
+        BertineError, match=r"data\[1\]: a value is <generator .* \(generator\), which"
     ):
         list(as_table(rows).rows())
     assert plain_value({"b", "a"}) == ["a", "b"]
@@ -131,7 +131,7 @@ def test_what_is_no_table_is_one_line(data: Any, said: str, tmp_path: Path) -> N
 
 def test_mistakes_in_a_table_name_the_row() -> None:
     rows = as_data([{"text": "a", "label": "x"}, {"text": 5, "label": "y"}] * 3)
-    with pytest.raises(BertineError, match=r"^data:2: 'text' is a number, but must be a text"):
+    with pytest.raises(BertineError, match=r"^data\[1\]: 'text' is a number, but must be a text"):
         read_labelled("text", rows)
     with pytest.raises(BertineError, match=r"^data: there is no column 'txt' .did you mean 'text'"):
         read_labelled("text", rows, DataConfig(text_columns="txt"))

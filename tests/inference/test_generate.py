@@ -249,7 +249,7 @@ def test_a_model_that_reads_a_text_and_writes_another(
     heard: list[str] = []
     bertine.generate(tmp_path / "bart", texts[0], max_new_tokens=8, on_text=heard.append)
     assert len("".join(heard).strip()) > 0
-    with pytest.raises(BertineError, match="text 2 has nothing to go on from"):
+    with pytest.raises(BertineError, match=r"texts\[1\] has nothing to go on from"):
         bertine.generate(tmp_path / "bart", ["Rice", ""], max_new_tokens=8)
     with pytest.raises(BertineError, match="places for 40 tokens; give 40 or fewer"):
         bertine.generate(tmp_path / "bart", "Rice", max_new_tokens=41)

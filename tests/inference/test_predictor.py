@@ -91,7 +91,7 @@ def test_the_model_is_left_in_the_mode_it_was_in(predictor: Predictor) -> None:
 def test_misuse_is_answered(predictor: Predictor, classifier: Path) -> None:
     with pytest.raises(BertineError, match="stream takes many texts"):
         next(predictor.stream("a cat sat"))
-    with pytest.raises(BertineError, match="input:2: 2 texts, but the model takes 1"):
+    with pytest.raises(BertineError, match=r"texts\[1\]: 2 texts, but the model takes 1"):
         predictor.predict(["a", ("a", "b")])
     with pytest.raises(BertineError, match="was not fine-tuned"):
         Predictor.load("bertine-en")
@@ -336,16 +336,18 @@ def test_what_is_no_text_is_told_by_its_number(predictor: Predictor, classifier:
         *((None, "None"), (nan, "nan"), (5, "5"), (b"a", "b'a'")),
         ({"a cat"}, "{'a cat'}"),
     ):
-        with pytest.raises(BertineError, match=rf"^input:2: {shown} \(\w+\) is not a text; give a"):
+        with pytest.raises(
+            BertineError, match=rf"^texts\[1\]: {shown} \(\w+\) is not a text; give a"
+        ):
             predictor.predict(["a cat", gap])  # type: ignore[list-item]
-    with pytest.raises(BertineError, match=r"^input:1: nan "):
+    with pytest.raises(BertineError, match=r"^texts\[0\]: nan "):
         predictor.predict([("a cat", nan)])  # type: ignore[list-item]
-    with pytest.raises(BertineError, match=r"^input:5: None "):
+    with pytest.raises(BertineError, match=r"^texts\[4\]: None "):
         list(predictor.stream(["a"] * 4 + [None], hold=2))  # type: ignore[list-item]
-    with pytest.raises(BertineError, match=r"^input:3: 2 texts, but the model takes 1"):
+    with pytest.raises(BertineError, match=r"^texts\[2\]: 2 texts, but the model takes 1"):
         list(predictor.stream(["a", "a", ("a", "b")], hold=2))
     embedder = Embedder.load(classifier, device="cpu", precision="fp32")
-    with pytest.raises(BertineError, match=r"^input:2: nan "):
+    with pytest.raises(BertineError, match=r"^texts\[1\]: nan "):
         embedder(["a cat", nan])  # type: ignore[list-item]
 
 
@@ -379,7 +381,9 @@ def test_one_string_or_dictionary_gets_one_answer(
     pairs = Predictor.load(pair_classifier, "cpu", "fp32")
     pair = {"hypothesis": "a dog ran", "premise": "a cat sat"}  # by name, not by order
     assert pairs(pair) == pairs.predict_one(("a cat sat", "a dog ran"))
-    with pytest.raises(BertineError, match=r"^input:1: there is no column 'premise'.*'premises'"):
+    with pytest.raises(
+        BertineError, match=r"^texts\[0\]: there is no column 'premise'.*'premises'"
+    ):
         pairs({"premises": "a cat", "hypothesis": "a dog"})
     embedder = Embedder.load(classifier, device="cpu", precision="fp32")
     vectors = embedder(["a cat sat"])

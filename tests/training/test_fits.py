@@ -159,3 +159,33 @@ def test_what_python_started_is_advised_in_python(
     assert main(["finetune", "text", *given, "--out", str(tmp_path / "other"), *options]) == 0
     assert "learner." not in (tmp_path / "other/report.html").read_text(encoding="utf-8")
     assert "  bertine serve" in capsys.readouterr().out
+
+
+# Places in memory count from 0, in files from 1
+
+
+def test_places_of_data_in_memory_are_indices(model: Path, tmp_path: Path) -> None:
+    parts = {}
+    for name, rows in (("train", 40), ("validation", 8)):
+        file = toys.write_labelled(tmp_path / f"{name}.csv", rows=rows, seed=rows)
+        with open(file, encoding="utf-8") as lines:
+            parts[name] = list(csv.DictReader(lines))
+    whole = parts["train"]
+    learner = bertine.finetune("text", model=model, data=parts, out=tmp_path / "run", **RECIPE)
+    for each in learner.top_losses(8):
+        assert each.place == f"data['validation'][{each.index}]"
+        assert each.texts == (parts["validation"][each.index]["text"],)
+        assert each.to_dict()["data_index"] == each.index
+        assert "line" not in each.to_dict()
+    assert "data[&#39;validation&#39;][" in (tmp_path / "run/report.html").read_text()
+    # What is held out has its place in the whole.
+    held = bertine.finetune("text", model=model, data=whole, out=tmp_path / "held", **RECIPE)
+    for each in held.top_losses(4):
+        assert each.place == f"data[{each.line}]"
+        assert each.texts == (whole[each.line]["text"],)
+    file = bertine.evaluate(held.model, tmp_path / "train.csv", worst=1, show_progress=False)
+    worst = file.worst[0]
+    assert (worst.place, worst.to_dict()["line"]) == (f"{tmp_path}/train.csv:{worst.line}",) * 1 + (
+        worst.line,
+    )
+    assert whole[worst.line - 2]["text"] == worst.texts[0]

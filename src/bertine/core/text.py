@@ -67,6 +67,19 @@ def listing(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
+class Index(int):
+    """The number of a row in memory, from 0 on, as Python counts; the lines and rows of files are
+    counted from 1 on, and 0 is an unknown one."""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def row_at(source: object, number: int) -> str:
+    """Return the place of a row: "train.csv:17" in a file, "data[16]" in memory."""
+    return f"{source}[{number}]" if isinstance(number, Index) else f"{source}:{number}"
+
+
 def cut(text: str, limit: int) -> str:
     """Return at most `limit` characters of `text`, with an ellipsis for the rest."""
     return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -19,7 +19,7 @@ from bertine.core.errors import BertineError
 from bertine.core.files import os_errors
 from bertine.core.names import option, text_option
 from bertine.core.rng import generator
-from bertine.core.text import briefly
+from bertine.core.text import briefly, row_at
 from bertine.data.annotations import is_brat
 from bertine.data.encodings import REPLACEMENT
 from bertine.data.in_memory import SPLIT_NAMES, Data, DataParts, InMemoryTable, Source, as_data
@@ -133,7 +133,7 @@ class ClassLabels:
         if not isinstance(value, str) or self._known == ():
             return value
         text = value.strip()
-        refuse_damaged(text, f"{self._name}:{line}", f"label in {self._column!r}")
+        refuse_damaged(text, row_at(self._name, line), f"label in {self._column!r}")
         if text.lower() in self._truth_values and text not in (self._known or ()):
             return self._truth_values[text.lower()]
         return value
@@ -147,8 +147,8 @@ class ClassLabels:
             if self._known is None:
                 whose, hint = f"{option('label_names')} is for", "or leave it out"
             raise BertineError(
-                f"{self._name}:{line}: {self._column!r} holds {briefly(text)}, but {whose} the "
-                f"numbers 0 to {len(self.names) - 1}; give these, {hint}"
+                f"{row_at(self._name, line)}: {self._column!r} holds {briefly(text)}, but {whose} "
+                f"the numbers 0 to {len(self.names) - 1}; give these, {hint}"
             )
         self._occurring.add(int(float(text)))
         return self._named(int(float(text)), line)
@@ -157,8 +157,8 @@ class ClassLabels:
         self._numbered = True
         if not 0 <= value < len(self.names):
             raise BertineError(
-                f"{self._name}:{line}: {self._column!r} holds {value}, but its names are those of "
-                f"0 to {len(self.names) - 1}"
+                f"{row_at(self._name, line)}: {self._column!r} holds {value}, but its names are "
+                f"those of 0 to {len(self.names) - 1}"
             )
         return self.names[value]
 

@@ -20,6 +20,7 @@ from typing import Any
 from bertine.core.errors import BertineError
 from bertine.core.names import implementation
 from bertine.core.published import PublishedName
+from bertine.core.text import Index, row_at
 
 #: The name of data in memory in messages, in place of a file's name.
 NAME = "data"
@@ -71,11 +72,11 @@ class InMemoryTable:
             BertineError: a value is an object without a text (a generator).
         """
         cells = zip(*(self.cells[name] for name in self.columns), strict=True)
-        for number, values in enumerate(cells, 1):
+        for number, values in enumerate(cells):
             try:
                 plain = [plain_value(value) for value in values]
             except BertineError as error:
-                raise BertineError(f"{self.name}:{number}: {error}") from error
+                raise BertineError(f"{row_at(self.name, Index(number))}: {error}") from error
             yield dict(zip(self.columns, plain, strict=True))
 
 

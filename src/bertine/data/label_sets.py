@@ -17,7 +17,7 @@ from typing import Any
 
 from bertine.core.errors import BertineError
 from bertine.core.names import option
-from bertine.core.text import briefly
+from bertine.core.text import briefly, row_at
 from bertine.data.examples import (
     ClassLabels,
     Example,
@@ -120,8 +120,8 @@ def one_for_each(rows: Sequence[tuple[int, Sequence[str]]], file: str, column: s
         return 0
     line, parts = next((line, parts) for line, parts in rows if len(parts) != most)
     raise BertineError(
-        f"{file}:{line}: {column!r} holds {len(parts)} numbers of 0 and 1, but most rows have "
-        f"{most}; give one for each label in every row"
+        f"{row_at(file, line)}: {column!r} holds {len(parts)} numbers of 0 and 1, but most rows "
+        f"have {most}; give one for each label in every row"
     )
 
 
@@ -331,7 +331,7 @@ def _split(cell: str, separator: str | None) -> list[str]:
 
 def _cell(table: Table, row: TableRow, column: str) -> str | list[Any]:
     """Return the value of the label column: a text or a list; a missing value is an empty text."""
-    require_columns(f"{table.name}:{row.line}", list(row.values), [column])
+    require_columns(row_at(table.name, row.line), list(row.values), [column])
     value = row.values[column]
     if value is None:
         return ""
@@ -351,18 +351,18 @@ def _refuse_odd(
         for label in cell if isinstance(cell, list) else ():
             if not isinstance(label, str) and type(label) is not int:
                 raise BertineError(
-                    f"{table.name}:{line}: {column!r} holds {json_kind(label)}, but a list of "
-                    "labels must hold texts or whole numbers"
+                    f"{row_at(table.name, line)}: {column!r} holds {json_kind(label)}, but a list "
+                    "of labels must hold texts or whole numbers"
                 )
 
 
 def _present(table: Table, row: TableRow, column: str) -> bool:
-    require_columns(f"{table.name}:{row.line}", list(row.values), [column])
+    require_columns(row_at(table.name, row.line), list(row.values), [column])
     value = row.values[column]
     text = "" if value is None else str(value).strip()
     if text and text not in YES and text not in NO:
         raise BertineError(
-            f"{table.name}:{row.line}: {column!r} is {value!r}, but a column of a label must hold "
-            f"0 or 1; name one column of separated labels with {option('label_column')}"
+            f"{row_at(table.name, row.line)}: {column!r} is {value!r}, but a column of a label "
+            f"must hold 0 or 1; name one column of separated labels with {option('label_column')}"
         )
     return text in YES

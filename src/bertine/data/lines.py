@@ -15,6 +15,7 @@ from typing import BinaryIO, Literal, cast, get_args
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
+from bertine.core.text import Index
 from bertine.data.annotated_texts import Annotations
 from bertine.data.encodings import Fixes, find_codec
 from bertine.data.in_memory import InMemoryTable, Source
@@ -99,9 +100,13 @@ class TableStats(Fixes):
 
 
 def first_numbers(numbers: Sequence[int], count: int | None = None, what: str = "lines") -> str:
-    """Format line numbers for a message: the first of `count`, or of all `numbers`."""
+    """Format line numbers for a message: the first of `count`, or of all `numbers`; of rows in
+    memory they are indices, whatever `what` is."""
     more = ", …" if (len(numbers) if count is None else count) > _SHOWN else ""
-    what = what.removesuffix("s") if len(numbers) == 1 and not more else what
+    one = len(numbers) == 1 and not more
+    if numbers and isinstance(numbers[0], Index):
+        what = "index" if one else "indices"
+    what = what.removesuffix("s") if one else what
     return f"{what} {', '.join(map(str, numbers[:_SHOWN]))}{more}"
 
 

@@ -20,7 +20,7 @@ from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.strict_json import parse_json
-from bertine.core.text import briefly
+from bertine.core.text import briefly, row_at
 from bertine.data.annotated_texts import PREFIX
 from bertine.data.examples import (
     Example,
@@ -115,7 +115,7 @@ def read_probabilities(
         known = None if labels is None else tuple(labels)
         rows: list[_AnsweredRow] = []
         for row in table:
-            where = f"{table.name}:{row.line}"
+            where = row_at(table.name, row.line)
             known, values = _of_cell(where, _parsed(where, row, name), name, known)
             if exclusive:
                 _check_sum(where, values, repr(name), _hint())
@@ -156,8 +156,8 @@ def read_scores(
             score = _finite(row.values.get(name))
             if not math.isfinite(score):
                 raise BertineError(
-                    f"{table.name}:{row.line}: {name!r} is {briefly(row.values.get(name))}, but "
-                    "must be a number"
+                    f"{row_at(table.name, row.line)}: {name!r} is {briefly(row.values.get(name))}, "
+                    "but must be a number"
                 )
             rows.append(_AnsweredRow.of(table, row, [score], texts))
         if not rows:
@@ -195,7 +195,7 @@ def _of_columns(
     for row in table:
         if table.layout.annotations and row.values[next(iter(columns.values()))] is None:
             continue
-        where = f"{table.name}:{row.line}"
+        where = row_at(table.name, row.line)
         values = [_number(where, row.values.get(name), name) for name in columns.values()]
         if exclusive:
             _check_sum(where, values, "the columns of the labels", hint)

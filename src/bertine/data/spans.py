@@ -10,6 +10,7 @@ from typing import Any
 from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.names import option
+from bertine.core.text import row_at
 from bertine.data.examples import as_columns, find_splits, judged_table, open_table
 from bertine.data.in_memory import SPLIT_NAMES, Data, DataParts, InMemoryTable, Source
 from bertine.data.lines import inner_suffix, quotes_for
@@ -91,7 +92,7 @@ def read_span_table(path: Source, config: DataConfig = DEFAULTS) -> SpanExamples
 
 def _answers(table: Table, row: TableRow, label: str) -> _Answers:
     """Return the answers of a row; empty if the cell is empty."""
-    where = f"{table.name}:{row.line}"
+    where = row_at(table.name, row.line)
     if label not in row.values:
         raise BertineError(missing_column(where, list(row.values), label))
     value = row.values[label]

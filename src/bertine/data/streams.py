@@ -30,7 +30,7 @@ from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.files import check_regular, os_errors
 from bertine.core.names import option
-from bertine.core.text import briefly
+from bertine.core.text import briefly, row_at
 from bertine.data.encodings import (
     ESCAPE,
     FEW,
@@ -634,12 +634,12 @@ class TextDecoder:
             if self._strict:
                 half = next(a for a, b in zip(value, fixed, strict=True) if a != b)
                 raise BertineError(
-                    f"{self._path}:{number}: a lone surrogate (\\u{ord(half):04x}) in a text; "
-                    f"remove it, or leave out {option('strict', True)} to have it replaced"
+                    f"{row_at(self._path, number)}: a lone surrogate (\\u{ord(half):04x}) in a "
+                    f"text; remove it, or leave out {option('strict', True)} to have it replaced"
                 )
             self._fixes.invalid_utf8 += fixed.count(REPLACEMENT) - value.count(REPLACEMENT)
             value = fixed
-        return self._without_nul(value, f"{self._path}:{number}") if "\0" in value else value
+        return self._without_nul(value, row_at(self._path, number)) if "\0" in value else value
 
     def _without_nul(self, text: str, place: str) -> str:
         self.damaged = True
@@ -653,7 +653,7 @@ class TextDecoder:
 
     def _place(self, raw: bytes, number: int, at: int) -> str:
         """Name the place of a byte of a text."""
-        return f"{self._path}:{number if self._rows else number + raw.count(10, 0, at)}"
+        return row_at(self._path, number if self._rows else number + raw.count(10, 0, at))
 
     def _check(self, raw: bytes, number: int, at: int) -> str:
         """Check the whole file, unless it is already checked (of a file that can be read only once

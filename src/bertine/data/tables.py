@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.published import name_in_cache
-from bertine.core.text import briefly
+from bertine.core.text import Index, briefly, row_at
 from bertine.data.annotations import annotation_tool, read_annotations
 from bertine.data.in_memory import InMemoryTable, Source
 from bertine.data.lines import (
@@ -161,7 +161,8 @@ class Table:
             _refuse(path, "is a table in memory, not a file", options)
             names = path.class_names
             self.class_names = lambda column: names.get(column, ())
-            self._start_typed(list(path.columns), enumerate(path.rows(), 1), path.rows)
+            counted = zip(map(Index, count()), path.rows(), strict=False)
+            self._start_typed(list(path.columns), counted, path.rows)
             return
         if not is_workbook(path):
             _refuse(path, "is no workbook with sheets", {"sheet": sheet})
@@ -310,7 +311,8 @@ class Table:
             return shown(value)
         if not isinstance(value, str):
             raise BertineError(
-                f"{self.name}:{row.line}: {column!r} is {json_kind(value)}, but must be a text"
+                f"{row_at(self.name, row.line)}: {column!r} is {json_kind(value)}, but must be a "
+                "text"
             )
         return value
 
@@ -330,7 +332,7 @@ class Table:
         needed = "; every row needs one"
         if isinstance(value, list):
             needed = ", but must be one text or number; lists are for the task multi-label"
-        raise BertineError(f"{self.name}:{row.line}: the label {column!r} is {what}{needed}")
+        raise BertineError(f"{row_at(self.name, row.line)}: the label {column!r} is {what}{needed}")
 
     def has_label(self, row: TableRow, column: str) -> bool:
         """Return whether `column` has a value: the cell is not empty, the value is not null or NaN,
@@ -344,7 +346,9 @@ class Table:
 
     def _value(self, row: TableRow, column: str) -> Any:
         if column not in row.values:
-            raise BertineError(missing_column(f"{self.name}:{row.line}", list(row.values), column))
+            raise BertineError(
+                missing_column(row_at(self.name, row.line), list(row.values), column)
+            )
         return row.values[column]
 
     # One reader for each kind. Each sets `columns` at once and yields rows later.

@@ -24,7 +24,7 @@ from typing import Any
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option, text_option
-from bertine.core.text import briefly
+from bertine.core.text import briefly, row_at
 from bertine.data.entities import Entity, Sentence, Sentences, encode, split_words
 from bertine.data.examples import ENTITIES, refuse_damaged
 from bertine.data.lines import first_numbers
@@ -76,7 +76,7 @@ def read_rows(
             words, tags = row.values[words_key], row.values[tags_key]
         if isinstance(words, str) and tags is None:
             if table.strict:
-                raise BertineError(f"{table.name}:{row.line}: has no {tags_key!r}")
+                raise BertineError(f"{row_at(table.name, row.line)}: has no {tags_key!r}")
             without.append(row.line)
         elif isinstance(words, str) and _are_entities(tags):
             examples.items.append(texts.sentence(row.line, words, tags))
@@ -163,7 +163,7 @@ def _tagged_words(
     name: str, row: TableRow, words_key: str, tags_key: str, names: Sequence[str]
 ) -> Sentence:
     """Return the words of a row with their tags."""
-    where = f"{name}:{row.line}"
+    where = row_at(name, row.line)
     words, marks = json_words(name, row, words_key), _json_tags(name, row, tags_key, names)
     if len(words) != len(marks):
         raise BertineError(
@@ -184,11 +184,11 @@ def json_words(name: str, row: TableRow, key: str) -> tuple[str, ...]:
         BertineError: there is no such key, or its value is not a list of texts.
     """
     if key not in row.values:
-        raise BertineError(missing_column(f"{name}:{row.line}", list(row.values), key))
+        raise BertineError(missing_column(row_at(name, row.line), list(row.values), key))
     value = row.values[key]
     if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
         raise BertineError(
-            f'{name}:{row.line}: {key!r} must be a list of texts, like ["Ada", "wrote"]'
+            f'{row_at(name, row.line)}: {key!r} must be a list of texts, like ["Ada", "wrote"]'
         )
     return tuple(value)
 
@@ -199,14 +199,14 @@ def _json_tags(name: str, row: TableRow, key: str, names: Sequence[str]) -> tupl
     if isinstance(value, list) and value and all(type(part) is int for part in value):
         if not names:
             raise BertineError(
-                f"{name}:{row.line}: {key!r} holds numbers, and nothing says which tags they stand "
-                "for; write the tags themselves"
+                f"{row_at(name, row.line)}: {key!r} holds numbers, and nothing says which tags "
+                "they stand for; write the tags themselves"
             )
         wrong = [part for part in value if not 0 <= part < len(names)]
         if wrong:
             raise BertineError(
-                f"{name}:{row.line}: {key!r} holds {wrong[0]}, but its names are those of 0 to "
-                f"{len(names) - 1}"
+                f"{row_at(name, row.line)}: {key!r} holds {wrong[0]}, but its names are those of 0 "
+                f"to {len(names) - 1}"
             )
         return tuple(names[part].strip() for part in value)
     return tuple(tag.strip() for tag in json_words(name, row, key))
@@ -234,10 +234,14 @@ class _EntityTexts:
             first, after = bisect_right(ends, entity.begin), bisect_left(begins, entity.end)
             shown, words = text[entity.begin : entity.end], text[begins[first] : ends[after - 1]]
             if any(taken[first:after]):
-                self._met["overlap"].append(f"{briefly(shown)} (line {line})")
+                self._met["overlap"].append(
+                    f"{briefly(shown)} ({first_numbers([line], what='line')})"
+                )
                 continue
             if words != shown:
-                self._met["inside"].append(f"{briefly(shown)} in {briefly(words)} (line {line})")
+                self._met["inside"].append(
+                    f"{briefly(shown)} in {briefly(words)} ({first_numbers([line], what='line')})"
+                )
             taken[first:after] = [True] * (after - first)
             learnt.append(Entity(first, after, entity.type))
         return Sentence(
@@ -255,7 +259,7 @@ class _EntityTexts:
         Raises:
             BertineError: it has another form, no characters, or some that the text does not have.
         """
-        where = f"{self.name}:{line}: entity {number}"
+        where = f"{row_at(self.name, line)}: entity {number}"
         if isinstance(value, Mapping):
             begin, end = value.get("start"), value.get("end")
             label = value.get("label", value.get("type"))
@@ -277,7 +281,9 @@ class _EntityTexts:
         if not inner:
             raise BertineError(f"{shown}, where the text has only spaces")
         if len(inner) < end - begin:
-            self._met["spaces"].append(f"{briefly(text[begin:end])} (line {line})")
+            self._met["spaces"].append(
+                f"{briefly(text[begin:end])} ({first_numbers([line], what='line')})"
+            )
             begin = text.index(inner, begin)
         return Entity(begin, begin + len(inner), label)
 

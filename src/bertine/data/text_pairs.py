@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import PairKind, option
-from bertine.core.text import briefly
+from bertine.core.text import briefly, row_at
 from bertine.data.examples import as_columns, open_table
 from bertine.data.in_memory import Source, reads_again
 from bertine.data.streams import ambiguous_column_error, require_columns
@@ -254,7 +254,8 @@ class PairRows:
                 if result is None:
                     if self.config.strict:
                         raise BertineError(
-                            f"{table.name}:{row.line}: a text, the score or the label is empty"
+                            f"{row_at(table.name, row.line)}: a text, the score or the label is "
+                            "empty"
                         )
                     self.left_out += 1
                 else:
@@ -294,8 +295,8 @@ def _read(table: Table, row: TableRow, columns: PairColumns) -> PairRow | None:
         score = math.nan
     if not math.isfinite(score):
         raise BertineError(
-            f"{table.name}:{row.line}: the score {columns.label!r} is {briefly(label)}, but must "
-            "be a number"
+            f"{row_at(table.name, row.line)}: the score {columns.label!r} is {briefly(label)}, but "
+            "must be a number"
         )
     return PairRow(row.line, tuple(texts), score=score)
 
@@ -307,7 +308,7 @@ def _texts_of(table: Table, row: TableRow, name: str) -> list[str]:
         return []
     if isinstance(value, list):
         if not all(isinstance(text, str) for text in value):
-            raise BertineError(f"{table.name}:{row.line}: {name!r} must hold texts only")
+            raise BertineError(f"{row_at(table.name, row.line)}: {name!r} must hold texts only")
         return [text.strip() for text in value if text.strip()]
     text = table.text(row, name).strip()
     return [text] if text else []

@@ -22,6 +22,7 @@ from bertine.core.errors import BertineError
 from bertine.core.files import os_errors, read_json_object
 from bertine.core.names import option, text_option
 from bertine.core.strict_json import check_shape
+from bertine.core.text import row_at
 from bertine.data.examples import (
     Examples,
     as_columns,
@@ -146,7 +147,7 @@ def refuse_added(
     for key, line in _all_columns(path, config).items():
         if key not in choices and _CHOICE.fullmatch(key):
             raise BertineError(
-                f"{path}:{line}: has the choice {key!r} besides those of "
+                f"{row_at(path, line)}: has the choice {key!r} besides those of "
                 + (
                     f"SWAG ({', '.join(choices)}); fine-tune on it as your own data (bertine "
                     "finetune choice)"
@@ -244,7 +245,7 @@ def choice_rows(
     known = {*table.columns, *columns}
     for row in table:
         if new := row.values.keys() - known:
-            where = f"{table.name}:{row.line}"
+            where = row_at(table.name, row.line)
             if later := _later(where, choices, sorted(new)):
                 raise BertineError(
                     f"{where}: has the choice {later[0]!r}, but the first row has none; name all "

@@ -486,9 +486,9 @@ def _nothing(count: int) -> None:
 
 def _check_given(author: TextGenerator, texts: Sequence[str]) -> None:
     """Refuse a given text without any token."""
-    for number, text in enumerate(texts, 1):
+    for number, text in enumerate(texts):
         if author.is_empty(text):
-            which = "the text" if len(texts) == 1 else f"text {number}"
+            which = "the text" if len(texts) == 1 else f"texts[{number}]"
             raise BertineError(f"{which} has nothing to go on from; give a word or more")
 
 

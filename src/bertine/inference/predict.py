@@ -19,6 +19,7 @@ from bertine.core.console import logger, plural, progress, quietly
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors, write_text
 from bertine.core.names import option, text_option
+from bertine.core.text import row_at
 from bertine.data.column_files import LOOKED_AT, ColumnLines, Line, word_place
 from bertine.data.entities import OUTSIDE, Sentence, Sentences, entities
 from bertine.data.in_memory import InMemoryTable, Source, TableLike, as_source
@@ -389,8 +390,8 @@ class _TableTagging(TablePrediction):
             if key in row.values:
                 return key
         raise BertineError(
-            f"{self.table.name}:{row.line}: has neither words ({', '.join(WORD_KEYS)}) nor a text; "
-            f"name the column with {text_option()}; it has {listed([*row.values])}"
+            f"{row_at(self.table.name, row.line)}: has neither words ({', '.join(WORD_KEYS)}) nor "
+            f"a text; name the column with {text_option()}; it has {listed([*row.values])}"
         )
 
     def _text(self, row: TableRow) -> str | tuple[str, ...]:
@@ -401,7 +402,8 @@ class _TableTagging(TablePrediction):
         if key in WORD_KEYS or (isinstance(value, list) and key not in TEXT_KEYS):
             return json_words(self.table.name, row, key)
         raise BertineError(
-            f"{self.table.name}:{row.line}: {key!r} is {json_kind(value)}, but must be a text"
+            f"{row_at(self.table.name, row.line)}: {key!r} is {json_kind(value)}, but must be a "
+            "text"
         )
 
     def _size(self, row: TableRow) -> int:
@@ -422,8 +424,8 @@ class _TableTagging(TablePrediction):
                     added[self._keys[name]] = result and result.to_dict()
                 else:
                     raise BertineError(
-                        f"{self.table.name}:{row.line}: has a list of words, but explanations are "
-                        f"of texts; leave out {option('explain', True)}"
+                        f"{row_at(self.table.name, row.line)}: has a list of words, but "
+                        f"explanations are of texts; leave out {option('explain', True)}"
                     )
             self._used |= dict.fromkeys(added)
             flags = {self._flags[flag]: value for flag, value in answer.flags().items()}

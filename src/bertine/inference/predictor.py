@@ -17,6 +17,7 @@ from bertine.core.console import Shown, logger, visible_list
 from bertine.core.errors import BertineError
 from bertine.core.files import check_replaceable
 from bertine.core.names import AnswerPrecision, ExplanationMethod, option
+from bertine.core.text import Index
 from bertine.data.examples import Examples
 from bertine.hub.model_directory import CONFIG, LoadedModel, load_model, model_folder, save_model
 from bertine.inference.compute import (
@@ -431,10 +432,10 @@ class Predictor(Pipeline, Shown):
         """Answer one text, or one pair: :meth:`predict` for a list of it alone."""
         return self._answers([text])[0]
 
-    def _answers(self, texts: Iterable[TextOrDict], first: int = 1) -> list[Any]:
-        """Answer texts; in messages the first one has the number `first`."""
+    def _answers(self, texts: Iterable[TextOrDict], first: int = 0) -> list[Any]:
+        """Answer texts; in messages the first one has the index `first`."""
         checked = checked_texts(self.task, texts, first)
-        lines = range(first, first + len(checked))
+        lines = [Index(first + at) for at in range(len(checked))]
         return self.run(self.task.examples_of(checked, lines=lines))[0]
 
     def explainer(self) -> Explainer:
@@ -487,7 +488,7 @@ class Predictor(Pipeline, Shown):
             raise BertineError(f"hold is {hold}, but must be at least 1")
         waiting, done = iter(texts), 0
         while part := list(islice(waiting, hold)):
-            yield from self._answers(part, done + 1)
+            yield from self._answers(part, done)
             done += len(part)
 
     @check_types

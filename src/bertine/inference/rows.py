@@ -16,6 +16,7 @@ from bertine.core.console import progress
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors
 from bertine.core.names import option, text_option
+from bertine.core.text import Index, row_at
 from bertine.data.examples import as_columns, columns_of_training, open_table
 from bertine.data.in_memory import InMemoryTable, Source, as_table, is_frame
 from bertine.data.lines import LINE_COLUMN, TableLayout
@@ -87,7 +88,7 @@ def in_order(task: Task[Any], texts: Any, where: str) -> Any:
     return chosen[0] if len(columns) == 1 else tuple(chosen)
 
 
-def checked_texts(task: Task[Any], texts: Iterable[Any], first: int = 1) -> list[Text]:
+def checked_texts(task: Task[Any], texts: Iterable[Any], first: int = 0) -> list[Text]:
     """Return `texts` as strings and tuples of strings, if they are texts.
 
     Args:
@@ -116,23 +117,28 @@ def checked_singles(texts: Iterable[Any]) -> list[str]:
             "a table is given, but texts are needed; give its column, such as table['text']"
         )
     singles = list(texts)
-    for number, text in enumerate(singles, 1):
+    for number, text in enumerate(singles):
         if isinstance(text, Mapping):
-            singles[number - 1] = text = _only_text(text, number)
+            singles[number] = text = _only_text(text, number)
         if not isinstance(text, str):
             raise _no_text(text, number)
     return singles
 
 
+def _at(number: int) -> str:
+    """Return the place of a text among those that are given."""
+    return row_at("texts", Index(number))
+
+
 def _only_text(texts: Mapping[str, Any], number: int) -> Any:
     names = [name for name in USUAL_TEXT_COLUMNS if name in texts]
     if not names and len(texts) != 1:
-        raise BertineError(missing_column(f"input:{number}", list(map(str, texts)), "text"))
+        raise BertineError(missing_column(_at(number), list(map(str, texts)), "text"))
     return texts[names[0]] if names else next(iter(texts.values()))
 
 
 def _several(task: Task[Any], texts: Any, number: int) -> Text:
-    texts = in_order(task, texts, f"input:{number}")
+    texts = in_order(task, texts, _at(number))
     if isinstance(texts, str):
         return texts
     # A mapping would give its keys, a set an arbitrary order.
@@ -148,7 +154,7 @@ def _several(task: Task[Any], texts: Any, number: int) -> Text:
 def _no_text(value: Any, number: int) -> BertineError:
     shown = f"{value!r:.40}"
     return BertineError(
-        f"input:{number}: {shown} ({type(value).__name__}) is not a text; give a string, an empty "
+        f"{_at(number)}: {shown} ({type(value).__name__}) is not a text; give a string, an empty "
         "one where there is nothing"
     )
 
@@ -419,8 +425,8 @@ def joined(
     for name in added:
         if name in row.values:
             raise BertineError(
-                f"{source}:{row.line}: has a key {name!r}, but the first row has none, so it is "
-                "the name of a column to add; rename it"
+                f"{row_at(source, row.line)}: has a key {name!r}, but the first row has none, so "
+                "it is the name of a column to add; rename it"
             )
     if read is None or row.exact is None:
         return {**row.values, **added}

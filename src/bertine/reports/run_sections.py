@@ -13,7 +13,7 @@ from bertine.core.console import plural
 from bertine.core.loss_names import TERMS, terms_among
 from bertine.core.names import WORDPIECE_MASK
 from bertine.core.scores import score_name, score_text
-from bertine.core.text import cut
+from bertine.core.text import Index, cut, row_at
 from bertine.reports import html
 from bertine.reports.findings import SHORT_LOG, Finding
 from bertine.reports.html import (
@@ -422,10 +422,12 @@ def _segments(text: str, marks: Sequence[_Mark]) -> list[Segment]:
 
 
 def _place(example: Mapping[str, Any]) -> str:
-    """Return the place of an example in its file."""
+    """Return the place of an example in its file, or in memory."""
     line, file = example.get("line"), str(example.get("file", ""))
+    if "data_index" in example:
+        return row_at(file, Index(example["data_index"]))
     if not line:
-        return f"example {int(example['index']) + 1:,}"
+        return row_at("items", Index(example["index"]))
     rows = dict.fromkeys((".parquet", ".pq", ".xlsx", ".xls", ".ods"), "row")
     word = {**rows, ".json": "question"}.get(Path(file).suffix, "line")
     return f"{Path(file).name}, {word} {int(line):,}" if file else f"{word} {int(line):,}"

@@ -289,7 +289,7 @@ class ModelHandle:
         for at, part in enumerate(parts if judge is None else ()):
             if reason := predictor.task.misfit(part):
                 raise BertineError(f"{key}[{at}]: {reason}")
-        examples = predictor.task.examples_of(parts, key, range(len(parts)))
+        examples = predictor.task.examples_of(parts, key)
         return predictor.prepare(examples)
 
     def finish(

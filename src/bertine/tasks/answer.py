@@ -15,7 +15,7 @@ import numpy as np
 from bertine.core import strict_json
 from bertine.core.console import Report, Shown, ShownList, aligned, plural
 from bertine.core.scores import ranking
-from bertine.core.text import cut, printable, visible
+from bertine.core.text import Index, cut, printable, row_at, visible
 from bertine.data.lines import is_typed
 
 #: Alternative answers in a notebook; characters of a text; answers of a list.
@@ -283,7 +283,8 @@ class WorstExample(Report):
         loss: see :mod:`bertine.inference.evaluate`; to five decimals.
         file: the file with the example; "" if it was not read from one.
         line: of `file`, from 1 on: the line on which the example begins, in Parquet its row, in
-            SQuAD's JSON the number of the question; 0 if unknown.
+            SQuAD's JSON the number of the question; 0 if unknown. Of data in memory, whose name is
+            `file`, the index, from 0 on; in JSON it is ``data_index`` then.
         label_probability: the model's probability of the label, 0 to 1; None for tasks whose answer
             is not one label.
         marks: the entities, the words with a wrong tag, or the answer in its context: those of the
@@ -302,14 +303,15 @@ class WorstExample(Report):
 
     @property
     def place(self) -> str:
-        """Its place: ``"train.csv:17"``, or ``"example 3"`` (from 1 on) without a file."""
+        """Its place: ``"train.csv:17"``, in memory ``"data[16]"``, and ``"items[16]"`` if only its
+        place among the examples is known."""
         if not self.line:
-            return f"example {self.index + 1}"
+            return row_at("items", Index(self.index))
         if is_typed(self.file):
             return f"{self.file}, row {self.line}"
         if Path(self.file).suffix == ".json":
             return f"{self.file}, question {self.line}"
-        return f"{self.file}:{self.line}"
+        return row_at(self.file, self.line)
 
     def lines(self) -> list[str]:
         """Return its place, its label and the answer, and its texts."""
@@ -325,6 +327,8 @@ class WorstExample(Report):
         """Return the JSON values for a program: texts, label and answer cut at 400 characters,
         around the marks if there are any."""
         values = Report.to_dict(self._cut())
+        if isinstance(self.line, Index):
+            values["data_index"] = values.pop("line")
         return {name: value for name, value in values.items() if value not in (None, [])}
 
     def _cut(self) -> WorstExample:

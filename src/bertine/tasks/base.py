@@ -29,6 +29,7 @@ from bertine.core.console import aligned, plural
 from bertine.core.errors import BertineError
 from bertine.core.scores import ranking
 from bertine.core.task_info import TaskInfo
+from bertine.core.text import Index, row_at
 from bertine.corpora.batch import Batch
 from bertine.data.examples import Example, Examples
 from bertine.data.lines import LINE_COLUMN
@@ -162,7 +163,8 @@ def tokenized(
         for example in part:
             if len(example.texts) != width:
                 raise BertineError(
-                    f"{examples.source}:{example.line}: {plural(len(example.texts), 'text')}, but "
+                    f"{row_at(examples.source, example.line)}: "
+                    f"{plural(len(example.texts), 'text')}, but "
                     f"the model takes {width} ({', '.join(columns)})"
                 )
         encodings = tokenizer.encode_arrays(
@@ -735,16 +737,16 @@ class Task(LossDefaults, ABC, Generic[Prediction]):
         return self.text_columns, 0
 
     def examples_of(
-        self, texts: Sequence[Any], source: str = "input", lines: Sequence[int] | None = None
+        self, texts: Sequence[Any], source: str = "texts", lines: Sequence[int] | None = None
     ) -> Examples:
         """Return examples without labels from texts.
 
         Args:
             texts: N strings, or the strings of each example.
             source: their name, for messages.
-            lines: of the source, one for each text; None: 1, 2, ….
+            lines: of the source, one for each text; None: their indices.
         """
-        numbers = range(1, len(texts) + 1) if lines is None else lines
+        numbers = map(Index, range(len(texts))) if lines is None else lines
         items = [
             Example((text,) if isinstance(text, str) else tuple(text), line=line)
             for text, line in zip(texts, numbers, strict=True)

@@ -20,7 +20,7 @@ from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.task_info import TaskInfo
-from bertine.core.text import visible
+from bertine.core.text import row_at, visible
 from bertine.corpora.batch import Batch
 from bertine.data.examples import Example, Examples
 from bertine.data.lines import first_numbers
@@ -223,7 +223,7 @@ class ChoiceColumns(Task[Prediction]):
             BertineError: there are fewer than two, more than there are columns, or an empty one
                 before another.
         """
-        where = f"{source}:{example.line}"
+        where = row_at(source, example.line)
         choices = list(example.texts[len(self.prompt_columns) :])
         while choices and not choices[-1].strip():
             choices.pop()
@@ -252,7 +252,8 @@ class ChoiceColumns(Task[Prediction]):
         number = self.number_of(example.label)
         if number is None or number >= choices:
             raise BertineError(
-                f"{source}:{example.line}: the label is {example.label!r}, but must be the number "
+                f"{row_at(source, example.line)}: the label is {example.label!r}, but must be the "
+                "number "
                 f"of a choice, {self.first_number} to {choices - 1 + self.first_number}, its "
                 f"letter or its column's name (such as {self.choice_columns[0]!r})"
             )

@@ -19,7 +19,7 @@ from torch import Tensor
 from bertine.core.console import visible_list
 from bertine.core.errors import BertineError
 from bertine.core.names import ClassWeights
-from bertine.core.text import visible
+from bertine.core.text import row_at, visible
 from bertine.corpora.batch import Batch
 from bertine.data.examples import Example, Examples, SoftExample
 from bertine.models.encoder import Encoded
@@ -191,7 +191,7 @@ class TextClassification(WholeTextTask[Prediction]):
         Raises:
             BertineError: it is not one of the labels; names file, line, label and the known ones.
         """
-        return None if label is None else label_id(label, self.ids, f"{source}:{line}")
+        return None if label is None else label_id(label, self.ids, row_at(source, line))
 
     def target_of(self, example: Example, source: str) -> Any:
         """Return the index of the label; for soft labels their probabilities, fp32 [K]."""

@@ -23,7 +23,7 @@ from torch import Tensor
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import ClassWeights, option
-from bertine.core.text import visible
+from bertine.core.text import Index, row_at, visible
 from bertine.corpora.batch import Batch
 from bertine.data.examples import Examples
 from bertine.data.label_sets import joined, labels_in
@@ -256,7 +256,7 @@ class MultiLabel(WholeTextTask[LabelSet]):
         names = tuple(sorted(occurring) if labels is None else labels)
         ids = {name: number for number, name in enumerate(names)}
         targets = [
-            _target(item.label or "", ids, f"{examples.source}:{item.line}")
+            _target(item.label or "", ids, row_at(examples.source, item.line))
             for item in examples.items
         ]
         weights = tuple(_lacking_for_one(np.stack(targets)).tolist()) if class_weights else None
@@ -275,7 +275,7 @@ class MultiLabel(WholeTextTask[LabelSet]):
         Raises:
             BertineError: one of them is unknown; names file, line, label and the nearest.
         """
-        return None if label is None else _target(label, self.ids, f"{source}:{line}")
+        return None if label is None else _target(label, self.ids, row_at(source, line))
 
     def balanced(self, examples: Examples) -> tuple[float, ...]:
         """Count for each label how many of the `examples` lack it for each one that has it: with
@@ -402,7 +402,7 @@ class MultiLabel(WholeTextTask[LabelSet]):
     def _table(self, labels: Sequence[str], source: str = "labels") -> np.ndarray:
         """Stack the targets of N examples: fp32 [N, K]."""
         targets: list[Any] = [
-            self.target(label, source, row) for row, label in enumerate(labels, 1)
+            self.target(label, source, Index(row)) for row, label in enumerate(labels)
         ]
         return np.stack(targets)
 

@@ -18,6 +18,7 @@ import numpy as np
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
+from bertine.core.text import row_at
 from bertine.data.examples import Examples
 from bertine.data.squad import Gold, Question, SpanExamples, Unaligned
 from bertine.tasks.base import Features, cut_at
@@ -158,7 +159,8 @@ def encode_spans(
         for example in part:
             if len(example.texts) != 2:
                 raise BertineError(
-                    f"{examples.source}:{example.line}: {plural(len(example.texts), 'text')}, "
+                    f"{row_at(examples.source, example.line)}: "
+                    f"{plural(len(example.texts), 'text')}, "
                     "but the model takes 2, a question and its context"
                 )
         new = [text for text in dict.fromkeys(e.texts[1] for e in part) if text not in known]

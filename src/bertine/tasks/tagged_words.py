@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bertine.core.console import aligned, plural
-from bertine.core.text import visible
+from bertine.core.text import Index, visible
 from bertine.data.entities import (
     OUTSIDE,
     Counts,
@@ -449,17 +449,17 @@ class TextSentences(Sentences):
 
 
 def sentences_of(
-    texts: Sequence[str | Sequence[str]], name: str = "input", lines: Sequence[int] | None = None
+    texts: Sequence[str | Sequence[str]], name: str = "texts", lines: Sequence[int] | None = None
 ) -> TextSentences:
     """Divide texts into words.
 
     Args:
         texts: N of them; lists of words stay unchanged.
         name: of their source, for messages.
-        lines: of the source, one for each text; None: 1, 2, ….
+        lines: of the source, one for each text; None: their indices.
     """
     items: list[Sentence] = []
-    for line, text in zip(lines or range(1, len(texts) + 1), texts, strict=True):
+    for line, text in zip(lines or map(Index, range(len(texts))), texts, strict=True):
         if isinstance(text, str):
             offsets = tuple(split_words(text))
             words = tuple(text[start:end] for start, end in offsets)

@@ -22,7 +22,7 @@ from bertine.core.console import aligned, plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.task_info import TaskInfo
-from bertine.core.text import visible
+from bertine.core.text import row_at, visible
 from bertine.corpora.batch import Batch
 from bertine.data.entities import (
     OUTSIDE,
@@ -284,7 +284,7 @@ class Tagging(Task[Tags]):
             return None
         if len(item.tags) != len(item.words):
             raise BertineError(
-                f"{sentences.source}:{item.line}: {plural(len(item.words), 'word')}, but "
+                f"{row_at(sentences.source, item.line)}: {plural(len(item.words), 'word')}, but "
                 f"{plural(len(item.tags), 'tag')}; each word needs one"
             )
         pairs = zip(item.tags, item.words, strict=True)
@@ -474,7 +474,7 @@ class Tagging(Task[Tags]):
         return Reliability.of(chances, right, "entities" if self.has_entities else "tags")
 
     def examples_of(
-        self, texts: Sequence[Any], source: str = "input", lines: Sequence[int] | None = None
+        self, texts: Sequence[Any], source: str = "texts", lines: Sequence[int] | None = None
     ) -> TextSentences:
         """Divide texts into words; lists of words stay unchanged."""
         return sentences_of(texts, source, lines)

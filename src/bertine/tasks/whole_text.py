@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.task_info import TaskInfo
+from bertine.core.text import Index, row_at
 from bertine.corpora.batch import Batch
 from bertine.data.examples import Example, Examples
 from bertine.models.config import Config
@@ -591,7 +592,7 @@ def _points(truth: np.ndarray, guesses: np.ndarray) -> list[tuple[float, float]]
 
 def _numbers(labels: Sequence[str]) -> list[float]:
     """Return the scores in labels whose file is unknown."""
-    return [_number(label, "labels", row) for row, label in enumerate(labels, 1)]
+    return [_number(label, "labels", Index(row)) for row, label in enumerate(labels)]
 
 
 def _number(label: str | None, source: str, line: int) -> float:
@@ -605,5 +606,5 @@ def _number(label: str | None, source: str, line: int) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise BertineError(f"{source}:{line}: the score is {label!r}, but must be a number")
+        raise BertineError(f"{row_at(source, line)}: the score is {label!r}, but must be a number")
     return value

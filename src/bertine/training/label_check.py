@@ -25,7 +25,7 @@ from bertine.core.names import option
 from bertine.core.rng import generator
 from bertine.core.scores import ranking
 from bertine.core.strict_json import Jsonable
-from bertine.core.text import visible
+from bertine.core.text import Index, visible
 from bertine.data.examples import (
     Example,
     Examples,
@@ -151,12 +151,18 @@ _TEXT, _LABELS = 400, 200
 _SHOWN, _CONFUSIONS = 10, 5
 
 
+def number_word(item: SuspectLabel | Example) -> str:
+    """Return what the number of an example is."""
+    return "index" if isinstance(item.line, Index) else "line"
+
+
 @dataclass(frozen=True)
 class SuspectLabel(Jsonable):
     """An example whose label is probably wrong.
 
     Attributes:
-        line: its line in the file.
+        line: its line in the file, from 1 on; of data in memory its index, from 0 on, which is
+            ``index`` in JSON.
         texts: one text, or the two of a pair.
         label: the given label.
         suggested: the more probable label.
@@ -172,10 +178,13 @@ class SuspectLabel(Jsonable):
     suggested_probability: float
 
     json_keys = (
-        *("line", "texts=_short_texts", "label", "suggested_label=suggested", "probability"),
+        *("**_number", "texts=_short_texts", "label", "suggested_label=suggested", "probability"),
         "suggested_probability",
     )
     json_digits = 6
+
+    def _number(self) -> dict[str, int]:
+        return {number_word(self): self.line}
 
     def _short_texts(self) -> list[str]:
         return [short(text, _TEXT) for text in self.texts]
@@ -265,7 +274,7 @@ class LabelCheck(Report):
             )
         rows = [
             [
-                f"line {item.line}",
+                f"{number_word(item)} {item.line}",
                 visible(item.label),
                 visible(item.suggested),
                 f"{item.suggested_probability:.0%}",
@@ -318,7 +327,7 @@ class LabelCheck(Report):
             taken = layout.sheet.columns if layout.sheet else own
             suggested, chance, line = (
                 unused(name, taken, "check_")
-                for name in ("suggested_label", "label_probability", "line")
+                for name in ("suggested_label", "label_probability", number_word(self.every.items[0]))
             )
             columns = [*own, suggested, chance, line]
             writer = stack.enter_context(open_writer(path, layout, columns, source=table))
@@ -376,9 +385,10 @@ def check_page(result: LabelCheck) -> html.Page:
         ]
         for item in result.suspects[:_ROWS]
     ]
-    columns = ["line", "label", "suggested", "probability", "of the suggestion", "text"]
     blocks: list[html.Block] = [Note("No label looks wrong.", "good")]
     if rows:
+        columns = [number_word(result.suspects[0]), "label", "suggested", "probability"]
+        columns += ["of the suggestion", "text"]
         more = f" The first {_ROWS} of {hit:,}." if hit > _ROWS else ""
         blocks = [
             PageTable(

@@ -76,6 +76,7 @@ class Neighbour:
 
     Attributes:
         row: its number among the texts, from 1; that of its document for a passage.
+        index: the same from 0, for texts in memory.
         score: the cosine of its vector and the query's, at most 1; or with words the sum of the
             reciprocal ranks.
         text: None where only vectors were given.
@@ -86,6 +87,10 @@ class Neighbour:
     score: float
     text: str | None
     columns: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def index(self) -> int:
+        return self.row - 1
 
 
 @dataclass(repr=False)
@@ -98,6 +103,7 @@ class Neighbours(ReportOf[Neighbour]):
         found: the best rows.
         notes: notes on what was cut, or repaired in the input.
         columns: the other columns of the query's row, by name.
+        in_memory: whether the texts are in memory, so that rows are shown by their index.
     """
 
     query: str
@@ -105,6 +111,7 @@ class Neighbours(ReportOf[Neighbour]):
     found: list[Neighbour]
     notes: list[str] = field(default_factory=list)
     columns: Mapping[str, Any] = field(default_factory=dict)
+    in_memory: bool = False
 
     holds = "found"
 
@@ -126,10 +133,12 @@ class Neighbours(ReportOf[Neighbour]):
         return records
 
     def lines(self) -> list[str]:
-        """Return a line for each row: score, row number, its id in the table, the beginning of its
-        text."""
+        """Return a line for each row: score, row number (in memory its index, in brackets), its id
+        in the table, the beginning of its text."""
+        width = len(str(self.rows))
         return [
-            f"{row.score:7.4f}  {row.row:>{len(str(self.rows))}}"
+            f"{row.score:7.4f}  "
+            + (f"[{row.index}]".rjust(width + 2) if self.in_memory else f"{row.row:>{width}}")
             + id_before(
                 row.columns,
                 "" if row.text is None else "  " + cut(" ".join(row.text.split()), _SHOWN),

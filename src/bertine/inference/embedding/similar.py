@@ -108,9 +108,9 @@ def read_queries(
     hint = ""
     if queries is None:
         texts = [query] if isinstance(query, str) else [] if query is None else list(query)
-        for number, item in enumerate(texts, 1):
+        for number, item in enumerate(texts):
             if not isinstance(item, str):
-                raise BertineError(f"query {number} is {item!r}, but must be a text")
+                raise BertineError(f"query[{number}] is {item!r}, but must be a text")
         given = [TextRow(text) for text in texts]
     else:
         with Table(as_source(queries, "queries")) as table:
@@ -319,9 +319,10 @@ def similar(
         if input is None:
             return _nearest_words(query, model, top, options, of_files)
         return _similar_uses(query, as_source(input, "input"), model, top, options, show_progress)
+    sources = as_source(input, "input"), None if texts is None else as_source(texts, "texts")
+    in_memory = any(isinstance(source, InMemoryTable) for source in sources)
     search = Search(
-        as_source(input, "input"),
-        None if texts is None else as_source(texts, "texts"),
+        *sources,
         index,
         top,
         options,
@@ -343,7 +344,8 @@ def similar(
     if not several:
         nearest = search.nearest([asked[0].text])
         notes += search.notes()
-        return Neighbours(asked[0].text, nearest.seen, nearest.neighbours(0), notes)
+        rows = nearest.neighbours(0)
+        return Neighbours(asked[0].text, nearest.seen, rows, notes, in_memory=in_memory)
     result: dict[int, Neighbours] = {}
     writer: SearchWriter | None = None
     with ExitStack() as stack:
@@ -356,7 +358,7 @@ def similar(
                 writer = stack.enter_context(opened)
             for place, (number, row) in enumerate(part):
                 rows = nearest.neighbours(place)
-                item = Neighbours(row.text, nearest.seen, rows, columns=row.columns)
+                item = Neighbours(row.text, nearest.seen, rows, [], row.columns, in_memory)
                 if writer is None:
                     result[number] = item
                 else:
@@ -423,7 +425,8 @@ def _similar_uses(
         raise BertineError(f"{table.name}: no text has the word {word!r}")
     if without:
         notes.append(f"{plural(without, 'text')} without the word {word!r}, left out")
-    result = Neighbours(query, best.seen, best.neighbours(0), notes)
+    in_memory = isinstance(input, InMemoryTable)
+    result = Neighbours(query, best.seen, best.neighbours(0), notes, in_memory=in_memory)
     if options.html is not None:
         texts = [query, *(row.text or "" for row in result)]
         vectors = unit(np.array(embedder.word_in(texts, word)))

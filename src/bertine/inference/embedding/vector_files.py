@@ -25,6 +25,7 @@ from bertine.core.files import atomic_file, os_errors, read_json_object, write_j
 from bertine.core.foreign_files import open_array
 from bertine.core.names import option
 from bertine.core.strict_json import Readable, parse_json
+from bertine.core.text import row_at
 from bertine.data.parquet import is_parquet, opened
 from bertine.data.tables import TableRow
 from bertine.data.writer import check_output, json_text
@@ -378,7 +379,8 @@ def vectors_of(source: str, rows: Sequence[TableRow], column: str, dimensions: i
             vectors[at] = value
         except (TypeError, ValueError, OverflowError):
             raise BertineError(
-                f"{source}:{row.line}: {column!r} is not {dimensions} numbers, as the model's "
+                f"{row_at(source, row.line)}: {column!r} is not {dimensions} numbers, as the "
+                "model's "
                 "vectors are; name the model that made them, or leave that column out, to have the "
                 "texts embedded"
             ) from None
@@ -499,8 +501,8 @@ class _Parquet(VectorWriter):
         for row in part.rows:
             if more := row.values.keys() - self._kinds.keys():
                 raise BertineError(
-                    f"{part.source}:{row.line}: has a key {min(more)!r}, but the first row has "
-                    "none, so Parquet has no column for it; write .jsonl"
+                    f"{row_at(part.source, row.line)}: has a key {min(more)!r}, but the first row "
+                    "has none, so Parquet has no column for it; write .jsonl"
                 )
         arrays = [
             pa.array([_plain(part.source, row, name, kind) for row in part.rows], _arrow(kind))
@@ -576,8 +578,8 @@ def _plain(source: str, row: TableRow, column: str, kind: str) -> Any:
     low, high = _WHOLE.get(kind, (1, 0))
     if not (low <= value <= high if type(value) is int else type(value) is _KINDS[kind]):
         raise BertineError(
-            f"{source}:{row.line}: the column {column!r} is of the kind {kind} in Parquet by its "
-            f"first rows, but here is {str(value)[:40]!r}; write .jsonl"
+            f"{row_at(source, row.line)}: the column {column!r} is of the kind {kind} in Parquet "
+            f"by its first rows, but here is {str(value)[:40]!r}; write .jsonl"
         )
     return value
 

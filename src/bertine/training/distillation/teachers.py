@@ -15,6 +15,7 @@ import numpy as np
 from bertine.core.console import human_count, logger, plural, progress
 from bertine.core.errors import BertineError
 from bertine.core.names import Precision, option
+from bertine.core.text import row_at
 from bertine.data.examples import Examples
 from bertine.data.soft_labels import Probabilities
 from bertine.datasets.transfer_set import TransferSet
@@ -371,8 +372,8 @@ class FileTeacher(Teacher):
                 if self.probabilities.texts[number] != item.texts:
                     raise BertineError(
                         f"{self.name}:{self.probabilities.lines[number]}: has another text than "
-                        f"{data.train.source}:{item.line}; both must have the same texts in the "
-                        "same order"
+                        f"{row_at(data.train.source, item.line)}; both must have the same texts in "
+                        "the same order"
                     )
         return replace(self, numbers=numbers)
 
