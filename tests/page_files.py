@@ -275,6 +275,7 @@ FILES: dict[str, Make] = {
     "docs.csv": of_texts("text", id=[*range(len(TEXTS))], lang=("en", "de")),
     "new.csv": _reviews,
     "held-out.csv": _reviews,
+    "tweets.csv": of_texts("text", label=range(6)),
     "my.csv": _labelled,
     "pinglun.csv": _chinese,
     "notes.csv": of_texts("note"),

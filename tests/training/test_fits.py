@@ -185,7 +185,5 @@ def test_places_of_data_in_memory_are_indices(model: Path, tmp_path: Path) -> No
         assert each.texts == (whole[each.line]["text"],)
     file = bertine.evaluate(held.model, tmp_path / "train.csv", worst=1, show_progress=False)
     worst = file.worst[0]
-    assert (worst.place, worst.to_dict()["line"]) == (f"{tmp_path}/train.csv:{worst.line}",) * 1 + (
-        worst.line,
-    )
+    assert worst.place == f"{tmp_path}/train.csv:{worst.to_dict()['line']}"
     assert whole[worst.line - 2]["text"] == worst.texts[0]

@@ -59,7 +59,7 @@ class ClassLabels:
             them, the numbers themselves are the labels, as without names. Empty: the numbers are
             meant (a score, the position of a choice). None: no labels are known yet.
         given: the user's names of the numbers, in place of those of the file; then each label is a
-            number or, where labels are known, a name. None: none are given.
+            number or a name. None: none are given.
 
     Attributes:
         names: the class names in the order of their numbers; empty if the labels are not names.
@@ -139,16 +139,15 @@ class ClassLabels:
         return value
 
     def _by_given_names(self, text: str, line: int) -> str:
-        """Return the user's name of a label that is a number."""
-        if self._known is not None and text in self.names:
-            return text
+        """Return the user's name of a label that is a number, or such a name."""
+        if text in self.names:
+            text = str(self.names.index(text))
         if not _NUMBER.fullmatch(text):
-            whose, hint = "the model's labels are", "or give their names"
-            if self._known is None:
-                whose, hint = f"{option('label_names')} is for", "or leave it out"
+            whose = f"{option('label_names')} is for"
             raise BertineError(
-                f"{row_at(self._name, line)}: {self._column!r} holds {briefly(text)}, but {whose} "
-                f"the numbers 0 to {len(self.names) - 1}; give these, {hint}"
+                f"{row_at(self._name, line)}: {self._column!r} holds {briefly(text)}, but "
+                f"{whose if self._known is None else 'the labels of the model are'} the numbers 0 "
+                f"to {len(self.names) - 1}, or their names"
             )
         self._occurring.add(int(float(text)))
         return self._named(int(float(text)), line)

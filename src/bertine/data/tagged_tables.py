@@ -234,13 +234,11 @@ class _EntityTexts:
             first, after = bisect_right(ends, entity.begin), bisect_left(begins, entity.end)
             shown, words = text[entity.begin : entity.end], text[begins[first] : ends[after - 1]]
             if any(taken[first:after]):
-                self._met["overlap"].append(
-                    f"{briefly(shown)} ({first_numbers([line], what='line')})"
-                )
+                self._met["overlap"].append(f"{briefly(shown)} ({first_numbers([line])})")
                 continue
             if words != shown:
                 self._met["inside"].append(
-                    f"{briefly(shown)} in {briefly(words)} ({first_numbers([line], what='line')})"
+                    f"{briefly(shown)} in {briefly(words)} ({first_numbers([line])})"
                 )
             taken[first:after] = [True] * (after - first)
             learnt.append(Entity(first, after, entity.type))
@@ -281,9 +279,7 @@ class _EntityTexts:
         if not inner:
             raise BertineError(f"{shown}, where the text has only spaces")
         if len(inner) < end - begin:
-            self._met["spaces"].append(
-                f"{briefly(text[begin:end])} ({first_numbers([line], what='line')})"
-            )
+            self._met["spaces"].append(f"{briefly(text[begin:end])} ({first_numbers([line])})")
             begin = text.index(inner, begin)
         return Entity(begin, begin + len(inner), label)
 

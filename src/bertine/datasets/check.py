@@ -210,13 +210,15 @@ def names_of_labels(task: type[Task[Any]], train: Examples[Any]) -> list[str]:
     findings = []
     for group in look_alikes(lines):
         names = zip(group, told_apart(group), strict=True)
-        shown = [f"{written} ({_first(lines[name])})" for name, written in names][:_SHOWN]
+        shown = [f"{written} ({first_numbers(lines[name][:1])})" for name, written in names][
+            :_SHOWN
+        ]
         findings.append(
             f"{train.source}: the {task.label_noun}s {', '.join(shown)} look alike, but are told "
             f"apart; write them alike if they are the same{_where(train, group, lines)}"
         )
     for pair in same_numbers(lines):
-        one, other = (f"{name!r} ({_first(lines[name])})" for name in pair)
+        one, other = (f"{name!r} ({first_numbers(lines[name][:1])})" for name in pair)
         findings.append(
             f"{train.source}: the {task.label_noun}s {one} and {other} are the same number, but "
             "are told apart; write them alike if they are the same"
@@ -280,9 +282,4 @@ def _some(names: Sequence[str]) -> str:
 def _lines(items: Sequence[Any]) -> str:
     """Return the places of examples, for a message."""
     numbers = list(dict.fromkeys(item.line for item in items))
-    return first_numbers(numbers, what="line" if len(numbers) == 1 else "lines")
-
-
-def _first(lines: Sequence[int]) -> str:
-    """Return the first of the lines of a label, for a message."""
-    return first_numbers(lines[:1], what="line")
+    return first_numbers(numbers)

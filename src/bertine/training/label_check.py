@@ -327,7 +327,11 @@ class LabelCheck(Report):
             taken = layout.sheet.columns if layout.sheet else own
             suggested, chance, line = (
                 unused(name, taken, "check_")
-                for name in ("suggested_label", "label_probability", number_word(self.every.items[0]))
+                for name in (
+                    "suggested_label",
+                    "label_probability",
+                    number_word(self.every.items[0]),
+                )
             )
             columns = [*own, suggested, chance, line]
             writer = stack.enter_context(open_writer(path, layout, columns, source=table))
