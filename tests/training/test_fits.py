@@ -90,6 +90,19 @@ def test_a_fit_after_a_kill_is_the_same_bit_for_bit(
     assert again.scores == whole.scores
 
 
+def test_a_head_fitted_alone_is_not_trained_on(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = toys.write_labelled(tmp_path / "a.csv", rows=60)
+    run = tmp_path / "run"
+    learner = bertine.finetune("text", model=model, data=data, out=run, frozen=True)
+    learner.fit(1, 1e-3)
+    settings = json.loads((run / "fit-2/run.json").read_text())["settings"]
+    assert settings["model_path"] == str(model)
+    assert "the encoder is trained now, with a new head" in capsys.readouterr().err
+    assert learner.metrics["loss"] < 2
+
+
 @pytest.mark.slow
 def test_another_process_opens_the_learner(model: Path, tmp_path: Path) -> None:
     learner = begin(model, tmp_path / "run").fit(1, 1e-3)

@@ -99,15 +99,17 @@ class TableStats(Fixes):
         return notes
 
 
-def first_numbers(numbers: Sequence[int], count: int | None = None, what: str = "lines") -> str:
-    """Format line numbers for a message: the first of `count`, or of all `numbers`; of rows in
-    memory they are indices, whatever `what` is."""
-    more = ", …" if (len(numbers) if count is None else count) > _SHOWN else ""
+def first_numbers(
+    numbers: Sequence[int], count: int | None = None, what: str = "lines", most: int = _SHOWN
+) -> str:
+    """Format line numbers for a message: the first of `count`, or of all `numbers`, at most `most`;
+    of rows in memory they are indices, whatever `what` is."""
+    more = ", …" if (len(numbers) if count is None else count) > most else ""
     one = len(numbers) == 1 and not more
     if numbers and isinstance(numbers[0], Index):
         what = "index" if one else "indices"
     what = what.removesuffix("s") if one else what
-    return f"{what} {', '.join(map(str, numbers[:_SHOWN]))}{more}"
+    return f"{what} {', '.join(map(str, numbers[:most]))}{more}"
 
 
 class TableLines:

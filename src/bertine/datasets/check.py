@@ -282,4 +282,4 @@ def _some(names: Sequence[str]) -> str:
 def _lines(items: Sequence[Any]) -> str:
     """Return the places of examples, for a message."""
     numbers = list(dict.fromkeys(item.line for item in items))
-    return first_numbers(numbers)
+    return first_numbers(numbers, most=_SHOWN)

@@ -283,7 +283,8 @@ class Learner(Shown):
         A fit is a run of its own, with model, log and page, in the folder of the first run:
         ``fit-2``, then ``fit-3`` and so on. What takes the first run's folder takes the model of
         the last fit, and this learner is that of the last fit too. The optimizer begins anew, and
-        so does the head of a regression, whose weights hold the scale of the scores.
+        so does a head that cannot be trained on: that of a regression, whose weights hold the scale
+        of the scores, and one that was fitted alone, with the encoder as it was before that.
 
         Args:
             epochs, learning_rate, schedule: as for :func:`bertine.finetune`.
@@ -314,11 +315,18 @@ class Learner(Shown):
                 f"bertine.open_learner({str(first)!r}) after it, and without its folder it is done "
                 "again"
             )
+        model: Path | str = self.model
+        if TaskInfo.read(self.model / TASK).training.get("frozen"):
+            model = RunFolder.read(folder).settings["model_path"]
+            logger.info(
+                f"{self.model}: is a head fitted alone, on the encoder as it was; the encoder is "
+                "trained now, with a new head"
+            )
         kept = {name: value for name, value in before.items() if name not in _NOT_AGAIN}
         kept |= {"baselines": False, "seed": int(before.get("seed", 0)) + 1, "schedule": schedule}
         fitted = implementation(_FINETUNE)(
             origin.task,
-            model=self.model,
+            model=model,
             data=replace(self._labelled, again=True),
             out=out,
             epochs=epochs,
