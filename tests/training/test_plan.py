@@ -121,7 +121,7 @@ def test_only_a_gpu_compiles_and_every_training_has_its_length_and_rate() -> Non
         options = FinetuneOptions(compile=wanted, schedule="one-cycle", frozen=wanted)
         fit = planned(config(384), 100).config(options, 7, device, "fp32")
         assert (fit.compile, fit.checkpoint_every) == (compiled, 7)
-        assert (fit.steps, fit.warmup_steps) == ((1, 0) if wanted else (161, 48))
+        assert (fit.steps, fit.warmup_steps) == ((1, 0) if wanted else (161, 80))
     for rows, epochs in ((10_000, 4), (10_001, 1)):
         fit, every = similarity_config(SimilarityOptions(), config(384), rows, 1_500, "fp32")
         assert (fit.steps, fit.learning_rate, fit.compile) == (epochs * 1_500, 2e-5, None)

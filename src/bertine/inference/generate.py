@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bertine.core.console import ReportOf, logger, plural, quietly
 from bertine.core.errors import BertineError
-from bertine.core.names import option
+from bertine.core.names import in_python, option
 from bertine.corpora.formats import FORMATS
 from bertine.data.in_memory import InMemoryTable, TableLike, as_source
 from bertine.data.lines import LINE_COLUMN, TableLayout, written_layout
@@ -488,7 +488,8 @@ def _check_given(author: TextGenerator, texts: Sequence[str]) -> None:
     """Refuse a given text without any token."""
     for number, text in enumerate(texts):
         if author.is_empty(text):
-            which = "the text" if len(texts) == 1 else f"texts[{number}]"
+            which = f"texts[{number}]" if in_python() else f"text {number + 1}"
+            which = "the text" if len(texts) == 1 else which
             raise BertineError(f"{which} has nothing to go on from; give a word or more")
 
 
