@@ -228,6 +228,14 @@ def test_pairs_in_a_table_in_memory(model: Path, tmp_path: Path) -> None:
         )  # fmt: skip
     assert len(found.examples) == 48
     assert all(len(each.texts) == 2 for each in found.suspects)
+    # Their places are indices.
+    for each, stored in zip(found.suspects, found.to_dict()["suspects"], strict=True):
+        assert each.texts == tuple(rows[each.line][name] for name in texts)
+        assert stored["index"] == each.line
+    if found.suspects:
+        assert f"index {found.suspects[0].line}" in str(found)
+    with open(found.checked, encoding="utf-8", newline="") as file:
+        assert [int(row["index"]) for row in csv.DictReader(file)] == [*range(48)]
 
 
 @pytest.mark.parametrize(
