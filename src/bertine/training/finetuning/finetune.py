@@ -37,7 +37,7 @@ from bertine.training.defaults import Contrast, usual_plan
 from bertine.training.distributed import all_ranks, join
 from bertine.training.finetuning.learner import Learner, Provenance, final_of, write_page
 from bertine.training.finetuning.linear_probe import check_frozen
-from bertine.training.finetuning.run import ended, read_learner, train
+from bertine.training.finetuning.run import ended, kept_baselines, read_learner, train
 from bertine.training.finetuning.setup import Prepared, prepare
 from bertine.training.optimizers import check_whole
 from bertine.training.run_folder import Run
@@ -326,6 +326,7 @@ def open_learner(
         model,
         report=None,
         metric_names=info.metrics or (TASKS[info.name].primary_metric,),
+        baselines=kept_baselines(last.path),
         origin=Provenance(
             task=given.get("task", "text"),
             data=None if data is None else given_data(data_of_run(data, first.settings)),

@@ -254,16 +254,11 @@ def read_learner(prepared: Prepared, config: FitConfig, run: Run, world: DistCon
 
 
 def ended(folder: Path) -> dict[str, Any]:
-    """Return fields of the result of the finished run in `folder`."""
+    """Return fields of the result of the finished run in `folder`, as JSON values."""
     # The scores of the saved model, which are not the last ones if the best model was saved.
     final, saved = final_of(folder).get("metrics", {}), saved_of(folder)
-    return {
-        "scores": _scores(folder),
-        "elapsed": _elapsed(folder),
-        "final": final,
-        "saved": saved,
-        "baselines": kept_baselines(folder),
-    }
+    elapsed = _elapsed(folder)
+    return {"scores": _scores(folder), "elapsed": elapsed, "final": final, "saved": saved}
 
 
 def _learner(
@@ -280,6 +275,7 @@ def _learner(
         run.model,
         report=report,
         metric_names=prepared.metric_names,
+        baselines=kept_baselines(run.folder),
         origin=Provenance(
             task=data.task or data.task_class.name,
             data=data if data.source is None else data.source,
