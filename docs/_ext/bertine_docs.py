@@ -26,6 +26,8 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.environment.adapters.toctree import TocTree
+from sphinx.search import languages
+from sphinx.search.en import SearchEnglish
 
 import bertine
 from bertine.cli import COMMANDS
@@ -104,6 +106,17 @@ def draw_navigation(
     context["toctree"] = lambda **_: tree(app.config.root_doc, 1)
 
 
+class WordSearch(SearchEnglish):
+    """The site's search, for pages in English and in Chinese."""
+
+    def split(self, input: str) -> list[str]:
+        """Split a text into its words, and runs of Chinese also into pairs of characters: a search
+        for fewer than three characters finds whole entries of the index alone."""
+        words = super().split(input)
+        runs = re.findall(r"[\u3400-\u9fff]{3,}", input)
+        return words + [run[at : at + 2] for run in runs for at in range(len(run) - 1)]
+
+
 def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
     """A page with the source of every file that was linked to."""
     shown: set[str] = app.bertine_shown
@@ -136,6 +149,7 @@ def resolve_public_name(
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.bertine_shown = set()
+    languages["en"] = WordSearch
     app.connect("source-read", read_document)
     app.connect("doctree-resolved", resolve_links)
     app.connect("doctree-resolved", inline_pictures)
