@@ -78,6 +78,9 @@ def stack_tables(app: Sphinx, doctree: nodes.document, page: str) -> None:
         for table in doctree.findall(nodes.table):
             if len(list(table.findall(nodes.colspec))) > 2:
                 table["classes"].append("stacked")
+    if page.startswith("internals/"):  # code of any length
+        for table in doctree.findall(nodes.table):
+            table["classes"].append("wrapped")
 
 
 def draw_navigation(
