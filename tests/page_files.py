@@ -307,6 +307,8 @@ FILES: dict[str, Make] = {
     "ner": _columns,
     "squad": lambda path: squad_files.write_squad(path, v2=True, articles=6, dev=2),
     "swag": folder(train__csv=_swag, val__csv=_swag),
+    "data": folder(swag=folder(train__csv=_swag, val__csv=_swag)),
+    "docs": lambda path: shutil.copytree(ROOT / "docs/tutorials/data", path / "tutorials/data"),
     "emotion": folder(train__csv=_labelled, test__csv=_labelled),
     "cola": folder(train__csv=of_texts("sentence", label=("good", "bad"))),
     "glue": lambda path: glue_files.write_glue(path, rows=12),
@@ -317,6 +319,9 @@ PARTS = {"hf:dair-ai/emotion/test": "emotion/test.csv"}
 _RELEVANT = of_texts("question", answer=TEXTS[1:], relevant=("yes", "no"))
 #: Where a page means something else by a name.
 OF_PAGES: dict[str, dict[str, Make]] = {
+    "docs/guides/follow-the-notes.md": {
+        "texts": folder(a__txt=toys.write_corpus, b__jsonl=documents(*_BOOKS))
+    },
     "docs/guides/generate.md": {"MODEL": gpt},
     "docs/guides/gpt-1.md": {"pairs.csv": _RELEVANT},
     "docs/guides/other-tasks.md": {"pairs.csv": _RELEVANT},

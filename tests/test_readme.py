@@ -297,12 +297,13 @@ def shown_blocks(name: str) -> list[tuple[str, str]]:
 
 
 def test_the_chinese_documents_show_the_commands_and_output_of_the_readme() -> None:
-    """Only those of README.md are run."""
+    """Only those of README.md and of the English page are run."""
     readme = shown_blocks("README.md")
     assert shown_blocks("README.zh.md") == readme
     quickstart = shown_blocks("docs/zh/quickstart.md")
     assert [block for block in quickstart if block[0] in ("console", "python")] == readme[1:3]
     assert readme[3] in quickstart
+    assert shown_blocks("docs/zh/notes.md") == shown_blocks("docs/guides/follow-the-notes.md")
 
 
 # The checks themselves
