@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import glue_files
 import tagged
@@ -16,6 +17,7 @@ from bertine import BertineError, paper
 from bertine.contrib.papers import steps
 from bertine.contrib.papers.table import PaperResult, read_table, table_names
 from bertine.hub.model_directory import load_model
+from bertine.models.family import config_to_huggingface
 from bertine.models.heads import weights_fingerprint
 from bertine.tokenization.tokenizer import Tokenizer
 from bertine.training.search.table import PAPER_GRID
@@ -493,3 +495,16 @@ def test_other_processes_come_to_the_same_numbers(
         expected
     )
     assert list((tmp_path / "table/logs").glob("pretrained-*.log"))
+
+
+def test_layers_are_added_whatever_the_vocabulary_of_the_store(tmp_path: Path) -> None:
+    """The option says how many pieces a vocabulary gets, which a store may have made before."""
+    model = toys.write_model(tmp_path / "model")
+    before = load_model(model)
+    config = before.config.replace(vocab_size=8192, num_hidden_layers=3)
+    steps._grow(tmp_path / "grown", {"model": model, "config": config_to_huggingface(config)})
+    grown = load_model(tmp_path / "grown" / "model")
+    assert grown.config.num_hidden_layers == 3
+    assert grown.config.vocab_size == before.config.vocab_size
+    ours, theirs = (next(iter(loaded.model.parameters())) for loaded in (before, grown))
+    assert torch.equal(ours, theirs)

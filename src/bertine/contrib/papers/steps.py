@@ -343,6 +343,8 @@ def _grow(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
     loaded = load_model(arguments["model"])
     _write_config(folder, arguments, "config_file")
     config = read_config(Path(arguments["config_file"])).config
+    # The vocabulary of a store that was given may have another size than the option says.
+    config = config.replace(vocab_size=loaded.config.vocab_size)
     # A model of another type keeps no head of pre-training: it would see the tokens that such a
     # head predicts.
     same = config.model_type == loaded.config.model_type
