@@ -12,8 +12,6 @@ from functools import cache
 from itertools import islice, pairwise
 from pathlib import Path
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-
 import pytest
 import tokenizers
 from hypothesis import assume, given, settings

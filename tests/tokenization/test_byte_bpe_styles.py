@@ -4,11 +4,8 @@ special tokens, runs of spaces and unused places beside the vocabulary, NFC befo
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import pytest
 import tokenizers

@@ -4,10 +4,6 @@ Two oracles: ``BertTokenizer``, which stands on the same library as Bertine, and
 ``BertTokenizerLegacy``, written in Python after Google's code, which shares no code with it.
 """
 
-import os
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

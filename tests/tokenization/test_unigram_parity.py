@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-
 import pytest
 import torch
 

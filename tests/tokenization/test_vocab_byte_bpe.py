@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import pytest
 import regex

@@ -7,8 +7,6 @@ import json
 import os
 from pathlib import Path
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
