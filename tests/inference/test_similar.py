@@ -26,6 +26,7 @@ from bertine.inference.embedding.embed import embed
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.embedding.index import NearestRows, search_all
 from bertine.inference.embedding.similar import similar
+from bertine.inference.embedding.vectors import word_span
 
 from .test_predictor import random_texts
 
@@ -535,3 +536,18 @@ def test_keys_that_change_from_row_to_row(embedder: Embedder, tmp_path: Path) ->
         ".jsonl"
     ]
     assert similar(["a dog"], source, **options).records()[0]["kind"] == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "begin"),
+    [
+        ("a Cat, catalogued", "cat", 2),
+        ("catalogued", "cat", None),
+        ("他去银行存钱。", "银行", 2),
+        ("用BERT模型", "bert", 1),
+        ("用BERTS模型", "bert", None),
+    ],
+)
+def test_a_word_is_found_in_every_script(text: str, word: str, begin: int | None) -> None:
+    span = word_span(text, word)
+    assert span == (None if begin is None else (begin, begin + len(word)))

@@ -14,6 +14,7 @@ from torch import Tensor
 from bertine.core.errors import BertineError
 from bertine.corpora.batch import Batch
 from bertine.inference.compute import Computing, run_features
+from bertine.inference.embedding.words import UNSPACED
 from bertine.models.config_file import SentenceModules, read_sentence_modules
 from bertine.models.heads import Model
 from bertine.models.pooling import Pooling
@@ -24,8 +25,12 @@ from bertine.tasks.base import Features, pad_features
 
 def word_span(text: str, word: str) -> tuple[int, int] | None:
     """Find the first place of `word` in `text` where it is not part of a longer word, in any case:
-    begin and end in characters; None: there is no such place."""
-    match = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE)
+    begin and end in characters; None: there is no such place. Letters of Chinese and of other
+    scripts without spaces begin and end a word anywhere."""
+    letter = rf"[^\W{UNSPACED}]"
+    before = "" if re.match(f"[{UNSPACED}]", word) else rf"(?<!{letter})"
+    after = "" if re.search(f"[{UNSPACED}]$", word) else rf"(?!{letter})"
+    match = re.search(before + re.escape(word) + after, text, re.IGNORECASE)
     return match.span() if match else None
 
 
