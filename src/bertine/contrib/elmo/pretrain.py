@@ -509,7 +509,8 @@ class _Training:
                         learner = self.learner
                         score = perplexity(learner.model, learner.softmax, vocabulary, held)
                         scores = score.scores()
-                        tracker.log({"step": self.done, **_eval(scores)})
+                        evaluated = {f"eval_{name}": value for name, value in scores.items()}
+                        tracker.log({"step": self.done, **evaluated})
                         display.note(
                             f"step {self.done}: held-out perplexity {scores['perplexity']:.2f}"
                         )
@@ -583,10 +584,6 @@ class _Training:
         }
         keep = self.options.keep_checkpoints
         save_checkpoint(self.run.checkpoints, self.learner, self.optimizer, state, keep)
-
-
-def _eval(scores: dict[str, float]) -> dict[str, float]:
-    return {f"eval_{name}": value for name, value in scores.items()}
 
 
 @torch.no_grad()
