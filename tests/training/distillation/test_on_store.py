@@ -210,9 +210,8 @@ def test_a_batch_is_a_function_of_the_seed_and_the_step(store: Path, teacher: Pa
     """With rarer words masked more, too."""
     from functools import partial
 
-    from bertine.corpora.collators import rarer_first
+    from bertine.corpora.collators import TokenMasking, rarer_first
     from bertine.corpora.store import TokenStore
-    from bertine.training.distillation.distill import _masking
 
     opened = TokenStore.open(store)
     odds = rarer_first(opened.unigram_counts, 0.7)
@@ -220,7 +219,7 @@ def test_a_batch_is_a_function_of_the_seed_and_the_step(store: Path, teacher: Pa
         toys.instances_of(
             opened,
             toys.tokenizer(),
-            partial(_masking, odds=odds),
+            partial(TokenMasking, odds=odds),
             batch_size=8,
             max_seq_length=32,
             masking=masking,
