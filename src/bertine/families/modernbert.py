@@ -33,7 +33,7 @@ from bertine.families.modernbert_layers import (
 from bertine.models.config_file import ConfigKeys
 from bertine.models.dropout import StreamDropout
 from bertine.models.embeddings import WordEmbeddings
-from bertine.models.encoder import BackboneOutput, RowBackbone
+from bertine.models.encoder import RowBackbone
 from bertine.models.family import Family
 from bertine.models.heads import HEADS, PAIR_CLASSIFIER, VECTOR_CLASSIFIER
 from bertine.models.layers import RowLayout, activation, init_weights, set_initial_std
@@ -45,10 +45,6 @@ from bertine.models.tensor_names import HeadNames, WeightNames
 # Shape legend: P masked positions, H hidden size, V vocabulary size, K labels.
 
 
-def _identity(x: Tensor) -> Tensor:
-    return x
-
-
 class PredictionHead(nn.Module):
     """Dense, activation, norm: the layers before the last layer of every head."""
 
@@ -57,7 +53,7 @@ class PredictionHead(nn.Module):
         size = config.hidden_size
         self.dense = nn.Linear(size, size, bias=config.classifier_bias)
         name = config.classifier_activation
-        self.act = _identity if name == LINEAR else activation(name)
+        self.act = nn.Identity() if name == LINEAR else activation(name)
         self.layer_norm = norm(config)
         set_initial_std(self.dense, config.output_std)
 
@@ -163,27 +159,13 @@ class ModernEncoder(RowBackbone):
         by = angles(places, self.config.head_size, self.config.rope_thetas[window])
         return chosen.attention.scores(chosen.attention_input(states), by, window)
 
-    def _encoded(
-        self,
-        x: Tensor,
-        layout: RowLayout,
-        around: tuple[Any, ...],
-        mask: Tensor | None,
-        output_hidden_states: bool,
-    ) -> BackboneOutput:
-        states = [layout.pad(x)] if output_hidden_states else []
-        last = len(self.layers) - 1
-        for number, (layer, window) in enumerate(
-            zip(self.layers, self.config.windows, strict=True)
-        ):
-            x = layer(x, around[0][window])
-            if output_hidden_states and number < last:
-                states.append(layout.pad(x))
-        x = layout.pad(self.final_norm(x).to(x.dtype))
-        if output_hidden_states:
-            states.append(x)
-        pooled = x[:, 0] if self.config.classifier_pooling == "cls" else mean_of_tokens(x, mask)
-        return BackboneOutput(x, pooled, tuple(states) or None)
+    def _passed(self, number: int, x: Tensor, layout: RowLayout, around: tuple[Any, ...]) -> Tensor:
+        x = self.layers[number](x, around[0][self.config.windows[number]])
+        return self.final_norm(x).to(x.dtype) if number == len(self.layers) - 1 else x
+
+    def _pooled(self, states: Tensor, mask: Tensor | None) -> Tensor:
+        first = self.config.classifier_pooling == "cls"
+        return states[:, 0] if first else mean_of_tokens(states, mask)
 
 
 def mean_of_tokens(states: Tensor, mask: Tensor | None) -> Tensor:
