@@ -284,6 +284,14 @@ class StatesRow:
     mix_input: bool = True
 
 
+def _last(count: int, wanted: int) -> list[int]:
+    return list(range(max(1, count - wanted + 1), count + 1))
+
+
+def _every(count: int) -> list[int]:
+    return list(range(count + 1))
+
+
 #: The rows in the paper's order, by the names of the command line.
 ROWS: dict[str, StatesRow] = {
     "embeddings": StatesRow("embeddings", lambda count: [0]),
@@ -298,15 +306,10 @@ ROWS: dict[str, StatesRow] = {
 #: Rows of all layers, including the word embeddings, as in ELMo's paper: summed with learned
 #: weights at the input of the BiLSTM, at its input and output, or at its output only.
 MIX_ROWS: dict[str, StatesRow] = {
-    "mix": StatesRow("mix of all layers", lambda count: list(range(count + 1))),
-    "mix-both": StatesRow(
-        "mix at input and output", lambda count: list(range(count + 1)), mix_output=True
-    ),
+    "mix": StatesRow("mix of all layers", _every),
+    "mix-both": StatesRow("mix at input and output", _every, mix_output=True),
     "mix-output": StatesRow(
-        "words at input, mix at output",
-        lambda count: list(range(count + 1)),
-        mix_output=True,
-        mix_input=False,
+        "words at input, mix at output", _every, mix_output=True, mix_input=False
     ),
 }
 
@@ -330,10 +333,6 @@ _OF_KINDS: dict[str, tuple[list[str], list[str]]] = {
 def row_of(name: str) -> StatesRow:
     """Return the row called `name`; not that of fine-tuning, nor of the mean of vectors."""
     return _STATIC if name == WORD_VECTORS else (ROWS | MIX_ROWS)[name]
-
-
-def _last(count: int, wanted: int) -> list[int]:
-    return list(range(max(1, count - wanted + 1), count + 1))
 
 
 @dataclass(repr=False)
