@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import yaml
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -53,6 +55,13 @@ WORDS = [
 ]
 #: What logs say that differs from run to run.
 CLOCK = ("tokens_per_second", "elapsed", "share_of_ceiling")
+
+
+def recipe(name: str) -> dict[str, Any]:
+    """The keys and values of a recipe of the package."""
+    file = resources.files("bertine.recipes") / f"{name}.yaml"
+    values: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return values
 
 
 @contextlib.contextmanager

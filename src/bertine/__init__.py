@@ -16,49 +16,50 @@ from typing import TYPE_CHECKING, Any
 
 from bertine.core import cpu
 from bertine.core.contrib import registered
-from bertine.core.errors import BertineError
-from bertine.core.names import __version__
+from bertine.core.errors import BertineError as BertineError
+from bertine.core.names import __version__ as __version__
 
 if TYPE_CHECKING:
-    from bertine.corpora.store import TokenStore
-    from bertine.estimators import BertClassifier, BertRegressor
-    from bertine.families.bert import BertConfig
-    from bertine.families.presets import preset
-    from bertine.hub.model_directory import load_model, save_model
-    from bertine.inference.embedding.embedder import Embedder
-    from bertine.inference.fill_mask import fill_mask
-    from bertine.inference.glue_submission import glue_submission
-    from bertine.inference.predictor import Predictor
-    from bertine.reports.run_page import report
-    from bertine.signatures import (
-        blimp,
-        check_labels,
-        convert,
-        distill,
-        embed,
-        evaluate,
-        explain,
-        export,
-        few_shot,
-        finetune,
-        finetune_similarity,
-        generate,
-        index_vectors,
-        inspect,
-        learning_curve,
-        lr_find,
-        predict,
-        prepare,
-        pretrain,
-        search,
-        serve,
-        similar,
-        train_vocab,
-    )
-    from bertine.tokenization.tokenizer import Tokenizer
-    from bertine.training.finetuning.finetune import open_learner
+    # Written twice, which is how type checkers know that they are for everybody.
+    from bertine.corpora.store import TokenStore as TokenStore
+    from bertine.estimators import BertClassifier as BertClassifier
+    from bertine.estimators import BertRegressor as BertRegressor
+    from bertine.families.bert import BertConfig as BertConfig
+    from bertine.families.presets import preset as preset
+    from bertine.hub.model_directory import load_model as load_model
+    from bertine.hub.model_directory import save_model as save_model
+    from bertine.inference.embedding.embedder import Embedder as Embedder
+    from bertine.inference.fill_mask import fill_mask as fill_mask
+    from bertine.inference.glue_submission import glue_submission as glue_submission
+    from bertine.inference.predictor import Predictor as Predictor
+    from bertine.reports.run_page import report as report
+    from bertine.signatures import blimp as blimp
+    from bertine.signatures import check_labels as check_labels
+    from bertine.signatures import convert as convert
+    from bertine.signatures import distill as distill
+    from bertine.signatures import embed as embed
+    from bertine.signatures import evaluate as evaluate
+    from bertine.signatures import explain as explain
+    from bertine.signatures import export as export
+    from bertine.signatures import few_shot as few_shot
+    from bertine.signatures import finetune as finetune
+    from bertine.signatures import finetune_similarity as finetune_similarity
+    from bertine.signatures import generate as generate
+    from bertine.signatures import index_vectors as index_vectors
+    from bertine.signatures import inspect as inspect
+    from bertine.signatures import learning_curve as learning_curve
+    from bertine.signatures import lr_find as lr_find
+    from bertine.signatures import predict as predict
+    from bertine.signatures import prepare as prepare
+    from bertine.signatures import pretrain as pretrain
+    from bertine.signatures import search as search
+    from bertine.signatures import serve as serve
+    from bertine.signatures import similar as similar
+    from bertine.signatures import train_vocab as train_vocab
+    from bertine.tokenization.tokenizer import Tokenizer as Tokenizer
+    from bertine.training.finetuning.finetune import open_learner as open_learner
 
-    # Those of contrib: written twice, which is how type checkers know that they are for everybody.
+    # Those of contrib.
     # isort: split
     from bertine.contrib.demo.run import run_demo as run_demo
     from bertine.contrib.papers.table import paper_tables as paper_tables
@@ -110,49 +111,9 @@ _HOME = {
     **registered("NAMES"),
 }
 
-__all__ = [
-    "BertClassifier",
-    "BertConfig",
-    "BertRegressor",
-    "BertineError",
-    "Embedder",
-    "Predictor",
-    "TokenStore",
-    "Tokenizer",
-    "__version__",
-    "blimp",
-    "check_labels",
-    "convert",
-    "distill",
-    "embed",
-    "evaluate",
-    "explain",
-    "export",
-    "few_shot",
-    "fill_mask",
-    "finetune",
-    "finetune_similarity",
-    "generate",
-    "glue_submission",
-    "index_vectors",
-    "inspect",
-    "learning_curve",
-    "load_model",
-    "lr_find",
-    "open_learner",
-    "predict",
-    "prepare",
-    "preset",
-    "pretrain",
-    "report",
-    "save_model",
-    "search",
-    "serve",
-    "similar",
-    "train_vocab",
-]
+_PUBLIC = sorted(["BertineError", "__version__", *_HOME])
 if not TYPE_CHECKING:
-    __all__ += registered("NAMES")
+    __all__ = _PUBLIC
 
 
 # Before anything imports PyTorch.
@@ -175,4 +136,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return _PUBLIC

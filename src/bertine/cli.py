@@ -150,14 +150,8 @@ def apply_config(path: str | Path, parser: Parser) -> list[str]:
     Raises:
         BertineError: a key is not an argument of the command, or a value has the wrong type.
     """
-    # Here, because ``bertine --help`` lists the commands without their options.
-    from bertine.options.declare import warn_of_former, with_current_names
-
     arguments = {action.dest: action for action in parser.options()}
-    written = read_config(path)
-    config = with_current_names(written, {*arguments, *parser.elsewhere})
-    for name in written.keys() - config.keys():
-        warn_of_former(name)
+    config = read_config(path)
     unused = [key for key in config if key in parser.left_out]
     if arguments.keys() >= set(unused):
         unused = []

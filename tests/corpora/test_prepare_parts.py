@@ -308,15 +308,15 @@ def test_the_lock_is_on_the_folder_that_is_there(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another preparation may end, and remove its folder, just before it is locked here."""
-    real, times = preparation._lock, list[int]()
+    real, times = preparation.lock_handle, list[int]()
 
-    def late(handle: int, out: Path) -> None:
+    def late(handle: int, busy: str) -> None:
         if not times:
             times.append(1)
             (folder / ".store.unfinished").rmdir()
-        real(handle, out)
+        real(handle, busy)
 
-    monkeypatch.setattr(preparation, "_lock", late)
+    monkeypatch.setattr(preparation, "lock_handle", late)
     assert made(folder, "store", processes=1).manifest["num_documents"] == 12 * FILES
     assert times
     assert not list(folder.glob(".*"))

@@ -15,9 +15,7 @@ import toys
 from bertine.cli import COMMANDS, main
 from bertine.core.errors import BertineError
 from bertine.core.names import on_the_command_line, option, shell_option, text_option
-from bertine.options.declare import FORMER
 from bertine.tasks.spans import SpanExtraction
-from bertine.training.job_folder import refuse_changes
 
 
 def test_an_option_is_named_as_the_user_writes_it() -> None:
@@ -128,31 +126,3 @@ def test_messages_name_options_as_they_are_written_where_they_are_read() -> None
                 if not re.search(rf"\b{parameter}\b", node.value.replace(flag, "")):
                     wrong.append(f"{name}:{node.lineno}: {flag}")
     assert not wrong, "\n".join(wrong)
-
-
-def test_names_of_before_go_on_working(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    taken = {
-        name
-        for command in bertine.__all__
-        if callable(verb := getattr(bertine, command)) and not inspect.isclass(verb)
-        for name in inspect.signature(verb).parameters
-    }
-    assert set(FORMER.values()) <= taken
-    assert not FORMER.keys() & taken
-    said = "ways is called methods now; the old name goes away in the next version"
-    with pytest.raises(BertineError, match="d: no such file"):
-        bertine.learning_curve(model="no-such-model", data="d", out=tmp_path / "a", ways="frozen")
-    assert said in " ".join(capsys.readouterr().err.split())
-    config = tmp_path / "config.yaml"
-    config.write_text("model: no-such-model\ndata: d\nways: [frozen]\nout: o\n")
-    for arguments, name, new in (
-        (["learning-curve", "--config", str(config)], "ways", "methods"),
-        (["learning-curve", "--config", str(config), "--least=9"], "--least", "--min-labels"),
-    ):
-        assert main(arguments) == 2
-        said = " ".join(capsys.readouterr().err.split())
-        assert f"{name} is called {new} now" in said
-    old = {"least": 9, "seed": 1}
-    refuse_changes(tmp_path / "f", "curve", old, {"min_labels": 9, "seed": 1})
-    with pytest.raises(BertineError, match="min_labels = 9, not 8"):
-        refuse_changes(tmp_path / "f", "curve", old, {"min_labels": 8, "seed": 1})

@@ -10,7 +10,6 @@ import pytest
 import bertine
 import toys
 from bertine.families.presets import preset
-from bertine.recipes import read_recipe
 from bertine.training.pretraining import run
 from bertine.training.pretraining.run import too_short
 
@@ -59,7 +58,7 @@ def test_pretrain_says_it_before_the_first_step(
 
 @pytest.mark.slow
 def test_the_quick_recipe_trains(tmp_path: Path) -> None:
-    quick = read_recipe("quick") | {"steps": 4, "batch_size": 2}
+    quick = toys.recipe("quick") | {"steps": 4, "batch_size": 2}
     store = toys.write_store(tmp_path / "store")
     result = bertine.pretrain(store, out=tmp_path / "run", **quick)
     config = bertine.load_model(result.model).config

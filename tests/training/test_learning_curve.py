@@ -205,7 +205,7 @@ def test_a_curve_that_was_stopped_goes_on_where_it_was(
     with pytest.raises(BertineError, match="holds a learning curve already; add resume=True"):
         curve(data, model, tmp_path / "curve")
     with pytest.raises(BertineError, match="curve was started with"):
-        curve(data, model, tmp_path / "curve", resume=True, least=4)
+        curve(data, model, tmp_path / "curve", resume=True, min_labels=4)
     rest = []
     monkeypatch.setattr(
         _Curve, "_cell", lambda self, *cell: rest.append(cell) or train_one(self, *cell)
@@ -300,7 +300,7 @@ def test_mistakes_are_named_and_leave_nothing(
     with pytest.raises(BertineError, match="'guess' is not known; choose tf-idf"):
         curve(data, model, tmp_path / "curve", methods="guess")
     with pytest.raises(BertineError, match="more than max_labels allows"):
-        curve(data, model, tmp_path / "curve", most=10)
+        curve(data, model, tmp_path / "curve", max_labels=10)
     assert not (tmp_path / "curve").exists()
     (tmp_path / "empty").mkdir()
     for _ in range(2):  # what was stopped before its first cell can be begun again

@@ -26,7 +26,6 @@ from bertine.models.heads import Model, new_head
 from bertine.objectives.losses import Term
 from bertine.objectives.rtd import Rtd
 from bertine.options.pretraining import PretrainOptions
-from bertine.recipes import read_recipe
 from bertine.tokenization.tokenizer import SPECIAL_TOKENS, Tokenizer
 from bertine.training import fit as fit_module
 from bertine.training.pretraining.pretrain import extend_vocabulary
@@ -317,7 +316,7 @@ def test_from_the_command_line(store: Path, config: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["electra-small", "electra-base"])
 def test_recipes_are_the_papers(name: str) -> None:
     """Table 6 of the paper, and what the published code has by itself."""
-    recipe = read_recipe(name)
+    recipe = toys.recipe(name)
     model = recipe.pop("model")
     options = PretrainOptions(**recipe)
     assert model == name

@@ -236,28 +236,12 @@ class Parser(argparse.ArgumentParser):
         """Return every argument that can have a value on the command line or in a config file."""
         return [a for a in self._actions if a.dest not in ("help", "config")]
 
-    def _current_name(self, argument: str) -> str:
-        """Return an argument with the name that its option has now."""
-        from bertine.options.declare import FORMER, warn_of_former
-
-        name, equals, value = argument.partition("=")
-        sign = "--no-" if name.startswith("--no-") else "--"
-        new = FORMER.get(name.removeprefix(sign).replace("-", "_"))
-        if new is None or not name.startswith("--") or name in self._option_string_actions:
-            return argument
-        current = sign + new.replace("_", "-")
-        if current not in self._option_string_actions and current not in self.elsewhere:
-            return argument
-        warn_of_former(name)
-        return f"{current}{equals}{value}"
-
     def parse(self, arguments: Sequence[str]) -> dict[str, Any]:
         """Return the value of every argument, by its name with underscores.
 
         Raises:
             BertineError: an option is unknown, a value is missing or of another kind.
         """
-        arguments = [self._current_name(argument) for argument in arguments]
         self._refuse_unknown(arguments)
         known = self._option_string_actions
         names = (argument.partition("=")[0] for argument in arguments)

@@ -86,6 +86,3 @@ DISTILL = {
         "example": "bertine distill static texts.txt --teacher model --out vectors",
     },
 }
-
-#: Names that options had before → their names now.
-FORMER = {"again": "rerun", "learn": "fit_tokens"}

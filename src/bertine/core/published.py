@@ -37,7 +37,6 @@ _NAME = re.compile(
     r"(?P<hub>hf|modelscope):/{0,2}(?P<repository>\w[\w.-]*(?:/\w[\w.-]*)?)"
     r"(?:/(?P<part>[^@\s]+))?(?:@(?P<revision>[^@\s]+))?"
 )
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 #: Where both libraries keep a revision of a model in their caches.
 _CACHED = re.compile(r".*/models(--|/)([^/]+)/snapshots/([^/]+)")
 

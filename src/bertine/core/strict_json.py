@@ -74,7 +74,8 @@ def parse_json(raw: bytes, source: object, *, lenient: bool = False) -> Any:
         if not lenient and _HALF_PAIR.search(text):
             _check_surrogates(value)
     except RecursionError:
-        raise _too_deep(source) from None
+        deep = f"{source}: lists and objects are nested more than {MAX_DEPTH} deep"
+        raise BertineError(deep) from None
     except _Refused as error:
         raise BertineError(f"{source}: {error}") from None
     except ValueError as error:
@@ -145,10 +146,6 @@ def parse_yaml(raw: bytes, source: object) -> Any:
         raise BertineError(f"{where}: not valid YAML: {problem}") from error
     except (ValueError, TypeError, OverflowError) as error:  # a date in month 13, 5,000 digits
         raise BertineError(f"{source}: not valid YAML: {error}") from error
-
-
-def _too_deep(source: object) -> BertineError:
-    return BertineError(f"{source}: lists and objects are nested more than {MAX_DEPTH} deep")
 
 
 def _object_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

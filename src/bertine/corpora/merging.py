@@ -144,7 +144,9 @@ def _left_out(
     del seen
     near: list[npt.NDArray[np.bool_]] = []
     if options.near_duplicates != "ignore":
-        files = [_signature_file(part) for part in parts]
+        files = [
+            SignatureFile(Path(part.folder), tuple(_batch_sizes(read_part(part)))) for part in parts
+        ]
         alive = ~np.concatenate(copies)
         marks = find_near_duplicates(
             files,
@@ -193,10 +195,6 @@ def _forget_losses(part: CorpusPart, documents: npt.NDArray[np.bool_], joined: M
 def _batch_sizes(facts: dict[str, Any]) -> list[int]:
     """Return the number of documents in each record batch of a part."""
     return [documents for shard in facts["shards"] for documents, _ in shard["record_batches"]]
-
-
-def _signature_file(part: CorpusPart) -> SignatureFile:
-    return SignatureFile(Path(part.folder), tuple(_batch_sizes(read_part(part))))
 
 
 def _name(number: int) -> str:

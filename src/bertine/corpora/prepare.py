@@ -490,7 +490,7 @@ def _locked(work: Path, out: Path) -> int:
             except FileNotFoundError:
                 continue  # another process has just finished, and removed it
         try:
-            _lock(lock, out)
+            lock_handle(lock, f"{out}: is being prepared by another process; wait for it")
             # Lock the folder that exists, not one that was removed meanwhile.
             if os.path.samestat(os.fstat(lock), os.stat(work)):
                 return lock
@@ -500,10 +500,6 @@ def _locked(work: Path, out: Path) -> int:
             os.close(lock)
             raise
         os.close(lock)
-
-
-def _lock(handle: int, out: Path) -> None:
-    lock_handle(handle, f"{out}: is being prepared by another process; wait for it")
 
 
 def _clear(work: Path, parts: Sequence[CorpusPart], resumed: int, files: int) -> None:

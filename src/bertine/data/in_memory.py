@@ -179,7 +179,8 @@ def as_table(data: Any, name: str = NAME) -> InMemoryTable:
     table = _converted(data, name)
     if table is None:
         kind = type(data).__name__
-        raise BertineError(f"{name} is {_article(kind)} {kind}, but must be {_KINDS}")
+        article = "an" if kind[:1].lower() in "aeiou" else "a"
+        raise BertineError(f"{name} is {article} {kind}, but must be {_KINDS}")
     repeated = [column for column in table.columns if table.columns.count(column) > 1]
     if repeated:
         raise BertineError(f"{name}: two columns are called {repeated[0]!r}; rename one")
@@ -314,7 +315,3 @@ def plain_value(value: Any) -> Any:
             "dictionary; give what it stands for"
         )
     return text
-
-
-def _article(word: str) -> str:
-    return "an" if word[:1].lower() in "aeiou" else "a"

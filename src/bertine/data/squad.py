@@ -110,15 +110,9 @@ class SpanExamples(Examples[Question]):
             BertineError: none is left.
         """
         kept = [item for item in self.items if item.label and _target(item.label)]
-        if not kept:
-            raise BertineError(
-                f"{self.source}: no question has an answer that is in its context; is it a "
-                "training file?"
-            )
-        left = len(self) - len(kept)
-        note = f"{self.source}: {left} of {len(self)} questions are not trained on: "
-        note += "they have no answer, or none that is in the context"
-        return self.replaced(kept, *([note] if left else []))
+        none = "no question has an answer that is in its context; is it a training file?"
+        left_out = "are not trained on: they have no answer, or none that is in the context"
+        return self._reduced(kept, none, left_out)
 
     def scorable(self) -> SpanExamples:
         """Keep the questions whose answers are known, for evaluation. The others are counted in the
@@ -128,11 +122,16 @@ class SpanExamples(Examples[Question]):
             BertineError: none is left.
         """
         kept = [item for item in self.items if item.label and (item.label.answers or self.v2)]
+        none = "no question has an answer to compare with"
+        return self._reduced(kept, none, "have no gold answer and are not scored")
+
+    def _reduced(self, kept: list[Question], none: str, left_out: str) -> SpanExamples:
+        """Keep some of the questions; say what the others are, and raise an error if there is
+        none to keep."""
         if not kept:
-            raise BertineError(f"{self.source}: no question has an answer to compare with")
+            raise BertineError(f"{self.source}: {none}")
         left = len(self) - len(kept)
-        note = f"{self.source}: {left} of {len(self)} questions have no gold answer and are not "
-        note += "scored"
+        note = f"{self.source}: {left} of {len(self)} questions {left_out}"
         return self.replaced(kept, *([note] if left else []))
 
     def hold_out(

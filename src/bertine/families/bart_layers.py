@@ -62,6 +62,10 @@ class BartConfig(Config):
     token_types: ClassVar[bool] = False
     encodes_and_decodes: ClassVar[bool] = True
     writes_with: ClassVar[str] = "lm"
+    #: Their separators tell the texts of a pair apart.
+    num_segments = 2
+    #: What is pooled has no weights.
+    has_pooler = False
 
     vocab_size: int = 50265
     hidden_size: int = 1024
@@ -110,11 +114,6 @@ class BartConfig(Config):
                 )
 
     @property
-    def num_segments(self) -> int:
-        """Two: their separators tell the texts of a pair apart."""
-        return 2
-
-    @property
     def passes(self) -> range:
         """The layers of the encoder, then those of the decoder."""
         return range(self.num_hidden_layers + self.decoder_layers)
@@ -122,11 +121,6 @@ class BartConfig(Config):
     @property
     def decoder_passes(self) -> int:
         return self.decoder_layers
-
-    @property
-    def has_pooler(self) -> bool:
-        """False: what is pooled has no weights."""
-        return False
 
     @property
     def num_parameters(self) -> int:

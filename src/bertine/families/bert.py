@@ -191,6 +191,22 @@ TASK_HEADS: Mapping[str, HeadNames] = {
         "pair_classifier", (("out", ""),), (("piece_weights", "piece_weights"),)
     ),
 }
+#: The same for all heads of BERT.
+BERT_HEADS: Mapping[str, HeadNames] = {
+    "mlm": HeadNames(
+        "cls.predictions",
+        (("dense", "transform.dense"), ("layer_norm", "transform.LayerNorm")),
+        (("bias", "bias"),),
+    ),
+    "nsp": HeadNames("cls.seq_relationship", (("dense", ""),)),
+    "classifier": HeadNames("classifier", (("out", ""),)),
+    **TASK_HEADS,
+}
+#: The tensors of its decoder, which are others'.
+DECODER_COPIES: Pairs = (
+    ("cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"),
+    ("cls.predictions.decoder.bias", "cls.predictions.bias"),
+)
 #: The sizes that a file must have to describe an encoder.
 SIZES = (
     "vocab_size",
@@ -239,19 +255,8 @@ FAMILY = Family(
     class_prefix="Bert",
     names=encoder_names(
         "bert.",
-        heads={
-            "mlm": HeadNames(
-                "cls.predictions",
-                (("dense", "transform.dense"), ("layer_norm", "transform.LayerNorm")),
-                (("bias", "bias"),),
-            ),
-            "nsp": HeadNames("cls.seq_relationship", (("dense", ""),)),
-            "classifier": HeadNames("classifier", (("out", ""),)),
-        },
-        copies=(
-            ("cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"),
-            ("cls.predictions.decoder.bias", "cls.predictions.bias"),
-        ),
+        heads=BERT_HEADS,
+        copies=DECODER_COPIES,
     ),
     keys=ConfigKeys(required=SIZES, only=PLAIN_ENCODER, written=WRITTEN),
     tokenizer="wordpiece",

@@ -322,6 +322,9 @@ class DebertaConfig(Config):
     title: ClassVar[str] = "DeBERTa"
     token_types: ClassVar[bool] = False
     positions: ClassVar[str] = "relative: the attention reads how far apart two tokens are"
+    #: Separators mark the two texts of a pair.
+    num_segments = 2
+    has_pooler = False
 
     vocab_size: int = 128100
     type_vocab_size: int = 0
@@ -364,16 +367,6 @@ class DebertaConfig(Config):
     def span(self) -> int:
         """S: the table of relative positions has 2 S rows."""
         return self.position_buckets if self.position_buckets > 0 else self.longest_offset
-
-    @property
-    def num_segments(self) -> int:
-        """The number of segments: 2, as separators mark the two texts of a pair."""
-        return 2
-
-    @property
-    def has_pooler(self) -> bool:
-        """False: there is none."""
-        return False
 
     @property
     def num_parameters(self) -> int:

@@ -64,21 +64,14 @@ class DistilBertConfig(Config):
     model_type: ClassVar[str] = "distilbert"
     title: ClassVar[str] = "DistilBERT"
     token_types: ClassVar[bool] = False
+    #: Separators mark the two texts of a pair.
+    num_segments = 2
+    has_pooler = False
 
     num_hidden_layers: int = 6
     type_vocab_size: int = 0
     seq_classif_dropout: float = 0.2
     qa_dropout: float = 0.1
-
-    @property
-    def num_segments(self) -> int:
-        """Two: separators mark the two texts of a pair."""
-        return 2
-
-    @property
-    def has_pooler(self) -> bool:
-        """False: there is none."""
-        return False
 
 
 #: Preset → architecture (section 3 of the paper, the published file).

@@ -269,6 +269,7 @@ class ElectraConfig(Config):
 
     model_type: ClassVar[str] = "electra"
     title: ClassVar[str] = "ELECTRA"
+    has_pooler = False
 
     hidden_size: int = 256
     num_attention_heads: int = 4
@@ -294,11 +295,6 @@ class ElectraConfig(Config):
     def embedding_width(self) -> int:
         """The width of the embeddings."""
         return self.embedding_size
-
-    @property
-    def has_pooler(self) -> bool:
-        """False: there is none."""
-        return False
 
     def generator(self, size: float = 0.25, layers: float = 1.0) -> ElectraConfig:
         """Return the sizes of a generator for this discriminator (``get_generator_config`` of the

@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertine.core.errors import BertineError
-from bertine.families.bert import PLAIN_ENCODER, SIZES, TABLES, TASK_HEADS, WRITTEN
+from bertine.families.bert import BERT_HEADS, DECODER_COPIES, PLAIN_ENCODER, SIZES, TABLES, WRITTEN
 from bertine.models.config import MOST_LAYERS, Config
 from bertine.models.config_file import ConfigKeys
 from bertine.models.dropout import StreamDropout, dropout_add
@@ -42,7 +42,7 @@ from bertine.models.layers import (
     varlen_attention,
 )
 from bertine.models.precision import autocast_dtype
-from bertine.models.tensor_names import HeadNames, LayerRows, WeightNames
+from bertine.models.tensor_names import LayerRows, WeightNames
 
 # Norms: MobileBERT's replacement of the layer norm.
 
@@ -582,19 +582,12 @@ FAMILY = Family(
         layers=("backbone.layers.{}", "encoder.layer.{}"),
         layer=_layer,
         heads={
-            "mlm": HeadNames(
-                "cls.predictions",
-                (("dense", "transform.dense"), ("layer_norm", "transform.LayerNorm")),
-                (("bias", "bias"), ("extra.weight", "dense.weight")),
+            **BERT_HEADS,
+            "mlm": replace(
+                BERT_HEADS["mlm"], tensors=(("bias", "bias"), ("extra.weight", "dense.weight"))
             ),
-            "nsp": HeadNames("cls.seq_relationship", (("dense", ""),)),
-            "classifier": HeadNames("classifier", (("out", ""),)),
-            **TASK_HEADS,
         },
-        copies=(
-            ("cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"),
-            ("cls.predictions.decoder.bias", "cls.predictions.bias"),
-        ),
+        copies=DECODER_COPIES,
     ),
     keys=ConfigKeys(
         required=SIZES,

@@ -33,7 +33,7 @@ from bertine.families.modernbert_layers import (
 from bertine.models.config_file import ConfigKeys
 from bertine.models.dropout import StreamDropout
 from bertine.models.embeddings import WordEmbeddings
-from bertine.models.encoder import Backbone, BackboneOutput, PackedRows, layout_of
+from bertine.models.encoder import RowBackbone
 from bertine.models.family import Family
 from bertine.models.heads import HEADS, PAIR_CLASSIFIER, VECTOR_CLASSIFIER
 from bertine.models.layers import RowLayout, activation, init_weights, set_initial_std
@@ -45,10 +45,6 @@ from bertine.models.tensor_names import HeadNames, WeightNames
 # Shape legend: P masked positions, H hidden size, V vocabulary size, K labels.
 
 
-def _identity(x: Tensor) -> Tensor:
-    return x
-
-
 class PredictionHead(nn.Module):
     """Dense, activation, norm: the layers before the last layer of every head."""
 
@@ -57,7 +53,7 @@ class PredictionHead(nn.Module):
         size = config.hidden_size
         self.dense = nn.Linear(size, size, bias=config.classifier_bias)
         name = config.classifier_activation
-        self.act = _identity if name == LINEAR else activation(name)
+        self.act = nn.Identity() if name == LINEAR else activation(name)
         self.layer_norm = norm(config)
         set_initial_std(self.dense, config.output_std)
 
@@ -111,11 +107,10 @@ class ModernHead(PredictionHead):
 # Shape legend: B sequences, T tokens of the longest, H hidden size; N rows that are computed.
 
 
-class ModernEncoder(Backbone):
+class ModernEncoder(RowBackbone):
     """Embeddings, layers, a last norm. The pooled output is the first token's state or the mean of
     the real tokens' states, as ``classifier_pooling`` says, without weights."""
 
-    takes_packing = True
     shows_attention = True
     embeddings: WordEmbeddings
     config: ModernBertConfig
@@ -131,52 +126,26 @@ class ModernEncoder(Backbone):
         self.pooler = None
         init_weights(self, config.initializer_range)
 
-    def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        output_hidden_states: bool = False,
-        packing: PackedRows | None = None,
-        word_vectors: Tensor | None = None,
-    ) -> BackboneOutput:
-        """Encode a batch; see :class:`bertine.models.encoder.Backbone`.
-
-        Raises:
-            ValueError: `word_vectors` for a batch with padding.
-        """
-        layout = layout_of(input_ids, attention_mask, packing, self.word_weights.dtype)
-        if word_vectors is not None and layout.real is not None:
-            raise ValueError("word_vectors are for batches without padding")
-        x = self.embeddings(input_ids, None, layout.real, word_vectors)
+    def _around(self, layout: RowLayout, x: Tensor) -> tuple[dict[int | None, Surroundings]]:
         around = {
             window: Surroundings.of(layout, self.config.head_size, theta, window, x)
             for window, theta in self.config.rope_thetas.items()
         }
-        return self._encoded(x, layout, around, attention_mask, output_hidden_states)
+        return (around,)
 
-    def traced(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor,
-        token_type_ids: Tensor | None,
-        output_hidden_states: bool = False,
-    ) -> BackboneOutput:
-        """Encode a padded batch with explicit masks."""
-        b, t = input_ids.shape
-        x = self.embeddings(input_ids, None)
-        layout = RowLayout(b, t)
-        places = torch.arange(t, device=input_ids.device)
+    def _around_traced(self, layout: RowLayout, x: Tensor) -> tuple[dict[int | None, Surroundings]]:
+        places = torch.arange(layout.length, device=x.device)
+        assert layout.bias is not None
+        real = layout.bias == 0
         around = {}
         for window, theta in self.config.rope_thetas.items():
-            seen = attention_mask.bool()[:, None, None, :]
+            bias = layout.bias
             if window is not None:
-                seen = seen & band(t, window, input_ids.device)
-            # Not minus infinity: a runtime may compute a row of only padding, which would be 0 / 0.
-            bias = (~seen).to(x.dtype) * torch.finfo(x.dtype).min
+                near = real & band(layout.length, window, x.device)
+                bias = (~near).to(x.dtype) * torch.finfo(x.dtype).min
             by = angles(places, self.config.head_size, theta)
             around[window] = Surroundings(layout, by, window, bias, traced=True)
-        return self._encoded(x, layout, around, attention_mask, output_hidden_states)
+        return (around,)
 
     def attention_scores(
         self, layer: int, states: Tensor, token_type_ids: Tensor | None = None
@@ -190,32 +159,13 @@ class ModernEncoder(Backbone):
         by = angles(places, self.config.head_size, self.config.rope_thetas[window])
         return chosen.attention.scores(chosen.attention_input(states), by, window)
 
-    @property
-    def word_weights(self) -> Tensor:
-        """The word embeddings, [V, H], which are also the matrix of a tied decoder."""
-        return self.embeddings.word_embeddings.weight
+    def _passed(self, number: int, x: Tensor, layout: RowLayout, around: tuple[Any, ...]) -> Tensor:
+        x = self.layers[number](x, around[0][self.config.windows[number]])
+        return self.final_norm(x).to(x.dtype) if number == len(self.layers) - 1 else x
 
-    def _encoded(
-        self,
-        x: Tensor,
-        layout: RowLayout,
-        around: dict[int | None, Surroundings],
-        mask: Tensor | None,
-        output_hidden_states: bool,
-    ) -> BackboneOutput:
-        states = [layout.pad(x)] if output_hidden_states else []
-        last = len(self.layers) - 1
-        for number, (layer, window) in enumerate(
-            zip(self.layers, self.config.windows, strict=True)
-        ):
-            x = layer(x, around[window])
-            if output_hidden_states and number < last:
-                states.append(layout.pad(x))
-        x = layout.pad(self.final_norm(x).to(x.dtype))
-        if output_hidden_states:
-            states.append(x)
-        pooled = x[:, 0] if self.config.classifier_pooling == "cls" else mean_of_tokens(x, mask)
-        return BackboneOutput(x, pooled, tuple(states) or None)
+    def _pooled(self, states: Tensor, mask: Tensor | None) -> Tensor:
+        first = self.config.classifier_pooling == "cls"
+        return states[:, 0] if first else mean_of_tokens(states, mask)
 
 
 def mean_of_tokens(states: Tensor, mask: Tensor | None) -> Tensor:

@@ -72,6 +72,10 @@ class ModernBertConfig(Config):
     title: ClassVar[str] = "ModernBERT"
     token_types: ClassVar[bool] = False
     positions: ClassVar[str] = "rotary: the place of a token turns its queries and keys"
+    #: Their separators tell the texts of a pair apart.
+    num_segments = 2
+    #: What is pooled has no weights.
+    has_pooler = False
 
     vocab_size: int = 50368
     num_hidden_layers: int = 22
@@ -138,11 +142,6 @@ class ModernBertConfig(Config):
             )
 
     @property
-    def num_segments(self) -> int:
-        """Two: their separators tell the texts of a pair apart."""
-        return 2
-
-    @property
     def windows(self) -> tuple[int | None, ...]:
         """How many tokens to either side each layer looks at; None: at all."""
         return tuple(None if kind == GLOBAL else self.local_attention // 2 for kind in self.kinds)
@@ -169,11 +168,6 @@ class ModernBertConfig(Config):
         """The deviation of new weights that end in the residual stream, smaller the more layers
         add to it (transformers, ``_init_weights``)."""
         return float(self.initializer_range / (2.0 * self.num_hidden_layers) ** 0.5)
-
-    @property
-    def has_pooler(self) -> bool:
-        """False: what is pooled has no weights."""
-        return False
 
     @property
     def num_parameters(self) -> int:

@@ -53,6 +53,8 @@ class RobertaConfig(Config):
 
     model_type: ClassVar[str] = "roberta"
     title: ClassVar[str] = "RoBERTa"
+    #: Separators, not token types, mark the two texts of a pair.
+    num_segments = 2
 
     vocab_size: int = 50265
     pad_token_id: int = 1
@@ -60,11 +62,6 @@ class RobertaConfig(Config):
     @property
     def first_position(self) -> int:
         return self.pad_token_id + 1
-
-    @property
-    def num_segments(self) -> int:
-        """Two: separators, not token types, mark the two texts of a pair."""
-        return 2
 
 
 @dataclass(frozen=True)

@@ -112,10 +112,6 @@ def _flat(path: Path, values: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _nested(config: Any) -> Mapping[str, Any]:
-    return {"d_head": config.head_size}
-
-
 FAMILY = Family(
     config=XlnetConfig,
     heads={
@@ -217,7 +213,7 @@ FAMILY = Family(
         ),
         absent=frozenset({"type_vocab_size"}),
         flatten=_flat,
-        nest=_nested,
+        nest=lambda config: {"d_head": config.head_size},
         ours=frozenset({"max_position_embeddings"}),
     ),
     tokenizer="unigram",

@@ -36,6 +36,10 @@ from bertine.models.layers import RowLayout, activation, init_weights, softmax, 
 # - Pre-training has a second stream of states, for the places that are guessed.
 
 
+#: The number of segments: the first text, the second, the last token of a sequence.
+SEGMENTS = 3
+
+
 @dataclass(frozen=True)
 class XlnetConfig(Config):
     """Sizes and rates of an XLNet; the defaults are those of xlnet-base-cased.
@@ -56,6 +60,12 @@ class XlnetConfig(Config):
     token_types: ClassVar[bool] = False
     positions: ClassVar[str] = "relative: the attention reads how far apart two tokens are"
     reads_last: ClassVar[bool] = True
+    #: The attention asks whether two tokens are of one text.
+    num_segments = 2
+    #: The last token is of neither text.
+    num_segment_ids = SEGMENTS
+    #: What is pooled has no weights.
+    has_pooler = False
 
     vocab_size: int = 32000
     hidden_act: str = "gelu_new"
@@ -73,21 +83,6 @@ class XlnetConfig(Config):
             )
         if self.clamp_len > LARGEST:
             raise BertineError(f"clamp_len is {self.clamp_len}, but must be at most {LARGEST:,}")
-
-    @property
-    def num_segments(self) -> int:
-        """Two: the attention asks whether two tokens are of one text."""
-        return 2
-
-    @property
-    def num_segment_ids(self) -> int:
-        """Three: the last token is of neither text."""
-        return SEGMENTS
-
-    @property
-    def has_pooler(self) -> bool:
-        """False: what is pooled has no weights."""
-        return False
 
     @property
     def num_parameters(self) -> int:
@@ -419,9 +414,6 @@ class XlnetLayer(nn.Module):
 #
 # Shape legend: B sequences, T tokens of the longest, M of the memory, K = M + T, P places to
 # predict in a sequence, L layers, H hidden size; N rows that are computed; S segments.
-
-#: The number of segments: the first text, the second, the last token of a sequence.
-SEGMENTS = 3
 
 
 @dataclass

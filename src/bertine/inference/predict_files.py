@@ -175,7 +175,7 @@ def predict_texts(
         BertineError: see :meth:`Predictor.predict`; or the output cannot be written.
     """
     nearest = nearest_of(predictor, asked.options, asked.show_progress)
-    predictor = predictor.over(max(map(_count, texts)))
+    predictor = predictor.over(max(1 if isinstance(text, str) else len(text) for text in texts))
     task = predictor.task
     examples = checked_texts(task, texts)
     answers, features = predictor.run(task.examples_of(examples))
@@ -262,10 +262,6 @@ def _write(
 def _parts(text: Text, columns: int) -> tuple[str, ...]:
     """Return the texts of an example, one for each column."""
     return (text,) if isinstance(text, str) else (*text, *[""] * (columns - len(text)))
-
-
-def _count(text: TextOrDict) -> int:
-    return 1 if isinstance(text, str) else len(text)
 
 
 # Tables: the answers to their rows, which can be resumed after a stop.

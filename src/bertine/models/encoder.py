@@ -451,11 +451,16 @@ class RowBackbone(Backbone):
     ) -> BackboneOutput:
         states = [layout.pad(x)] if output_hidden_states else []
         for number in self.config.passes:
-            x = self.layers[number](x, layout, *around)
+            x = self._passed(number, x, layout, around)
             if output_hidden_states:
                 states.append(layout.pad(x))
         last = layout.pad(x)
         return BackboneOutput(last, self._pooled(last, mask), tuple(states) or None)
+
+    def _passed(self, number: int, x: Tensor, layout: RowLayout, around: tuple[Any, ...]) -> Tensor:
+        """Return what a layer makes of x [N, H]."""
+        passed: Tensor = self.layers[number](x, layout, *around)
+        return passed
 
     def _pooled(self, states: Tensor, mask: Tensor | None) -> Tensor | None:
         """Return the pooled output, [B, H], of the last states [B, T, H] of a batch with the mask

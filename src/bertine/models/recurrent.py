@@ -138,7 +138,9 @@ class _Recurrence(torch.autograd.Function):
         shown = cells.tanh()
         worth = torch.empty(rows, 4, units, device=weight.device)
         torch.mul(new, enter - enter * enter, out=worth[:, 0])
-        torch.mul(of_word_before(cells, previous, first), keep - keep * keep, out=worth[:, 1])
+        # For each word the cells of the previous word; 0 for the first.
+        before = F.pad(cells.index_select(0, previous), (0, 0, first, 0))
+        torch.mul(before, keep - keep * keep, out=worth[:, 1])
         torch.sub(enter, enter * new * new, out=worth[:, 2])
         torch.mul(shown, show - show * show, out=worth[:, 3])
         to_cell = show * (1 - shown * shown)
@@ -171,11 +173,6 @@ def previous_rows(sizes: Sequence[int]) -> Tensor:
         torch.arange(start, start + size) for start, size in zip(starts, sizes[1:], strict=False)
     ]
     return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.int64)
-
-
-def of_word_before(x: Tensor, previous: Tensor, first: int) -> Tensor:
-    """Map x [N, S] to [N, S]: for each word the row of the previous word; 0 for the first."""
-    return F.pad(x.index_select(0, previous), (0, 0, first, 0))
 
 
 def product_with(weight: Tensor, rows: int) -> Callable[[Tensor, Tensor | None], Tensor]:

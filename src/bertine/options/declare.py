@@ -28,7 +28,6 @@ from typing import (
     get_type_hints,
 )
 
-from bertine.core.contrib import registered
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.text import briefly, listing
@@ -44,20 +43,6 @@ MOST_SEED = 2**64 - 1
 #: The message for a name that an option does not accept.
 MUST_BE = "{name} is {value!r}, but must be {must}"
 NOT_KNOWN = "{name} {value!r} is not known; choose {known}"
-
-
-#: Names that options had before → their names now. The old ones go on working in this version.
-FORMER = {
-    "draws": "repeats",
-    "growth": "growth_factor",
-    "guessed_share": "predict_ratio",
-    "least": "min_labels",
-    "maps": "layer_loss",
-    "mine_below": "negative_max_ratio",
-    "most": "max_labels",
-    "ways": "methods",
-    **registered("FORMER"),
-}
 
 
 class Option(NamedTuple):
@@ -145,29 +130,6 @@ class Declared(NamedTuple):
         if self.option.otherwise:
             words += f"; None: {self.option.otherwise}"
         return f"{words}. {self.option.more}".strip()
-
-
-def with_current_names(
-    given: Mapping[str, Any], known: Container[str] = frozenset(FORMER.values())
-) -> dict[str, Any]:
-    """Return `given` with the names that its options have now, those that are `known`."""
-    return {
-        FORMER[name] if FORMER.get(name) in known and name not in known else name: value
-        for name, value in given.items()
-    }
-
-
-def warn_of_former(name: str) -> None:
-    """Warn that `name`, as it was written, will not work in the next version."""
-    # Here, because it loads Rich, which `--help` does without.
-    from bertine.core.console import logger
-
-    old = name.removeprefix("--").replace("-", "_")
-    new = FORMER[old.removeprefix("no_")]
-    new = f"no_{new}" if old.startswith("no_") else new
-    if name.startswith("--"):
-        new = f"--{new.replace('_', '-')}"
-    logger.warning(f"{name} is called {new} now; the old name goes away in the next version")
 
 
 def declare(default: Any, help: str, **words: Any) -> Any:

@@ -23,13 +23,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 from bertine.core.console import quietly
 from bertine.core.errors import BertineError
 from bertine.core.text import briefly
-from bertine.options.declare import (
-    Declared,
-    OptionGroup,
-    declared,
-    warn_of_former,
-    with_current_names,
-)
+from bertine.options.declare import Declared, OptionGroup, declared
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -248,11 +242,8 @@ def takes_options(
 
         @functools.wraps(verb)
         def call(*args: Any, **kwargs: Any) -> Result:
-            current = with_current_names(kwargs, signature.parameters)
-            for name in kwargs.keys() - current.keys():
-                warn_of_former(name)
             try:
-                bound = signature.bind(*args, **current)  # refuses what it does not know
+                bound = signature.bind(*args, **kwargs)  # refuses what it does not know
             except TypeError as error:
                 raise TypeError(f"{verb.__name__}() {error}") from None
             bound.apply_defaults()

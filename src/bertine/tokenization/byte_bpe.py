@@ -165,13 +165,7 @@ class ByteBpe(Kind):
         """
         special = _special(ids, source)
         _check_bytes(ids, source)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                model = models.BPE(vocab=dict(ids), merges=list(merges))
-        except Exception as error:  # `tokenizers` raises no narrower class
-            raise BertineError(f"{source}: not a tokenizer ({error})") from error
-        backend = tokenizers.Tokenizer(model)
+        backend = bpe_backend(source, ids, merges)
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
         return cls(backend, special)
 
@@ -353,6 +347,24 @@ class ByteBpe(Kind):
                 "special": True,
             },
         }
+
+
+def bpe_backend(
+    source: str, ids: Mapping[str, int], merges: Sequence[tuple[str, str]], **settings: Any
+) -> tokenizers.Tokenizer:
+    """Create the library's object for a BPE from a vocabulary; `settings` are further arguments of
+    its model.
+
+    Raises:
+        BertineError: the library refuses it.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = models.BPE(vocab=dict(ids), merges=list(merges), **settings)
+    except Exception as error:  # `tokenizers` raises no narrower class
+        raise BertineError(f"{source}: not a tokenizer ({error})") from error
+    return tokenizers.Tokenizer(model)
 
 
 def merges_of(backend: tokenizers.Tokenizer) -> list[list[str]]:

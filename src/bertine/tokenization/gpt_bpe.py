@@ -12,7 +12,6 @@ vocabulary is read with the former if the packages are installed.
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
@@ -35,11 +34,11 @@ from bertine.tokenization.base import (
     divides_words,
     read_merges,
 )
-from bertine.tokenization.byte_bpe import bpe_files, merges_of
+from bertine.tokenization.byte_bpe import bpe_backend, bpe_files, merges_of
 from bertine.tokenization.wordpiece import normalizer, split_at_white_space
 
 import tokenizers  # isort: skip
-from tokenizers import decoders, models, pre_tokenizers, processors  # isort: skip
+from tokenizers import decoders, pre_tokenizers, processors  # isort: skip
 
 
 # Words of GPT-1's published code: texts are repaired by `ftfy`, made uniform, split by `spaCy`'s
@@ -186,19 +185,9 @@ class WordBpe(Kind):
             BertineError: a special token is missing, or a merge has a token that does not exist.
         """
         special = _special(ids, source)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                model = models.BPE(
-                    vocab=dict(ids),
-                    merges=list(merges),
-                    unk_token=UNKNOWN,
-                    end_of_word_suffix=END,
-                    fuse_unk=False,
-                )
-        except Exception as error:  # `tokenizers` raises no narrower class
-            raise BertineError(f"{source}: not a tokenizer ({error})") from error
-        backend = tokenizers.Tokenizer(model)
+        backend = bpe_backend(
+            source, ids, merges, unk_token=UNKNOWN, end_of_word_suffix=END, fuse_unk=False
+        )
         backend.normalizer = normalizer(True, strip_accents, split_chinese)
         backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         return cls(backend, special, exact)

@@ -470,15 +470,11 @@ class WordBpeLearner(VocabLearner):
             strip_accents=options.strip_accents,
             split_chinese=options.split_chinese,
         )
-        self.alphabet_size = len({t.removesuffix(END) for t in tokens if _is_character(t)})
+        # Characters are tokens at the end of a word, or before it.
+        self.alphabet_size = len({t for t in (t.removesuffix(END) for t in tokens) if len(t) == 1})
         self.characters_seen = self.alphabet_size
         return Tokenizer(kind, "vocabulary")
 
     def marks_word(self, tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
         """Return which pieces occur once in each word, bool [V]: its last ones."""
         return np.array([token.endswith(END) for token in tokenizer.tokens])
-
-
-def _is_character(token: str) -> bool:
-    """Return whether a token is one character, at the end of a word or before it."""
-    return len(token.removesuffix(END)) == 1

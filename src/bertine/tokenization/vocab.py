@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,11 +30,11 @@ from bertine.tokenization.tokenizer import Tokenizer
 from bertine.tokenization.unigram_files import STYLES as UNIGRAM_STYLES
 from bertine.tokenization.wordpiece import SPECIAL_TOKENS
 
-#: The names of the kinds in messages.
-_NAMES: dict[TokenizerKind, str] = {
-    "byte-bpe": "byte-level BPE",
-    "unigram": "Unigram",
-    "word-bpe": "BPE over words",
+#: The learners of the other kinds than WordPiece.
+_LEARNERS: dict[TokenizerKind, Callable[[VocabOptions], VocabLearner]] = {
+    "byte-bpe": ByteBpeLearner,
+    "unigram": UnigramLearner,
+    "word-bpe": WordBpeLearner,
 }
 
 
@@ -141,7 +141,7 @@ def _check_style(options: Vocabulary) -> None:
         )
     if style not in styles:
         raise BertineError(
-            f"{option('special_tokens', style)} is not for {_NAMES[kind]}; choose "
+            f"{option('special_tokens', style)} is not for {kinds.KINDS[kind].title}; choose "
             f"{' or '.join(styles)}"
         )
 
@@ -180,7 +180,8 @@ def train_vocab(
         raise BertineError(f"hold_out_every {hold_out_every} leaves nothing to train on; give 50")
     if kind != "wordpiece" and options.extend is not None:
         raise BertineError(
-            f"{option('extend')} is for WordPiece vocabularies; train a new one of {_NAMES[kind]}"
+            f"{option('extend')} is for WordPiece vocabularies; train a new one of "
+            f"{kinds.KINDS[kind].title}"
         )
     if kind == "byte-bpe":
         _refuse_characters(options)
@@ -201,14 +202,7 @@ def train_vocab(
     documents = Corpus(corpus, **CorpusReading.of(options).values())
     documents.check_options()
     learner: VocabLearner
-    if kind == "byte-bpe":
-        learner = ByteBpeLearner(options)
-    elif kind == "unigram":
-        learner = UnigramLearner(options)
-    elif kind == "word-bpe":
-        learner = WordBpeLearner(options)
-    else:
-        learner = WordPieceLearner(options, base)
+    learner = WordPieceLearner(options, base) if kind == "wordpiece" else _LEARNERS[kind](options)
     # Check before the long work, not after it, that `out` can be written.
     with atomic_dir(out) as folder, progress() as display:
         if learner.counts:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -96,6 +96,19 @@ def device_clip(norm: Tensor, max_grad_norm: float) -> tuple[Tensor | None, Tens
     return scale, (~norm.isfinite()).float()
 
 
+def gradients_of(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """Return the gradients of `parameters` that have one; of sparse ones, which are made unique,
+    their values."""
+    gradients = []
+    for parameter in parameters:
+        if parameter.grad is not None and parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.coalesce()
+            gradients.append(parameter.grad.values())
+        elif parameter.grad is not None:
+            gradients.append(parameter.grad)
+    return gradients
+
+
 class ClippedOptimizer(torch.optim.AdamW):
     """The interface of an optimizer to the training loop.
 
@@ -151,15 +164,7 @@ class ClippedOptimizer(torch.optim.AdamW):
 
     def grad_norm(self) -> Tensor:
         """Return the Euclidean norm of all gradients together, fp32 scalar."""
-        grads = []
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None and parameter.grad.is_sparse:
-                    parameter.grad = parameter.grad.coalesce()
-                    grads.append(parameter.grad.values())
-                elif parameter.grad is not None:
-                    grads.append(parameter.grad)
-        return norm(grads)
+        return norm(gradients_of(p for group in self.param_groups for p in group["params"]))
 
     def clipped_step(self, learning_rate: float, max_grad_norm: float) -> float | Tensor:
         """Update with the gradients scaled so that their norm is at most `max_grad_norm` (0: not

@@ -19,7 +19,6 @@ from bertine.core.errors import BertineError
 from bertine.core.files import lock_folder, os_errors, read_json, write_json
 from bertine.core.names import option
 from bertine.core.text import briefly
-from bertine.options.declare import with_current_names
 from bertine.training.checkpoint import remove_leftovers
 
 #: Seconds to wait for a process that is ending in the same folder: the workers that made batches
@@ -197,7 +196,6 @@ def refuse_changes(
     Raises:
         BertineError: one differs.
     """
-    old = with_current_names(old)
     if old.get("examples_fingerprint") != new.get("examples_fingerprint"):
         free -= {"split_seed"}  # the reason why the examples differ
     # Fingerprints last: the cause of a different fingerprint, such as the seed, is more

@@ -164,7 +164,7 @@ def test_the_same_seed_gives_the_same_table(base: Path, texts: Path, tmp_path: P
 def test_counts_make_frequent_pieces_short(base: Path, tmp_path: Path) -> None:
     path = tmp_path / "texts.txt"
     path.write_text("the the the the cat\n" * 50)
-    options = {"static": True, "teacher": base, "dimensions": 8, "learn": False}
+    options = {"static": True, "teacher": base, "dimensions": 8, "fit_tokens": False}
     with toys.one_thread():
         counted = bertine.distill(path, out=tmp_path / "a", **options)
         plain = bertine.distill(path, out=tmp_path / "b", piece_weights="none", **options)
@@ -360,9 +360,3 @@ def test_fitting_finds_a_table_that_made_the_targets() -> None:
     assert fitted.before < 0.5
     assert fitted.after > 0.98
     np.testing.assert_allclose(fitted.vectors[29], begin[29], rtol=1e-5)  # in no text
-
-
-def test_an_option_is_known_by_its_former_name(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["distill", "static", "--no-learn"]) == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert "--no-learn is called --no-fit-tokens now" in said

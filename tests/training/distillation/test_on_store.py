@@ -210,9 +210,8 @@ def test_a_batch_is_a_function_of_the_seed_and_the_step(store: Path, teacher: Pa
     """With rarer words masked more, too."""
     from functools import partial
 
-    from bertine.corpora.collators import rarer_first
+    from bertine.corpora.collators import TokenMasking, rarer_first
     from bertine.corpora.store import TokenStore
-    from bertine.training.distillation.distill import _masking
 
     opened = TokenStore.open(store)
     odds = rarer_first(opened.unigram_counts, 0.7)
@@ -220,7 +219,7 @@ def test_a_batch_is_a_function_of_the_seed_and_the_step(store: Path, teacher: Pa
         toys.instances_of(
             opened,
             toys.tokenizer(),
-            partial(_masking, odds=odds),
+            partial(TokenMasking, odds=odds),
             batch_size=8,
             max_seq_length=32,
             masking=masking,
@@ -258,7 +257,7 @@ def test_another_width_is_projected_or_left_out(
     bertine.distill(store, out=tmp_path / "without", **{**options, "steps": 2})
     assert "the cosine of the last states is left out" in capsys.readouterr().err
     assert "cosine_loss" not in toys.log(tmp_path / "without")[-1]
-    maps = {"hidden_weight": 1.0, "maps": "mobilebert", "progressive_steps": progressive}
+    maps = {"hidden_weight": 1.0, "layer_loss": "mobilebert", "progressive_steps": progressive}
     bertine.distill(store, out=tmp_path / "with", cosine_projection=True, **maps, **options)
     log = toys.log(tmp_path / "with")
     assert log[-1]["cosine_loss"] < 1.5
@@ -303,7 +302,7 @@ def test_options_that_do_nothing_are_said(
         "token_types='drop' does nothing: the student does not begin as layers of its teacher"
     }
     used: dict[str, Any] = {"temperature": 3.0, "soft_tokens": "masked", "token_types": "drop"}
-    used |= {"maps": "mobilebert", "attention_weight": 1.0, "student": "distilbert"}
+    used |= {"layer_loss": "mobilebert", "attention_weight": 1.0, "student": "distilbert"}
     assert said("d", **used) == set()
 
 

@@ -151,7 +151,11 @@ def test_options_that_do_nothing_are_said(
         "temperature=3.0 does nothing: label_weight=1 learns from labels alone"
     }
     bare = write_rows(tmp_path / "bare.csv", [{"text": toys.sentence("cat", "old")}] * 20)
-    options: dict[str, Any] = {"label_weight": 0.2, "maps": "mobilebert", "token_types": "drop"}
+    options: dict[str, Any] = {
+        "label_weight": 0.2,
+        "layer_loss": "mobilebert",
+        "token_types": "drop",
+    }
     assert said("b", bare, teacher=teacher, student=base, **options) == {
         "label_weight=0.2 does nothing: no training example has a label",
         "layer_loss='mobilebert' does nothing: no layers are compared; give hidden_weight or "

@@ -51,6 +51,7 @@ from bertine.options.verbs import takes_options
 from bertine.reports.run_files import read_log
 from bertine.tokenization.documents import Corpus
 from bertine.tokenization.sentences import check_language
+from bertine.training.adamw import gradients_of
 from bertine.training.checkpoint import Interrupt, load_checkpoint, save_checkpoint, stop_requested
 from bertine.training.computing import computing_of_run
 from bertine.training.display import Display, Tracker
@@ -509,7 +510,8 @@ class _Training:
                         learner = self.learner
                         score = perplexity(learner.model, learner.softmax, vocabulary, held)
                         scores = score.scores()
-                        tracker.log({"step": self.done, **_eval(scores)})
+                        evaluated = {f"eval_{name}": value for name, value in scores.items()}
+                        tracker.log({"step": self.done, **evaluated})
                         display.note(
                             f"step {self.done}: held-out perplexity {scores['perplexity']:.2f}"
                         )
@@ -585,21 +587,11 @@ class _Training:
         save_checkpoint(self.run.checkpoints, self.learner, self.optimizer, state, keep)
 
 
-def _eval(scores: dict[str, float]) -> dict[str, float]:
-    return {f"eval_{name}": value for name, value in scores.items()}
-
-
 @torch.no_grad()
 def clip(parameters: Sequence[Tensor], most: float) -> float:
     """Scale all gradients, including sparse ones, so that their common norm is at most `most` (0:
     no scaling); return the norm before scaling."""
-    gradients = []
-    for parameter in parameters:
-        if parameter.grad is not None and parameter.grad.is_sparse:
-            parameter.grad = parameter.grad.coalesce()
-            gradients.append(parameter.grad.values())
-        elif parameter.grad is not None:
-            gradients.append(parameter.grad)
+    gradients = gradients_of(parameters)
     norm = float(torch.stack([gradient.norm() for gradient in gradients]).norm())
     if 0 < most < norm:
         for gradient in gradients:

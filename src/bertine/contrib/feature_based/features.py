@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -51,19 +51,6 @@ from bertine.tokenization.tokenizer import Tokenizer
 
 #: Version of the file contents; it is part of the hash.
 _FORMAT = 2
-
-
-class KnownStates(Protocol):
-    """The states of the words of some sentences, one after the other."""
-
-    @property
-    def starts(self) -> np.ndarray:
-        """The first word of each sentence, and the number of all words, int64 [N + 1]."""
-        ...
-
-    def layers(self, numbers: Sequence[int]) -> list[Tensor]:
-        """Return the tensors [words, H] of these layers."""
-        ...
 
 
 def word_starts(sentences: Sentences) -> np.ndarray:
@@ -121,6 +108,10 @@ class WordStates:
         """Return the tensors fp16 [words, H] of these layers; 0 is the embeddings."""
         with open_tensors(self.path, "pt") as file:
             return [file.get_tensor(f"layer_{number}") for number in numbers]
+
+
+#: The states of the words of some sentences, one after the other.
+KnownStates = WordStates | StaticStates
 
 
 def states_key(
@@ -293,6 +284,14 @@ class StatesRow:
     mix_input: bool = True
 
 
+def _last(count: int, wanted: int) -> list[int]:
+    return list(range(max(1, count - wanted + 1), count + 1))
+
+
+def _every(count: int) -> list[int]:
+    return list(range(count + 1))
+
+
 #: The rows in the paper's order, by the names of the command line.
 ROWS: dict[str, StatesRow] = {
     "embeddings": StatesRow("embeddings", lambda count: [0]),
@@ -307,15 +306,10 @@ ROWS: dict[str, StatesRow] = {
 #: Rows of all layers, including the word embeddings, as in ELMo's paper: summed with learned
 #: weights at the input of the BiLSTM, at its input and output, or at its output only.
 MIX_ROWS: dict[str, StatesRow] = {
-    "mix": StatesRow("mix of all layers", lambda count: list(range(count + 1))),
-    "mix-both": StatesRow(
-        "mix at input and output", lambda count: list(range(count + 1)), mix_output=True
-    ),
+    "mix": StatesRow("mix of all layers", _every),
+    "mix-both": StatesRow("mix at input and output", _every, mix_output=True),
     "mix-output": StatesRow(
-        "words at input, mix at output",
-        lambda count: list(range(count + 1)),
-        mix_output=True,
-        mix_input=False,
+        "words at input, mix at output", _every, mix_output=True, mix_input=False
     ),
 }
 
@@ -339,10 +333,6 @@ _OF_KINDS: dict[str, tuple[list[str], list[str]]] = {
 def row_of(name: str) -> StatesRow:
     """Return the row called `name`; not that of fine-tuning, nor of the mean of vectors."""
     return _STATIC if name == WORD_VECTORS else (ROWS | MIX_ROWS)[name]
-
-
-def _last(count: int, wanted: int) -> list[int]:
-    return list(range(max(1, count - wanted + 1), count + 1))
 
 
 @dataclass(repr=False)
@@ -408,31 +398,6 @@ def chosen_rows(
 
 
 # Sources: the states of words from an encoder of pieces, an ELMo, or word vectors.
-
-
-class WordSource(Protocol):
-    """A frozen model that computes states of words.
-
-    Attributes:
-        kind: "encoder", "elmo" or "word-vectors".
-        num_layers: L; its layers are 0 (the word embeddings) to L.
-    """
-
-    kind: str
-    num_layers: int
-
-    def fingerprint(self) -> str:
-        """Return the SHA-256 of everything that the states depend on, as hex digits."""
-        ...
-
-    def words(self, text: str) -> list[str]:
-        """Split a text into words."""
-        ...
-
-    def states(self, sentences: Sentences, folder: Path) -> KnownStates:
-        """Return the states of the words of `sentences`; computed states are kept in `folder`, and
-        the duration is printed."""
-        ...
 
 
 class EncoderSource:
@@ -521,6 +486,12 @@ class StaticSource:
             "vector: zeros"
         )
         return states
+
+
+#: A frozen model that computes states of words: its ``kind``; ``num_layers``, L, whose layers are 0
+#: (the word embeddings) to L; ``fingerprint()``, the SHA-256 of everything that the states depend
+#: on; how it splits texts into ``words``; and their ``states``, which are kept in a folder.
+WordSource = EncoderSource | ElmoSource | StaticSource
 
 
 def _say_time(sentences: Sentences, states: WordStates, began: float) -> None:

@@ -71,6 +71,15 @@ class DeviceAndType:
     dtype: torch.dtype
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What a module reads: examples, the tensors [words, H] of the layers, and how it computes."""
+
+    part: ExampleStates
+    layers: Sequence[Tensor]
+    how: DeviceAndType
+
+
 Module = TypeVar("Module", BiLstmTagger, BiLstmClassifier)
 
 
@@ -113,20 +122,11 @@ class Problem(ABC, Generic[Module]):
         """Return the indices of the examples that can be learned from."""
 
     @abstractmethod
-    def loss(
-        self,
-        module: Module,
-        part: ExampleStates,
-        layers: Sequence[Tensor],
-        chosen: Sequence[int],
-        how: DeviceAndType,
-    ) -> Tensor:
-        """Compute the mean loss of the examples `chosen`, of `layers` [words, H]."""
+    def loss(self, module: Module, read: Reading, chosen: Sequence[int]) -> Tensor:
+        """Compute the mean loss of the examples `chosen`."""
 
     @abstractmethod
-    def answers(
-        self, module: Module, part: ExampleStates, layers: Sequence[Tensor], how: DeviceAndType
-    ) -> list[Any]:
+    def answers(self, module: Module, read: Reading) -> list[Any]:
         """Answer all examples."""
 
     def report(self, answers: list[Any], examples: Examples[Any]) -> EvaluationReport:
@@ -178,51 +178,39 @@ class TaggingProblem(Problem[BiLstmTagger]):
     def trained_on(self, part: ExampleStates) -> list[int]:
         return [index for index, tags in enumerate(part.targets) if len(tags)]
 
-    def loss(
-        self,
-        module: BiLstmTagger,
-        part: ExampleStates,
-        layers: Sequence[Tensor],
-        chosen: Sequence[int],
-        how: DeviceAndType,
-    ) -> Tensor:
+    def loss(self, module: BiLstmTagger, read: Reading, chosen: Sequence[int]) -> Tensor:
         """Compute the loss of a word: cross-entropy, or its share of the loss of the chain."""
-        logits, counts = _outputs(module, part.states, layers, chosen, how)
+        logits, counts = _outputs(module, read, chosen)
+        part, device = read.part, read.how.device
         if module.crf is None:
             rows = [logits[at, :count] for at, count in enumerate(counts)]
             labels = np.concatenate([part.targets[index] for index in chosen])
-            return F.cross_entropy(torch.cat(rows), torch.from_numpy(labels).to(how.device))
+            return F.cross_entropy(torch.cat(rows), torch.from_numpy(labels).to(device))
         tags = np.zeros(logits.shape[:2], dtype=np.int64)
         for row, index in enumerate(chosen):
             tags[row, : counts[row]] = part.targets[index]
-        lengths = torch.tensor(counts, device=how.device)
-        losses = module.crf.losses(logits, torch.from_numpy(tags).to(how.device), lengths)
+        lengths = torch.tensor(counts, device=device)
+        losses = module.crf.losses(logits, torch.from_numpy(tags).to(device), lengths)
         return losses.sum() / sum(counts)
 
-    def answers(
-        self,
-        module: BiLstmTagger,
-        part: ExampleStates,
-        layers: Sequence[Tensor],
-        how: DeviceAndType,
-    ) -> list[Any]:
+    def answers(self, module: BiLstmTagger, read: Reading) -> list[Any]:
         """Return the most probable tags; with a chain those that follow the rules of IOB2."""
-        lengths = [len(tags) for tags in part.targets]
+        lengths = [len(tags) for tags in read.part.targets]
         order = [int(place) for place in np.argsort(lengths, kind="stable") if lengths[place]]
         guesses: dict[int, Tags] = {}
         for start in range(0, len(order), 64):
             chosen = order[start : start + 64]
-            logits, counts = _outputs(module, part.states, layers, chosen, how)
+            logits, counts = _outputs(module, read, chosen)
             if module.crf is None:
                 table = logits.argmax(-1).cpu()
                 best = [table[place, :count].tolist() for place, count in enumerate(counts)]
             else:
-                best = module.crf.best(logits, torch.tensor(counts, device=how.device))
+                best = module.crf.best(logits, torch.tensor(counts, device=logits.device))
             for index, ids in zip(chosen, best, strict=True):
                 tags = tuple(self._tagging.labels[i] for i in ids)
                 guesses[index] = Tags(tags, (1.0,) * len(tags))
         nothing = Tags((), ())
-        return [guesses.get(index, nothing) for index in range(len(part))]
+        return [guesses.get(index, nothing) for index in range(len(read.part))]
 
     def report(self, answers: list[Any], examples: Examples[Any]) -> EvaluationReport:
         return self._tagging.report(answers, [item.tags or () for item in examples.items])
@@ -283,55 +271,35 @@ class TextProblem(Problem[BiLstmClassifier]):
     def trained_on(self, part: ExampleStates) -> list[int]:
         return list(range(len(part)))
 
-    def loss(
-        self,
-        module: BiLstmClassifier,
-        part: ExampleStates,
-        layers: Sequence[Tensor],
-        chosen: Sequence[int],
-        how: DeviceAndType,
-    ) -> Tensor:
+    def loss(self, module: BiLstmClassifier, read: Reading, chosen: Sequence[int]) -> Tensor:
         """Compute the task's own loss of an example."""
-        outputs = self._outputs(module, part, layers, chosen, how)
+        outputs = self._outputs(module, read, chosen)
         batch = _batch_of(len(chosen))
-        batch.targets["labels"] = self._text.targets([part.targets[at] for at in chosen])
+        batch.targets["labels"] = self._text.targets([read.part.targets[at] for at in chosen])
         given = cast(Model, _GivenOutputs(outputs))
-        term = self._text.terms_of(given, _NOTHING, batch.to(how.device))[self._text.head]
+        term = self._text.terms_of(given, _NOTHING, batch.to(read.how.device))[self._text.head]
         return term.total / term.count
 
-    def answers(
-        self,
-        module: BiLstmClassifier,
-        part: ExampleStates,
-        layers: Sequence[Tensor],
-        how: DeviceAndType,
-    ) -> list[Any]:
-        order = np.argsort(part.lengths, kind="stable").tolist()
+    def answers(self, module: BiLstmClassifier, read: Reading) -> list[Any]:
+        order = np.argsort(read.part.lengths, kind="stable").tolist()
         result: dict[int, np.ndarray] = {}
         for start in range(0, len(order), 64):
             chosen = order[start : start + 64]
-            outputs = self._outputs(module, part, layers, chosen, how)
+            outputs = self._outputs(module, read, chosen)
             given = cast(Model, _GivenOutputs(outputs))
             rows = self._text.outputs(given, _batch_of(len(chosen)), _NOTHING)
             result |= zip(chosen, rows.float().cpu().numpy(), strict=True)
         none, types = np.zeros(0, np.int32), np.zeros(0, np.int8)
-        features = [Features(none, types, row) for row in range(len(part))]
-        return self._text.decode([result[row] for row in range(len(part))], features)
+        features = [Features(none, types, row) for row in range(len(order))]
+        return self._text.decode([result[row] for row in range(len(order))], features)
 
     def answer_row(self, example: Any, answer: Any) -> dict[str, Any]:
         """Return the label, and the answer with its probabilities."""
         return {"line": example.line, "label": example.label, **answer.to_json(True)}
 
-    def _outputs(
-        self,
-        module: BiLstmClassifier,
-        part: ExampleStates,
-        layers: Sequence[Tensor],
-        chosen: Sequence[int],
-        how: DeviceAndType,
-    ) -> Tensor:
+    def _outputs(self, module: BiLstmClassifier, read: Reading, chosen: Sequence[int]) -> Tensor:
         sequences = [at * self.width + text for at in chosen for text in range(self.width)]
-        return _outputs(module, part.states, layers, sequences, how)[0]
+        return _outputs(module, read, sequences)[0]
 
 
 class _GivenOutputs:
@@ -364,16 +332,10 @@ def _sizes(recipe: BilstmRecipe) -> dict[str, Any]:
     }
 
 
-def _outputs(
-    module: nn.Module,
-    states: KnownStates,
-    layers: Sequence[Tensor],
-    chosen: Sequence[int],
-    how: DeviceAndType,
-) -> tuple[Tensor, list[int]]:
+def _outputs(module: nn.Module, read: Reading, chosen: Sequence[int]) -> tuple[Tensor, list[int]]:
     """Return the outputs of `module` for the sequences `chosen`, in fp32, and their numbers of
     words; a sequence without words is read as a word of zeros."""
-    starts = states.starts
+    starts, layers, how = read.part.states.starts, read.layers, read.how
     sizes = [int(starts[index + 1] - starts[index]) for index in chosen]
     counts = [max(1, size) for size in sizes]
     x = torch.zeros(len(chosen), max(counts), len(layers), layers[0].shape[1])
@@ -408,7 +370,7 @@ def train_row(
         The row of the table, and the answers for each set that was scored.
     """
     began = time.monotonic()
-    states = {word: part.states.layers(layers) for word, part in sets.items()}
+    read = {word: Reading(part, part.states.layers(layers), how) for word, part in sets.items()}
     train = sets["train"]
     lengths, full = train.lengths, problem.trained_on(train)
     row = row_of(name)
@@ -417,7 +379,7 @@ def train_row(
         torch.manual_seed(torch_seed(recipe.seed, "feature-based weights", name))
         module = problem.module(
             recipe,
-            states["train"][0].shape[1],
+            read["train"].layers[0].shape[1],
             len(layers),
             concatenate=row.concatenate,
             mix_output=row.mix_output,
@@ -439,7 +401,7 @@ def train_row(
                     for group in optimizer.param_groups:
                         group["lr"] = recipe.learning_rate * (1 - step / steps)
                     chosen = [full[at] for at in batch]
-                    loss = problem.loss(module, train, states["train"], chosen, how)
+                    loss = problem.loss(module, read["train"], chosen)
                     penalty = module.penalty() if recipe.layer_penalty else None
                     if penalty is not None:
                         loss = loss + recipe.layer_penalty * penalty
@@ -450,9 +412,7 @@ def train_row(
                     optimizer.step()
                     step += 1
                     bar.advance(job)
-                report, answers["validation"] = _score(
-                    module, sets["validation"], states["validation"], problem, how
-                )
+                report, answers["validation"] = _score(module, read["validation"], problem)
                 metric = report.metrics[problem.metric]
                 best = max(best, metric)
                 bar.update(job, facts=[f"{problem.metric} {metric:.4f}"])
@@ -461,24 +421,20 @@ def train_row(
         if name in MIX_ROWS:
             result["layer_weights"] = module.layer_weights()
         for word in [word for word in sets if word not in ("train", "validation")]:
-            scored, answers[word] = _score(module, sets[word], states[word], problem, how)
+            scored, answers[word] = _score(module, read[word], problem)
             result[word] = scored.metrics
     result["seconds"] = time.monotonic() - began
     return result, answers
 
 
 def _score(
-    module: nn.Module,
-    part: ExampleStates,
-    layers: list[torch.Tensor],
-    problem: Problem[Any],
-    how: DeviceAndType,
+    module: nn.Module, read: Reading, problem: Problem[Any]
 ) -> tuple[EvaluationReport, list[Any]]:
     """Return the evaluation of the answers, and the answers."""
     module.eval()
     with torch.inference_mode():
-        answers = problem.answers(module, part, layers, how)
-    return problem.report(answers, part.examples), answers
+        answers = problem.answers(module, read)
+    return problem.report(answers, read.part.examples), answers
 
 
 # Baseline: the mean of the vectors of a text's words, and logistic regression, without order or

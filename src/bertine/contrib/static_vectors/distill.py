@@ -97,21 +97,6 @@ def ranked_pieces(tokens: Sequence[str], special_ids: Collection[int]) -> np.nda
     return np.concatenate([order[~last], order[last]])
 
 
-def rank_probabilities(count: int) -> np.ndarray:
-    """Return the probabilities fp64 [V] of `count` pieces, proportional to 1 / rank, starting at
-    rank 2."""
-    shares = 1.0 / np.arange(2, count + 2)
-    guessed: np.ndarray = shares / shares.sum()
-    return guessed
-
-
-def counted_probabilities(counts: np.ndarray) -> np.ndarray:
-    """Return the probabilities fp64 [V]: the share of each piece among all that were counted (int64
-    [V])."""
-    shares: np.ndarray = counts / max(1, int(counts.sum()))
-    return shares
-
-
 def smooth_inverse(probabilities: np.ndarray, coefficient: float) -> np.ndarray:
     """Compute coefficient / (coefficient + probability), fp32 [V]."""
     weights = coefficient / (coefficient + probabilities)
@@ -712,10 +697,12 @@ def _weights(
     if kind == "none":
         return np.ones(pieces, np.float32), "all pieces weigh the same"
     if kind == "counts" and counts is not None:
-        weights = smooth_inverse(counted_probabilities(counts), options.sif_coefficient)
+        weights = smooth_inverse(counts / max(1, int(counts.sum())), options.sif_coefficient)
         return weights, "pieces frequent in the texts weigh less"
     weights = np.ones(pieces, np.float32)
-    weights[ranked] = smooth_inverse(rank_probabilities(len(ranked)), options.sif_coefficient)
+    # Probabilities proportional to 1 / rank, from rank 2 on.
+    shares = 1.0 / np.arange(2, len(ranked) + 2)
+    weights[ranked] = smooth_inverse(shares / shares.sum(), options.sif_coefficient)
     return weights, "frequent pieces, by their rank, weigh less"
 
 

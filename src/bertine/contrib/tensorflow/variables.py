@@ -35,7 +35,18 @@ EMBEDDING_TABLES = tuple(
     (f"bert/embeddings/{kind}_embeddings", f"embeddings.{kind}_embeddings.weight")
     for kind in ("word", "position", "token_type")
 )
-#: The same for the heads that fine-tuning trains.
+#: Those of the pooler and of pre-training's heads in BERT and MobileBERT: modules and tensors.
+_HEAD_MODULES = (
+    ("bert/pooler/dense", "pooler.dense"),
+    ("cls/predictions/transform/dense", "cls.predictions.transform.dense"),
+    ("cls/predictions/transform/LayerNorm", "cls.predictions.transform.LayerNorm"),
+)
+_HEAD_TENSORS = (
+    ("cls/predictions/output_bias", "cls.predictions.bias"),
+    ("cls/seq_relationship/output_weights", "cls.seq_relationship.weight"),
+    ("cls/seq_relationship/output_bias", "cls.seq_relationship.bias"),
+)
+#: Those of the heads that fine-tuning trains.
 TASK_TENSORS = (
     ("output_weights", "classifier.weight"),
     ("output_bias", "classifier.bias"),
@@ -207,17 +218,9 @@ BERT_VARIABLES = Variables(
                 "output/LayerNorm",
             )
         ),
-        ("bert/pooler/dense", "pooler.dense"),
-        ("cls/predictions/transform/dense", "cls.predictions.transform.dense"),
-        ("cls/predictions/transform/LayerNorm", "cls.predictions.transform.LayerNorm"),
+        *_HEAD_MODULES,
     ),
-    tensors=(
-        *EMBEDDING_TABLES,
-        ("cls/predictions/output_bias", "cls.predictions.bias"),
-        ("cls/seq_relationship/output_weights", "cls.seq_relationship.weight"),
-        ("cls/seq_relationship/output_bias", "cls.seq_relationship.bias"),
-        *TASK_TENSORS,
-    ),
+    tensors=(*EMBEDDING_TABLES, *_HEAD_TENSORS, *TASK_TENSORS),
     defaults={"type_vocab_size": 16},
     gelu=_gelu,
 )
@@ -276,6 +279,7 @@ _DENSE = (
     "attention/self/key",
     "attention/self/value",
     "intermediate/dense",
+    "ffn_layer_{}/intermediate/dense",
 )
 _WITH_NORM = (
     "bottleneck/input",
@@ -283,6 +287,7 @@ _WITH_NORM = (
     "attention/output",
     "output",
     "output/bottleneck",
+    "ffn_layer_{}/output",
 )
 #: The names of a norm and of its replacement.
 _NORMS = ("LayerNorm", "FakeLayerNorm")
@@ -290,31 +295,11 @@ _NORMS = ("LayerNorm", "FakeLayerNorm")
 
 def _mobilebert_modules() -> tuple[tuple[str, str], ...]:
     """Return the scopes and the modules of a layer, in pairs."""
-    scopes = [*_DENSE, *(f"{scope}/dense" for scope in _WITH_NORM)]
-    pairs = [
-        (f"{_MOBILE}/{scope}", f"{_MOBILE_HERE}.{scope.replace('/', '.')}") for scope in scopes
-    ]
-    pairs += [
-        (
-            f"{_MOBILE}/ffn_layer_{{}}/{part}/dense",
-            f"{_MOBILE_HERE}.ffn.{{}}.{part}.dense",
-        )
-        for part in ("intermediate", "output")
-    ]
-    for norm in _NORMS:
-        pairs += [
-            (
-                f"{_MOBILE}/{scope}/{norm}",
-                f"{_MOBILE_HERE}.{scope.replace('/', '.')}.LayerNorm",
-            )
-            for scope in _WITH_NORM
-        ]
-        pairs.append(
-            (
-                f"{_MOBILE}/ffn_layer_{{}}/output/{norm}",
-                f"{_MOBILE_HERE}.ffn.{{}}.output.LayerNorm",
-            )
-        )
+    scopes = [*_DENSE, *(f"{scope}/{part}" for scope in _WITH_NORM for part in ("dense", *_NORMS))]
+    pairs = []
+    for scope in scopes:
+        module = scope.replace("ffn_layer_", "ffn.").replace("Fake", "").replace("/", ".")
+        pairs.append((f"{_MOBILE}/{scope}", f"{_MOBILE_HERE}.{module}"))
     return tuple(pairs)
 
 
@@ -323,17 +308,9 @@ MOBILEBERT_VARIABLES = Variables(
         *((f"bert/embeddings/{norm}", "embeddings.LayerNorm") for norm in _NORMS),
         ("bert/embeddings/embedding_transformation", "embeddings.embedding_transformation"),
         *_mobilebert_modules(),
-        ("bert/pooler/dense", "pooler.dense"),
-        ("cls/predictions/transform/dense", "cls.predictions.transform.dense"),
-        ("cls/predictions/transform/LayerNorm", "cls.predictions.transform.LayerNorm"),
+        *_HEAD_MODULES,
     ),
-    tensors=(
-        *EMBEDDING_TABLES,
-        ("cls/predictions/output_bias", "cls.predictions.bias"),
-        ("cls/seq_relationship/output_weights", "cls.seq_relationship.weight"),
-        ("cls/seq_relationship/output_bias", "cls.seq_relationship.bias"),
-        *TASK_TENSORS,
-    ),
+    tensors=(*EMBEDDING_TABLES, *_HEAD_TENSORS, *TASK_TENSORS),
     transposed=(("cls/predictions/extra_output_weights", "cls.predictions.dense.weight"),),
     key="use_bottleneck",
     defaults={

@@ -35,7 +35,7 @@ from bertine.inference.baselines.linear import (
     sigmoid,
 )
 from bertine.inference.compute import Engine
-from bertine.inference.embedding.vectors import PooledTexts
+from bertine.inference.embedding.vectors import PooledTexts, unit
 from bertine.models.config_file import read_sentence_modules
 from bertine.models.heads import Model
 from bertine.models.pooling import Pooling
@@ -88,14 +88,11 @@ class FrozenEncoder:
     pooling: Pooling = MEAN
     dtype: torch.dtype = torch.float32
 
-    @property
-    def _work_of_token(self) -> float:
-        return 2.0 * self.model.backbone.weights_of_passes()
-
     def affordable(self, texts: Sequence[Sequence[str]]) -> int:
         """Count how many of `texts`, from the first on, fit into the time limit."""
         on_cpu = next(self.model.parameters()).device.type == "cpu"
-        tokens = (_CPU_WORK if on_cpu else _GPU_WORK) / self._work_of_token
+        work_of_token = 2.0 * self.model.backbone.weights_of_passes()
+        tokens = (_CPU_WORK if on_cpu else _GPU_WORK) / work_of_token
         lengths = np.zeros(len(texts), dtype=np.int64)
         for column in zip(*texts, strict=True):
             encoded = self.tokenizer.encode_arrays(list(column), max_length=self.max_length)
@@ -152,15 +149,9 @@ def pair_features(u: np.ndarray, v: np.ndarray) -> np.ndarray:
     """Compute fp32 [N, 4 D + 1] from the vectors [N, D] of two texts, each scaled to length 1:
     both, their difference and product, and the cosine, as
     :class:`bertine.models.heads.PairHead` does."""
-    u, v = _unit(u), _unit(v)
+    u, v = unit(u), unit(v)
     cosine = (u * v).sum(-1, keepdims=True)
     return np.concatenate([u, v, abs(u - v), u * v, cosine], -1)
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    units: np.ndarray = vectors / np.where(norms > 0, norms, 1.0)
-    return units
 
 
 def scaled(features: Callable[[Any], np.ndarray]) -> Callable[[Any], np.ndarray]:

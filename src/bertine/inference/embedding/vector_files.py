@@ -216,9 +216,6 @@ def _shown(value: Any) -> str:
 SUFFIXES = (".npy", ".parquet", ".pq", ".jsonl")
 DTYPES: dict[str, np.dtype[Any]] = {"fp32": np.dtype("<f4"), "fp16": np.dtype("<f2")}
 
-_MAGIC = b"\x93NUMPY\x01\x00"
-#: Bytes of the header, room for every number of rows; NumPy requires a multiple of 64.
-_HEADER = 128
 _LARGEST = float(np.finfo(np.float16).max)
 #: The types in a list that is a vector, or vectors; NaN is read as None.
 _IN_VECTORS = (int, float, list, type(None))
@@ -309,8 +306,10 @@ def open_vector_writer(
             writer = _JsonLines(text, columns)
         elif suffix == ".npy":
             # Entered after the vectors' file, so it is complete before that file is.
-            at = stack.enter_context(atomic_file(offsets_path(path))) if tokens else None
-            starts = stack.enter_context(open_npy(at, np.dtype("<i8"), None)) if at else None
+            starts = None
+            if tokens:
+                at = stack.enter_context(atomic_file(Path(path).with_suffix(".offsets.npy")))
+                starts = stack.enter_context(open_npy(at, np.dtype("<i8"), None))
             writer = _Npy(stack.enter_context(open_npy(temporary, dtype, dimensions)), starts)
         else:
             writer = _Parquet(temporary, columns, dimensions, dtype, tokens)
@@ -387,18 +386,13 @@ def vectors_of(source: str, rows: Sequence[TableRow], column: str, dimensions: i
     return vectors
 
 
-def offsets_path(path: str | Path) -> Path:
-    """Return the path of the text offsets for the tokens' vectors in `path`."""
-    return Path(path).with_suffix(".offsets.npy")
-
-
 class NpyRows:
     """A writer of the rows of a ``.npy``; see :func:`open_npy`."""
 
     def __init__(self, handle: BinaryIO, dtype: np.dtype[Any], width: int | None) -> None:
         self._handle, self._dtype, self._width = handle, dtype, width
         self.rows = 0
-        handle.write(b"\0" * _HEADER)
+        self.write_header()
 
     def append(self, part: np.ndarray) -> None:
         """Append [N, D], or [N] where there is no width."""
@@ -406,15 +400,12 @@ class NpyRows:
         self._handle.write(part.astype(self._dtype, copy=False).tobytes())
         self.rows += len(part)
 
-    def finish(self) -> None:
-        """Write the header."""
+    def write_header(self) -> None:
+        """Write the header, which has room for any number of rows."""
         shape = (self.rows,) if self._width is None else (self.rows, self._width)
-        text = str({"descr": self._dtype.str, "fortran_order": False, "shape": shape})
-        room = _HEADER - len(_MAGIC) - 2
-        header = text.encode("ascii").ljust(room - 1) + b"\n"
-        assert len(header) == room
+        facts = {"descr": self._dtype.str, "fortran_order": False, "shape": shape}
         self._handle.seek(0)
-        self._handle.write(_MAGIC + room.to_bytes(2, "little") + header)
+        np.lib.format.write_array_header_1_0(self._handle, facts)
 
 
 @contextlib.contextmanager
@@ -423,7 +414,7 @@ def open_npy(path: Path, dtype: np.dtype[Any], width: int | None) -> Iterator[Np
     with open(path, "wb") as handle:
         rows = NpyRows(handle, dtype, width)
         yield rows
-        rows.finish()
+        rows.write_header()
 
 
 class _Npy(VectorWriter):

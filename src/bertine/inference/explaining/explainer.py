@@ -35,7 +35,7 @@ from bertine.inference.explaining.target import (
     mask_targets,
     outputs_of,
 )
-from bertine.inference.explaining.words import read_text
+from bertine.inference.explaining.words import GivenText, read_text
 from bertine.models.heads import BOTH_ORDERS, PAIR_CLASSIFIER, Model
 from bertine.models.precision import using_threads
 from bertine.tasks.base import Features, Task, pad_features
@@ -324,7 +324,8 @@ class Explainer:
         self.check(method)
         if self.task is None:
             self._check_mask(parts)
-        text = read_text(self.task, self.tokenizer, tuple(parts), self.max_tokens, self.all_windows)
+        given = GivenText(self.tokenizer, tuple(parts), self.max_tokens, self.all_windows)
+        text = read_text(self.task, given)
         outputs = yield [Forward(features) for features in text.inputs]
         answer = decide(self.task, self.tokenizer, text, outputs, label, word)
         if method == INTEGRATED_GRADIENTS:

@@ -72,27 +72,36 @@ class ExplainedText:
     first_pieces: np.ndarray | None = None
 
 
+@dataclass(frozen=True)
+class GivenText:
+    """A text to read, or several that belong together.
+
+    Attributes:
+        tokenizer: the tokenizer of the model.
+        parts: the texts that belong together, in the order of the task's columns.
+        max_tokens: maximum tokens of an input; the rest is cut off as the task does.
+        all_windows: read all windows of a long text; else only the first.
+    """
+
+    tokenizer: Tokenizer
+    parts: tuple[str, ...]
+    max_tokens: int
+    all_windows: bool
+
+
 @singledispatch
-def read_text(
-    task: Task[Any] | None,
-    tokenizer: Tokenizer,
-    parts: tuple[str, ...],
-    max_tokens: int,
-    all_windows: bool,
-) -> ExplainedText:
+def read_text(task: Task[Any] | None, given: GivenText) -> ExplainedText:
     """Tokenize a text as `task` does, and record the place of each token. Here one text or a pair
     is read, or a text with a mask to fill.
 
     Args:
         task: the task of the model; None: filling masks.
-        tokenizer: the tokenizer of the model.
-        parts: the texts that belong together, in the order of the task's columns.
-        max_tokens: maximum tokens of an input; the rest is cut off as the task does.
-        all_windows: read all windows of a long text; else only the first.
+        given: the text.
 
     Raises:
         BertineError: the number of texts does not fit the task, or they have no word.
     """
+    tokenizer, parts, max_tokens = given.tokenizer, given.parts, given.max_tokens
     _check_parts(("text",) if task is None else task.text_columns, parts)
     mode = "head" if task is None else task.long_text
     pair = parts[1] if len(parts) == 2 else None
@@ -101,7 +110,7 @@ def read_text(
     kept = [np.arange(size)]
     if mode != "head":
         kept = parts_of(np.arange(size), max_tokens, mode, tokenizer.template.one)
-    kept = kept if all_windows else kept[:1]
+    kept = kept if given.all_windows else kept[:1]
     inputs = [
         _features(
             [encoding.input_ids[at] for at in part], [encoding.token_type_ids[at] for at in part]
@@ -145,15 +154,9 @@ def _features(ids: Sequence[int], types: Sequence[int], cut: int = 0) -> Feature
 
 
 @read_text.register
-def _(
-    task: MultipleChoice,
-    tokenizer: Tokenizer,
-    parts: tuple[str, ...],
-    max_tokens: int,
-    all_windows: bool,
-) -> ExplainedText:
+def _(task: MultipleChoice, given: GivenText) -> ExplainedText:
     """Read an input for each choice; the context that all choices share is a part of its own."""
-    prompts = len(task.prompt_columns)
+    tokenizer, parts, prompts = given.tokenizer, given.parts, len(task.prompt_columns)
     if len(parts) < prompts + 2:
         raise BertineError(
             f"{plural(len(parts), 'text')} given, but the model takes {prompts + 2} or more: "
@@ -168,7 +171,7 @@ def _(
     inputs: list[Features] = []
     places: list[list[Place]] = []
     for number, choice in enumerate(choices, prompts):
-        encoding = tokenizer.encode(parts[0], start + choice, max_length=max_tokens)
+        encoding = tokenizer.encode(parts[0], start + choice, max_length=given.max_tokens)
         shift = len(start)
         inputs.append(
             _features(encoding.input_ids, encoding.token_type_ids, encoding.num_truncated)
@@ -187,19 +190,14 @@ def _(
 
 
 @read_text.register
-def _(
-    task: SpanExtraction,
-    tokenizer: Tokenizer,
-    parts: tuple[str, ...],
-    max_tokens: int,
-    all_windows: bool,
-) -> ExplainedText:
+def _(task: SpanExtraction, given: GivenText) -> ExplainedText:
     """Read an input of the question and each window of its context."""
+    tokenizer, parts = given.tokenizer, given.parts
     _check_parts(task.text_columns, parts)
     examples: Examples[Any] = Examples("input", task.text_columns, None, [Example(parts)])
     features = task.featurize(examples, tokenizer)
     cut = sum(feature.num_truncated for feature in features)
-    if not all_windows:
+    if not given.all_windows:
         end = int(features[0].offsets[-1, 1]) if len(features[0].offsets) else 0
         cut += len(tokenizer.encode_plain([parts[1][end:]])[0])
         features = features[:1]
@@ -215,10 +213,9 @@ def _(
 
 
 @read_text.register
-def _(
-    task: Tagging, tokenizer: Tokenizer, parts: tuple[str, ...], max_tokens: int, all_windows: bool
-) -> ExplainedText:
+def _(task: Tagging, given: GivenText) -> ExplainedText:
     """Read a sentence whose words are tokenized one by one; as many words as fit into one input."""
+    tokenizer, parts = given.tokenizer, given.parts
     _check_parts(("text",), parts)
     spans = split_words(parts[0])
     flat, counts = tokenizer.encode_words([parts[0][start:end] for start, end in spans])
@@ -229,7 +226,7 @@ def _(
     word_of: list[int] = []
     first: list[int] = []
     words: list[TextWord] = []
-    room, cut = max_tokens - frame.added(), 0
+    room, cut = given.max_tokens - frame.added(), 0
     for (start, end), ids_of_word in zip(spans, pieces, strict=False):
         piece = ids_of_word.tolist()
         if cut or len(piece) > room:

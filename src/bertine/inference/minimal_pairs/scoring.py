@@ -98,17 +98,22 @@ class PieceSum:
 
     Args:
         loaded: the model, with the head of :attr:`head`.
-        frame: the special tokens around a text.
         dtype: the type to compute in.
+        frame: the special tokens around a text; None: those of the model's tokenizer.
     """
 
     title: str
     #: The head that computes logits at places.
     head: ClassVar[str]
 
-    def __init__(self, loaded: LoadedModel, frame: Frame, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        dtype: torch.dtype = torch.float32,
+        frame: Frame | None = None,
+    ) -> None:
         self.model, self.tokenizer, self.dtype = loaded.model, loaded.tokenizer, dtype
-        self.frame = frame
+        self.frame = loaded.tokenizer.template.one if frame is None else frame
         #: The module that computes states: the model, or its layers packed for a CPU.
         self.encoder = loaded.model
         self._pieces = self._unknown = 0
@@ -262,7 +267,7 @@ class ForwardProbability(PieceSum):
     def __init__(self, loaded: LoadedModel, dtype: torch.dtype = torch.float32) -> None:
         before = sequence_start(loaded)
         before = before or tuple(loaded.tokenizer.encode_plain([_END_OF_SENTENCE])[0])
-        super().__init__(loaded, Frame(before, (), ()), dtype)
+        super().__init__(loaded, dtype, Frame(before, (), ()))
 
     def sequence(self, ids: Sequence[int], number: int) -> ScoredSequence:
         row, begins = self.frame.join([ids]), len(self.frame.before)
@@ -293,7 +298,7 @@ class PseudoLikelihood(PieceSum):
         dtype: torch.dtype = torch.float32,
         masked_pieces: MaskedPieces = "one",
     ) -> None:
-        super().__init__(loaded, loaded.tokenizer.template.one, dtype)
+        super().__init__(loaded, dtype)
         self._mask = self.tokenizer.require_mask("the pseudo-log-likelihood")
         self._continues = None
         if masked_pieces == "rest-of-word":
@@ -328,9 +333,6 @@ class GuessedLikelihood(PieceSum):
 
     title = "pseudo-log-likelihood, each piece guessed by its place and all others"
     head = "plm"
-
-    def __init__(self, loaded: LoadedModel, dtype: torch.dtype = torch.float32) -> None:
-        super().__init__(loaded, loaded.tokenizer.template.one, dtype)
 
     def count(self, ids: Sequence[int]) -> int:
         return len(ids)
@@ -373,7 +375,7 @@ class InfilledLikelihood(PieceSum):
     head = "lm"
 
     def __init__(self, loaded: LoadedModel, dtype: torch.dtype = torch.float32) -> None:
-        super().__init__(loaded, loaded.tokenizer.template.one, dtype)
+        super().__init__(loaded, dtype)
         self._mask = self.tokenizer.require_mask("the pseudo-log-likelihood")
         self._continues = self.tokenizer.continues
 
@@ -414,9 +416,6 @@ class ReplacedTokens(PieceSum):
         "probability of the sentence"
     )
     head = "rtd"
-
-    def __init__(self, loaded: LoadedModel, dtype: torch.dtype = torch.float32) -> None:
-        super().__init__(loaded, loaded.tokenizer.template.one, dtype)
 
     def sequence(self, ids: Sequence[int], number: int) -> ScoredSequence:
         row, begins = self.frame.join([ids]), len(self.frame.before)

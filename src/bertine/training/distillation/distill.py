@@ -39,7 +39,7 @@ from bertine.objectives.distillation import (
 )
 from bertine.objectives.losses import Loss, Objective
 from bertine.options.distillation import DistillOptions
-from bertine.options.pretraining import InstanceSettings, PretrainOptions
+from bertine.options.pretraining import PretrainOptions
 from bertine.options.verbs import takes_options
 from bertine.tokenization.tokenizer import Tokenizer
 from bertine.training.distillation.on_task import distill_on_task
@@ -113,7 +113,7 @@ def distill_on_store(
         return PretrainSetup(
             inner,
             input_format,
-            partial(_masking, odds=odds),
+            partial(TokenMasking, odds=odds),
             distillation.student,
             str(options.student or options.teacher),
             fresh=plan.layers is None and plan.folder is None,
@@ -124,10 +124,6 @@ def distill_on_store(
         )
 
     return train_on_store(store, out, pretraining, begin, world=world, began=began)
-
-
-def _masking(tokenizer: Tokenizer, settings: InstanceSettings, odds: Any) -> TokenMasking:
-    return TokenMasking(tokenizer, settings, odds)
 
 
 def _loaded_teacher(folder: Path | str) -> LoadedModel:

@@ -52,6 +52,7 @@ from bertine.training.distillation.teacher_on_task import (
 from bertine.training.distillation.teachers import (
     FileTeacher,
     ModelTeacher,
+    StudentInputs,
     Teacher,
     maps_facts,
     part_of,
@@ -375,14 +376,12 @@ class _TaskDistillation:
         tokenizer = prepared.loaded.tokenizer
         what = hashlib.sha256(self.teacher.fingerprint.encode())
         what.update(train.fingerprint().encode())
+        inputs = StudentInputs(prepared.task, train, self.features, prepared.loaded)
         what.update(f"{prepared.task.max_length} {tokenizer.fingerprint}".encode())
 
         def answers() -> list[Any]:
             return cached_answers(
-                folder,
-                what.hexdigest(),
-                len(self.features),
-                lambda: self.teacher.outputs(prepared.task, train, self.features, prepared.loaded),
+                folder, what.hexdigest(), len(self.features), lambda: self.teacher.outputs(inputs)
             )
 
         if self.world.size > 1:  # the first one computes, all of them read

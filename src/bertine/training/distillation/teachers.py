@@ -124,6 +124,23 @@ def _reasons(
         yield "token_types", "the teacher has no token types"
 
 
+@dataclass(frozen=True)
+class StudentInputs:
+    """What a student reads.
+
+    Attributes:
+        task: the student's task.
+        examples: the examples to learn from.
+        features: the student's features of them.
+        student: the student, which reads the features.
+    """
+
+    task: Task[Any]
+    examples: Examples[Any]
+    features: Sequence[Any]
+    student: LoadedModel
+
+
 class Teacher(ABC):
     """The teacher of a student.
 
@@ -142,20 +159,8 @@ class Teacher(ABC):
         """Describe the teacher."""
 
     @abstractmethod
-    def outputs(
-        self,
-        student_task: Task[Any],
-        examples: Examples[Any],
-        features: Sequence[Any],
-        student: LoadedModel,
-    ) -> list[np.ndarray]:
+    def outputs(self, inputs: StudentInputs) -> list[np.ndarray]:
         """Compute the teacher's outputs for each of the student's features.
-
-        Args:
-            student_task: the student's task.
-            examples: the examples to learn from.
-            features: the student's features of them.
-            student: the student, which reads the features.
 
         Raises:
             BertineError: it splits these examples into other parts than the student does.
@@ -243,15 +248,9 @@ class ModelTeacher(Teacher):
         """Return the teacher as a pipeline for a table with these text columns."""
         return self.predictor.over(columns)
 
-    def outputs(
-        self,
-        student_task: Task[Any],
-        examples: Examples[Any],
-        features: Sequence[Any],
-        student: LoadedModel,
-    ) -> list[np.ndarray]:
-        answering = self.answering(examples.text_columns)
-        own = self._features(answering, student_task, examples, features, student)
+    def outputs(self, inputs: StudentInputs) -> list[np.ndarray]:
+        answering = self.answering(inputs.examples.text_columns)
+        own = self._features(answering, inputs)
         with progress() as bar:
             job = bar.add_task("ask the teacher", total=len(own))
             outputs = answering.compute(own, on_batch=lambda done: bar.advance(job, done))
@@ -261,20 +260,13 @@ class ModelTeacher(Teacher):
             for output, feature in zip(outputs, own, strict=True)
         ]
 
-    def _features(
-        self,
-        answering: Pipeline,
-        student_task: Task[Any],
-        examples: Examples[Any],
-        features: Sequence[Any],
-        student: LoadedModel,
-    ) -> Sequence[Any]:
+    def _features(self, answering: Pipeline, inputs: StudentInputs) -> Sequence[Any]:
         """Return the teacher's inputs for each of the student's features."""
-        task = answering.task
-        why = self.reads_otherwise(student_task, student)
+        task, features = answering.task, inputs.features
+        why = self.reads_otherwise(inputs.task, inputs.student)
         if not why:
             return features
-        own = task.featurize(examples, answering.tokenizer)
+        own = task.featurize(inputs.examples, answering.tokenizer)
         rows = [feature.row for feature in features] == [feature.row for feature in own]
         by_token = self.model.family.heads[task.head].reads == "tokens"
         ids = rows and (
@@ -377,14 +369,8 @@ class FileTeacher(Teacher):
                     )
         return replace(self, numbers=numbers)
 
-    def outputs(
-        self,
-        student_task: Task[Any],
-        examples: Examples[Any],
-        features: Sequence[Any],
-        student: LoadedModel,
-    ) -> list[np.ndarray]:
-        return [self.rows_put_out[self.numbers[feature.row]] for feature in features]
+    def outputs(self, inputs: StudentInputs) -> list[np.ndarray]:
+        return [self.rows_put_out[self.numbers[feature.row]] for feature in inputs.features]
 
     def answers(self, data: TransferSet) -> list[Any] | None:
         if not data.held_out:
