@@ -27,14 +27,16 @@ BUDGET = {
     "files": 321,
     # 65,500 was the goal before known rows, clients of other programs and checks of what leaves
     # Bertine were added (4,730 lines); 54,000 was the goal of part three. Names, workbooks,
-    # annotations, encodings and collections added 2,900; 2,600 was the goal.
-    "code lines": 72_500,
+    # annotations, encodings and collections added 2,900; 2,600 was the goal. What the notes on BERT
+    # describe, asked, seen and gone on with, added 1,100; simplifications took 350 away.
+    "code lines": 73_250,
     # The function `distill` takes the options of its three kinds; each command has its own.
     "longest signature": 97,
     # Tests of all documents' commands, of clients and of what other programs open; of the folders
     # of jobs, with kills in every kind of them; of results as JSON; a hub on loopback, and files of
-    # eleven encodings, six annotation tools and three kinds of workbooks.
-    "code lines of tests": 60_000,
+    # eleven encodings, six annotation tools and three kinds of workbooks; inputs, attention and
+    # pairs beside transformers' for every family.
+    "code lines of tests": 60_660,
 }
 
 
