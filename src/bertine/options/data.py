@@ -61,9 +61,10 @@ class LabelNames(OptionGroup):
 
     label_names: Sequence[str] | None = declare(
         None,
-        "names of the labels 0, 1, 2, …, one for each, where the data have numbers",
-        otherwise="the names that the data give with the numbers, else the numbers",
-        more="Parquet and ``datasets`` give names with the numbers (``ClassLabel``).",
+        "names of the labels 0, 1, 2, …",
+        otherwise="those in the data, else the numbers",
+        more="One for each number. Parquet and ``datasets`` give names with the numbers "
+        "(``ClassLabel``).",
     )
 
 
@@ -214,8 +215,8 @@ class SoftLabels(OptionGroup):
 
     probability_columns: Sequence[str] | str | None = declare(
         None,
-        "a column for each label with its probability, in place of `label_column`; named "
-        "as the label, or probability_LABEL",
+        "columns of the labels' probabilities, in place of `label_column`; named LABEL or "
+        "probability_LABEL",
         more="They are learned from as they are (soft labels); the most probable label is the one "
         "that scores count.",
     )
@@ -235,8 +236,7 @@ class ClassBalance(OptionGroup):
     )
     focal_gamma: float = declare(
         0.0,
-        "focal loss: what is predicted well already counts less, the more so the higher it is "
-        "(0: cross-entropy)",
+        "focal loss: the higher, the less counts what is predicted well",
         least=0,
         recorded=True,
     )

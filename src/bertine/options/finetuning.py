@@ -218,7 +218,8 @@ class FinetuneRecipe(OptionGroup):
     epochs: int | None = declare(
         None,
         "passes over the training examples",
-        otherwise="from 3 with many examples to 25 with few; more of many classes",
+        otherwise="from 3 with many examples to 25 with few",
+        more="Of many classes more.",
         least=1,
         not_in=("search", "lr-find"),
     )
@@ -261,9 +262,8 @@ class Layers(OptionGroup):
     )
     frozen: bool | None = declare(
         None,
-        "train no layer: fit the head alone, in seconds, on the vectors that the model gives "
-        "already",
-        otherwise="all weights are trained, but the head alone is saved where it is better",
+        "fit the head alone, in seconds, on the vectors that the model gives",
+        otherwise="all weights are trained; the head alone is saved where better",
         more="Of pairs the head is fitted on the vectors of both texts "
         "(:mod:`bertine.training.finetuning.linear_probe`). It can be better than training all "
         "weights where there are few labels. What is about training (`epochs`, `learning_rate` "
