@@ -12,6 +12,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -130,7 +131,8 @@ def onnx_runtime(folder: Path, work: Path, threads: int, bits: str) -> Embed:
         if bits == "dynamic":
             quantization.quantize_dynamic(path, small, **signed)
         else:
-            reader = _Calibration(_calibration(folder, work))
+            batches = _calibration(folder, work)
+            reader = SimpleNamespace(get_next=lambda: next(batches, None))
             products = ["MatMul", "Gemm"]
             quantization.quantize_static(
                 path, small, reader, **signed, op_types_to_quantize=products
@@ -143,16 +145,6 @@ def onnx_runtime(folder: Path, work: Path, threads: int, bits: str) -> Embed:
     return _over_arrays(
         folder, lambda ids, mask: session.run(None, {"input_ids": ids, "attention_mask": mask})[0]
     )
-
-
-class _Calibration:
-    """What ONNX Runtime reads its calibration batches from."""
-
-    def __init__(self, batches: Iterator[dict[str, np.ndarray]]) -> None:
-        self._batches = batches
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        return next(self._batches, None)
 
 
 def openvino(folder: Path, work: Path, threads: int, bits: str, streams: int) -> Embed:

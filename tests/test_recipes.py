@@ -25,6 +25,7 @@ import transformers
 import bertine
 import glue_files
 import toys
+from bertine.cli import COMMANDS, parse_arguments
 from bertine.core.errors import BertineError
 from bertine.hub.model_directory import save_model
 from bertine.models.family import read_config
@@ -553,3 +554,9 @@ def test_so_many_words_are_drawn_trained_on_and_scored(tmp_path: Path, words: Ho
     assert printed.endswith(again)
     assert toys.tree(out) == before
     assert "was begun with other arguments" in mistake(words(*given, "--epochs", 3))
+
+
+def test_pretrain_takes_the_phases_of_the_bert() -> None:
+    for phase in (Path(__file__).parents[1] / "recipes" / "bert").glob("*.yaml"):
+        given = ["store", "--out", "run", "--model", "m", "--config", str(phase)]
+        assert parse_arguments(COMMANDS["pretrain"], given)["max_seq_length"] in (64, 128)

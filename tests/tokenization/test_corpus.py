@@ -151,16 +151,16 @@ def test_documents_without_text_are_skipped_and_counted(tmp_path):
 
 def test_invalid_utf8_is_left_out_and_counted_or_refused(tmp_path):
     file = tmp_path / "c.txt"
-    # A U+FFFD that is in the file is not one that was put there.
-    file.write_bytes("fine \ufffd\n\nline three\nbad ".encode() + b"\xff and \xc3( here\n")
+    # A U+FFFD that is in the file is not one that was put there; alone it is no document.
+    file.write_bytes("fine \ufffd\n\n\ufffd\n\nline 3\nbad ".encode() + b"\xff and \xc3( here\n")
     corpus = Corpus(file)
-    assert [d.text for d in corpus][1] == "line three\nbad  and ( here"
+    assert [d.text for d in corpus][1] == "line 3\nbad  and ( here"
     assert corpus.stats.invalid_utf8 == 2
-    assert "3 damaged characters (U+FFFD) left out" in corpus.stats.lines()
+    assert "4 damaged characters (U+FFFD) left out" in corpus.stats.lines()
     assert list(corpus)
     assert corpus.stats.invalid_utf8 == 2, "counted anew on each pass"
     message = error_of(file, strict=True)
-    assert f"{file}:4: invalid UTF-8 (byte 0xff, 4 bytes into the line)" in message
+    assert f"{file}:6: invalid UTF-8 (byte 0xff, 4 bytes into the line)" in message
 
 
 CHINESE = "物流太慢了，等了一个星期才收到，客服也不回复。"

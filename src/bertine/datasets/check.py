@@ -209,10 +209,8 @@ def names_of_labels(task: type[Task[Any]], train: Examples[Any]) -> list[str]:
             lines[name].append(item.line)
     findings = []
     for group in look_alikes(lines):
-        names = zip(group, told_apart(group), strict=True)
-        shown = [f"{written} ({first_numbers(lines[name][:1])})" for name, written in names][
-            :_SHOWN
-        ]
+        names = list(zip(group, told_apart(group), strict=True))[:_SHOWN]
+        shown = [f"{written} ({first_numbers(lines[name][:1])})" for name, written in names]
         findings.append(
             f"{train.source}: the {task.label_noun}s {', '.join(shown)} look alike, but are told "
             f"apart; write them alike if they are the same{_where(train, group, lines)}"

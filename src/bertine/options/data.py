@@ -236,7 +236,7 @@ class ClassBalance(OptionGroup):
     )
     focal_gamma: float = declare(
         0.0,
-        "focal loss: the higher, the less counts what is predicted well",
+        "focal loss: how much less examples count that are predicted well",
         least=0,
         recorded=True,
     )

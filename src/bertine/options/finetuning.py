@@ -263,7 +263,7 @@ class Layers(OptionGroup):
     frozen: bool | None = declare(
         None,
         "fit the head alone, in seconds, on the vectors that the model gives",
-        otherwise="all weights are trained; the head alone is saved where better",
+        otherwise="all weights are trained; the head alone is saved if better",
         more="Of pairs the head is fitted on the vectors of both texts "
         "(:mod:`bertine.training.finetuning.linear_probe`). It can be better than training all "
         "weights where there are few labels. What is about training (`epochs`, `learning_rate` "

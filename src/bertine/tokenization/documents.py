@@ -186,7 +186,7 @@ class Document:
     """One document.
 
     Attributes:
-        text: lines end in ``\\n``; no NULs, no lone surrogates, no U+FFFD.
+        text: not empty; lines end in ``\\n``; no NULs, no lone surrogates, no U+FFFD.
         source: its file.
         row: the line it begins at (plain text, csv, tsv), its line (JSON lines) or its row
             (Parquet), from 1.
@@ -325,12 +325,12 @@ class Corpus:
             read = readers.get(format_of(path) or "plain", self._table)
             for raw_text, row, base in read(path, stats):
                 self._position = done + base
-                if raw_text.strip() in ("", _END_OF_DOS):
-                    stats.empty_documents += 1
-                    continue
                 if REPLACEMENT in raw_text:  # no model learns to write it
                     stats.damaged += raw_text.count(REPLACEMENT)
                     raw_text = raw_text.replace(REPLACEMENT, "")
+                if raw_text.strip() in ("", _END_OF_DOS):
+                    stats.empty_documents += 1
+                    continue
                 stats.count_twice([raw_text])
                 stats.documents += 1
                 size = len(raw_text) if raw_text.isascii() else len(raw_text.encode())

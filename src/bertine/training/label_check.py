@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from bertine.data.examples import (
 from bertine.data.in_memory import InMemoryTable, Source, TableLike, as_data
 from bertine.data.languages import model_for
 from bertine.data.lines import TableLayout, written_layout
-from bertine.data.tables import TableRow
+from bertine.data.tables import Table, TableRow
 from bertine.data.writer import open_writer
 from bertine.hub.model_directory import load_model
 from bertine.inference.predictor import Predictor
@@ -313,17 +313,16 @@ class LabelCheck(Report):
         path, layout = _checked(self.every, self.out, encoding)
         numbers = {item.line: number for number, item in enumerate(self.examples.items)}
         with contextlib.ExitStack() as stack:
-            table, rows = None, iter(list[TableRow]())
+            table: Table | None = None
+            rows: Iterable[TableRow] = (
+                TableRow(item.line, dict(zip(own, [*item.texts, item.label], strict=True)))
+                for item in self.every.items
+            )
             read = self.every.layout
             plain = read and read.kind in ("csv", "tsv") and not (read.sheet or read.annotations)
             if plain and Path(str(source)).is_file():
-                table = stack.enter_context(open_table(source, config))
-                own, rows = table.columns, iter(table)
-            else:
-                rows = (
-                    TableRow(item.line, dict(zip(own, [*item.texts, item.label], strict=True)))
-                    for item in self.every.items
-                )
+                rows = table = stack.enter_context(open_table(source, config))
+                own = table.columns
             taken = layout.sheet.columns if layout.sheet else own
             suggested, chance, line = (
                 unused(name, taken, "check_")
