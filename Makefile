@@ -22,7 +22,7 @@ help: ## Show this list
 setup: $(STAMP) ## Create .venv and install Bertine and its development tools in it
 
 # Done once, and again whenever a dependency or a pinned version changes.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt src/bertine/fast/int8.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Bertine needs Python 3.11 or newer: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 1; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) \
@@ -48,7 +48,7 @@ test-deep: setup ## Run what takes long: tables of papers, 240 kills, 20,000 fuz
 	PYTHONPATH=src:tests $(BIN)/python -m mistakes.fuzz --cases 20000 --seed 0
 
 check: setup ## Lint, formatting and types
-	$(BIN)/python tools/write_signatures.py
+	$(BIN)/python tools/build_hook.py
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

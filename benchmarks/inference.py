@@ -55,6 +55,10 @@ from bertine.inference.rows import open_texts
 from bertine.options.inference import PlainTexts
 
 
+#: Tokens of the texts whose latency is measured.
+ALONE = (8, 16, 64)
+
+
 def read_texts(path: Path, column: str | None, number: int) -> list[str]:
     """The first texts of a table."""
     with open_texts(path, PlainTexts(text_column=column)) as (table, name):
@@ -73,19 +77,24 @@ def job(turn: Turn, name: str, folder: Path, work: Path, texts: list[str], cpu: 
     except Exception as error:  # a rival's failure is a line of the table, not the end of it
         turn.end({"failed": f"{type(error).__name__}: {str(error).strip()[:200]}"})
         return
-    short = " ".join(max(texts, key=len).split()[:14])
-    embed([short])
+    words = max(texts, key=len).split()
+    alone = {tokens: [" ".join(words[: tokens - 2])] for tokens in ALONE}
+    for text in alone.values():
+        embed(text)
     turn.end({"embeddings": compared, "load": loaded})
     while True:
         began = clock()
         embed(texts)
         seconds = clock() - began
-        times = []
-        for _ in range(20):
-            began = clock()
-            embed([short])
-            times.append(clock() - began)
-        turn.end({"seconds": seconds, "latency": statistics.median(times), "peak": peak_memory()})
+        latency = {}
+        for tokens, text in alone.items():
+            times = []
+            for _ in range(30):
+                began = clock()
+                embed(text)
+                times.append(clock() - began)
+            latency[tokens] = statistics.median(times)
+        turn.end({"seconds": seconds, "latency": latency, "peak": peak_memory()})
 
 
 def measure(shape: str, names: Sequence[str], options: argparse.Namespace) -> dict[str, Any]:
@@ -119,7 +128,10 @@ def measure(shape: str, names: Sequence[str], options: argparse.Namespace) -> di
             result[name] = {
                 "texts_per_second": max(rates, default=None),
                 "rates": rates,
-                "latency_ms": min((1e3 * turn["latency"] for turn in turns[name]), default=None),
+                "latency_ms": {
+                    tokens: min((1e3 * turn["latency"][tokens] for turn in turns[name]), default=0)
+                    for tokens in ALONE
+                },
                 "load_seconds": worker.prepared["load"],
                 "peak": turns[name][-1]["peak"] if turns[name] else None,
             } | ({} if truth is None else compared(ours, truth))
@@ -152,17 +164,23 @@ def show(shape: str, result: dict[str, Any]) -> None:
         return
     peers = [value for name, value in result.items() if not name.startswith("bertine")]
     best = max((peer["texts_per_second"] for peer in peers), default=None)
-    quick = min((peer["latency_ms"] for peer in peers), default=None)
+    quick = {
+        tokens: min((peer["latency_ms"][tokens] for peer in peers), default=0) for tokens in ALONE
+    }
     rows = []
     for name, value in result.items():
-        rate, latency = value["texts_per_second"], value["latency_ms"]
+        rate = value["texts_per_second"]
+        alone = [value["latency_ms"][tokens] for tokens in ALONE]
         rows.append(
             [
                 name,
                 f"{rate:.1f}",
                 "" if best is None else f"{rate / best:.2f}x",
-                f"{latency:.2f}",
-                "" if quick is None else f"{quick / latency:.2f}x",
+                " / ".join(f"{latency:.2f}" for latency in alone),
+                " / ".join(
+                    f"{best_one / latency:.2f}x"
+                    for best_one, latency in zip(quick.values(), alone, strict=True)
+                ),
                 f"{value['difference']:.4f}" if "difference" in value else "",
                 f"{value['cosines']['lowest']:.4f}" if "cosines" in value else "",
                 f"{value['same_nearest']:.0%}" if "same_nearest" in value else "",
@@ -173,7 +191,7 @@ def show(shape: str, result: dict[str, Any]) -> None:
     print(f"\n{shape}: ratios are to the best of the others")
     print_table(
         [
-            *("system", "texts/s", "ratio", "16 tokens, ms", "ratio"),
+            *("system", "texts/s", "ratio", " / ".join(map(str, ALONE)) + " tokens, ms", "ratios"),
             *("max diff", "min cos", "same nearest", "load, s", "peak, MB"),
         ],
         rows,

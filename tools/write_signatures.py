@@ -22,22 +22,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hatchling.builders.hooks.plugin.interface import BuildHookInterface
-
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 STUB = SOURCE / "bertine" / "signatures.pyi"
 _HEAD = '"""The public verbs with every argument. Made by tools/write_signatures.py."""\n'
 
 if str(SOURCE) not in sys.path:
     sys.path.insert(0, str(SOURCE))
-
-
-class SignaturesHook(BuildHookInterface[Any]):
-    """Make the file before a build collects its files."""
-
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        write()
-        build_data["artifacts"].append(str(STUB.relative_to(self.root)))
 
 
 def verbs() -> dict[str, Callable[..., Any]]:

@@ -215,21 +215,7 @@ class PackedBackbone(nn.Module):
 
     def _pack(self, backbone: Any, ranges: Sequence[LayerRanges] | None) -> None:
         """Pack the layers and copy the embeddings; in inference mode."""
-        self.layers: list[Any]
-        dtype, act, passes = self.dtype, self.config.hidden_act, self.config.passes
-        first: Tensor | None = None
-        if dtype == torch.int8:
-            if ranges is None:
-                raise ValueError("8-bit layers need the ranges of their activations")
-            self.layers = list(int8_layers(backbone.layers, list(ranges), act, passes))
-            first = self.layers[0].divisor
-        else:
-            last = passes[-1]
-            packed = [
-                FloatLayer(layer, dtype, act, split=number == last)
-                for number, layer in enumerate(backbone.layers)
-            ]
-            self.layers = [packed[number] for number in passes]
+        first = self._pack_layers(backbone, ranges)
         embeddings = backbone.embeddings
         self._words = embeddings.word_embeddings.weight.detach()
         self._places: Tensor | None = embeddings.places().detach()
@@ -245,6 +231,23 @@ class PackedBackbone(nn.Module):
             norm = norm_of(embeddings.layer_norm)
             project = projection_of(embeddings.projection, first)
             self._norm = lambda x: project(norm(x))
+
+    def _pack_layers(self, backbone: Any, ranges: Sequence[LayerRanges] | None) -> Tensor | None:
+        """Pack the layers; return what the first divides its input by, fp32 [H], None: nothing."""
+        self.layers: list[Any]
+        dtype, act, passes = self.dtype, self.config.hidden_act, self.config.passes
+        if dtype == torch.int8:
+            if ranges is None:
+                raise ValueError("8-bit layers need the ranges of their activations")
+            self.layers = list(int8_layers(backbone.layers, list(ranges), act, passes))
+            divisor: Tensor = self.layers[0].divisor
+            return divisor
+        packed = [
+            FloatLayer(layer, dtype, act, split=number == passes[-1])
+            for number, layer in enumerate(backbone.layers)
+        ]
+        self.layers = [packed[number] for number in passes]
+        return None
 
     def forward(
         self,

@@ -152,6 +152,13 @@ class UnpaddedRows:
         starts = F.pad(starts, (0, -len(starts) % _FIRSTS))
         return cls(groups, members, of_places.clamp_(min=0), places, starts, lengths)
 
+    @classmethod
+    def without_groups(cls, lengths: Tensor) -> UnpaddedRows:
+        """Lay out only the rows of tokens, for a kernel that attends within texts of any length."""
+        ends = lengths.cumsum(0)
+        rows = torch.arange(int(ends[-1]))
+        return cls([], [], rows, rows, ends - lengths, lengths)
+
     @property
     def count(self) -> int:
         """N, the number of rows."""

@@ -28,6 +28,7 @@ from bertine.corpora.batch import Batch, check_batch, restore_order, token_budge
 from bertine.families.modernbert import ModernEncoder
 from bertine.fast.backbone import PackedBackbone, PackedModel, PlainBackbone
 from bertine.fast.int8 import LayerRanges, RangeObserver
+from bertine.fast.kernel import KernelBackbone, can_compute
 from bertine.fast.layers import PaddedRows
 from bertine.fast.modern import PackedModern
 from bertine.models.config import Config
@@ -38,6 +39,7 @@ from bertine.models.precision import (
     allowed_threads,
     autocast,
     cpu_has_int8,
+    cpu_words,
     fastest_threads,
     finite,
     rates_for,
@@ -236,7 +238,10 @@ def choose(
     rival = "bf16" if "bf16" in tried else "fp32"
     for name in tried:
         try:
-            packed = pack(backbone, torch.int8 if name == "int8" else torch.bfloat16, ranges)
+            if name == "int8":
+                packed = _in_bytes(pack, backbone, ranges)
+            else:
+                packed = pack(backbone, _TYPES[name])
             difference = check.differences[name] = _difference(packed, inputs, expected)
         except RuntimeError as error:
             # oneDNN knows more about the CPU than its flags show here.
@@ -249,8 +254,10 @@ def choose(
         reason = None
         if precision == "auto" and difference > TOLERANCE[name]:
             reason = _too_far(name, difference)
-        elif precision == "auto" and name == "int8" and _slower(packed, backbone, _TYPES[rival]):
-            reason = f"it is slower than {rival} here"
+        elif precision == "auto" and name == "int8":
+            layer = packed.float_layer(backbone, _TYPES[rival])
+            if _slower(packed, layer, _TYPES[rival]):
+                reason = f"it is slower than {rival} here"
         if reason is None:
             check.precision = name
             break
@@ -354,8 +361,23 @@ def _difference(
     return difference if np.isfinite(difference) else float("inf")
 
 
-def _slower(packed: PackedBackbone, backbone: Backbone, rival: torch.dtype) -> bool:
-    """Return whether the first layer takes longer than in `rival`."""
+def _in_bytes(
+    pack: type[PackedBackbone], backbone: Backbone, ranges: Sequence[LayerRanges]
+) -> PackedBackbone:
+    """Pack a backbone in 8 bits, for the compiled kernel where there is one; with AMX, which it
+    does not use, oneDNN's products may be faster."""
+    if pack is not PackedBackbone or not can_compute(backbone.config):
+        return pack(backbone, torch.int8, ranges)
+    packed = KernelBackbone(backbone, ranges)
+    if "amx_int8" in cpu_words():
+        other = pack(backbone, torch.int8, ranges)
+        if _slower(packed, other.layers[0], torch.float32):
+            return other
+    return packed
+
+
+def _slower(packed: PackedBackbone, rival: Any, dtype: torch.dtype) -> bool:
+    """Return whether the first layer takes longer than `rival`, whose input is of `dtype`."""
     size, length = packed.config.hidden_size, min(32, packed.config.longest_input)
     rows = PaddedRows(max(1, _PROBED // length), length)
     x = torch.zeros(rows.count, size)
@@ -368,9 +390,8 @@ def _slower(packed: PackedBackbone, backbone: Backbone, rival: torch.dtype) -> b
         layer(x, around)
         return time.perf_counter() - began
 
-    layer = packed.float_layer(backbone, rival)
     ours, theirs = best_of(
-        [partial(seconds, packed.layers[0], x), partial(seconds, layer, x.to(rival))]
+        [partial(seconds, packed.layers[0], x), partial(seconds, rival, x.to(dtype))]
     )
     return ours > theirs
 

@@ -135,17 +135,17 @@ _WORTH = 1.1
 def cpu_has_bf16() -> bool:
     """Return whether this CPU has bf16 matrix instructions (AVX-512 BF16 or AMX on x86, BF16 on
     Arm)."""
-    return not _cpu_words().isdisjoint({"avx512_bf16", "amx_bf16", "bf16"})
+    return not cpu_words().isdisjoint({"avx512_bf16", "amx_bf16", "bf16"})
 
 
 @functools.cache
 def cpu_has_int8() -> bool:
     """Return whether this CPU has instructions for sums of products of 8-bit integers (x86: AVX-512
     VNNI, AVX VNNI or AMX), which oneDNN uses."""
-    return not _cpu_words().isdisjoint({"avx512_vnni", "avx_vnni", "amx_int8"})
+    return not cpu_words().isdisjoint({"avx512_vnni", "avx_vnni", "amx_int8"})
 
 
-def _cpu_words() -> set[str]:
+def cpu_words() -> set[str]:
     """Return all words of Linux's description of the processors, including the names of their
     instructions; none on other systems."""
     with contextlib.suppress(OSError):
