@@ -14,6 +14,7 @@ import gc
 import importlib
 from typing import TYPE_CHECKING, Any
 
+import bertine.core.spin_count as _spin_count  # noqa: F401  it measures from here on
 from bertine.core import cpu
 from bertine.core.contrib import registered
 from bertine.core.errors import BertineError as BertineError

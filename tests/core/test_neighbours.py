@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from bertine.core import spin_count
 from bertine.core.spin_count import CpuContention
@@ -16,7 +17,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     monkeypatch.setattr(spin_count, "cores", lambda: 4)
     monkeypatch.setattr(spin_count.time, "monotonic", lambda: clocks["now"])
     monkeypatch.setattr(spin_count.time, "process_time", lambda: clocks["ours"])
-    monkeypatch.setattr(spin_count.torch, "get_num_threads", lambda: int(clocks["threads"]))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: int(clocks["threads"]))
     return clocks
 
 

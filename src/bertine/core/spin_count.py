@@ -22,8 +22,6 @@ import threading
 import time
 from pathlib import Path
 
-import torch
-
 from bertine.core import cpu
 from bertine.core.cpu import allowed_cores, cores
 
@@ -68,6 +66,8 @@ class CpuContention:
         self._all, self._ours = everything, ours
         if seconds > self._most and worked < _RESTED:
             return self._used
+        import torch  # this module is imported before it
+
         spare = max(0, cores() - torch.get_num_threads())
         self._used = others if others - spare > _WORTH else None
         return self._used
@@ -153,6 +153,8 @@ class ShortWaits:
         try:
             crowded = self._others.cores_used() is not None
             if crowded and self._team is None:
+                import torch
+
                 self._team = _idle_team(torch.get_num_threads())
             elif not crowded and self._team is not None:
                 self._team.end()
@@ -178,6 +180,8 @@ def _idle_team(computing: int) -> IdleTeam | None:
 def _libgomp() -> ctypes.CDLL | None:
     """Return GCC's OpenMP library through the copy that PyTorch is linked with; None if PyTorch
     uses another library."""
+    import torch
+
     try:
         library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
     except OSError:
@@ -187,11 +191,11 @@ def _libgomp() -> ctypes.CDLL | None:
     return library if is_gcc else None
 
 
-@functools.cache
-def _of_this_process() -> ShortWaits:
-    return ShortWaits()
+#: It begins to measure while PyTorch is imported: models are loaded right afterwards.
+_waits = ShortWaits()
 
 
 def adapt_spin_count() -> None:
-    """Call :meth:`ShortWaits.adapt` for this process; called before each step or batch."""
-    _of_this_process().adapt()
+    """Call :meth:`ShortWaits.adapt` for this process; called before a model is loaded, and before
+    each step or batch."""
+    _waits.adapt()

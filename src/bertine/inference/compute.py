@@ -210,6 +210,7 @@ def choose(
         BertineError: an unknown precision, or one that this machine cannot compute in.
     """
     check_precision(precision)
+    adapt_spin_count()
     # A subclass may have another attention than the packed layers.
     if type(backbone) not in (Encoder, ModernEncoder):
         return _choose_plain(backbone, precision, samples)

@@ -19,7 +19,7 @@ from torch import nn
 from bertine.core.console import logger, plural
 from bertine.core.loss_names import TERMS
 from bertine.core.names import Precision, option
-from bertine.core.spin_count import CpuContention
+from bertine.core.spin_count import CpuContention, adapt_spin_count
 from bertine.models.matmul_timing import TOKENS, Product, products_of, seconds_of
 from bertine.models.precision import (
     cpu_has_bf16,
@@ -131,6 +131,7 @@ def measured_computing(
     asked: str, model: nn.Module, *, tokens: int = TOKENS, words: int = 0
 ) -> Computing:
     """Measure how `model` trains fastest, on its device, and print deviations from the defaults."""
+    adapt_spin_count()
     device = next(model.parameters()).device
     rates = rates_for(asked, model, tokens=tokens, words=words)
     precision = precision_name(asked, device, rates)
