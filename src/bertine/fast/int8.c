@@ -177,7 +177,7 @@ static void norm_row(float *x, const float *added, int64_t size, const float *co
         DOT(s##r##3, w3, a); \
     }
 #define ADD(r, j) \
-    at = total + 64 * r + 16 * j; \
+    at = total + PANEL * r + 16 * j; \
     part = _mm512_mul_ps(_mm512_cvtepi32_ps(s##r##j), step); \
     _mm512_store_ps(at, _mm512_fmadd_ps(part, scale##j, _mm512_load_ps(at)));
 #define FINISH(r) \
@@ -186,13 +186,12 @@ static void norm_row(float *x, const float *added, int64_t size, const float *co
         ADD(r, 0) ADD(r, 1) ADD(r, 2) ADD(r, 3) \
     }
 
+/* Add to total [rows][PANEL] the products of one panel with a few rows. */
 INLINE void tile(const Bytes *x, int64_t row, const int rows, const Product *p, int64_t panel,
-                 float *to, int64_t stride, int act) {
+                 float *total) {
     const uint8_t *w = p->weight + panel * x->width * PANEL;
     const float *scale = p->scale + panel * PANEL;
     const int8_t *bytes = x->byte + row * x->width;
-    float total[ROWS * PANEL] __attribute__((aligned(64))), *at;
-    for (int r = 0; r < rows; r++) memcpy(total + r * PANEL, p->bias + panel * PANEL, 4 * PANEL);
     for (int64_t b = 0; b < x->blocks; b++) {
         int64_t end = MIN((b + 1) * BLOCK, x->width);
         EACH_ROW(SUMS)
@@ -205,33 +204,30 @@ INLINE void tile(const Bytes *x, int64_t row, const int rows, const Product *p, 
         }
         __m512 scale0 = _mm512_loadu_ps(scale), scale1 = _mm512_loadu_ps(scale + 16);
         __m512 scale2 = _mm512_loadu_ps(scale + 32), scale3 = _mm512_loadu_ps(scale + 48), part;
+        float *at;
         EACH_ROW(FINISH)
         scale += UP(p->outputs, PANEL);
     }
-    __m512 part;
-    int64_t vectors = MIN(4, (p->outputs - panel * PANEL) / 16);
-    for (int r = 0; r < rows; r++)
-        for (int j = 0; j < vectors; j++)
-            part = _mm512_load_ps(total + r * PANEL + 16 * j),
-            _mm512_storeu_ps(to + r * stride + 16 * j, act < 0 ? part : activated(part, act));
 }
 
-/* Write the outputs of one panel for `rows` rows from `first` on to `to`. */
+/* Write the outputs of one panel, activated unless `act` is -1, for `rows` rows from `first` on. */
 static void product(const Bytes *x, int64_t first, int64_t rows, const Product *p, int64_t panel,
                     float *to, int64_t stride, int act) {
-    int64_t tiles = (rows + ROWS - 1) / ROWS;
+    float total[ROWS * PANEL] __attribute__((aligned(64)));
+    int64_t vectors = MIN(4, (p->outputs - panel * PANEL) / 16), tiles = (rows + ROWS - 1) / ROWS;
     for (int64_t t = 0; t < tiles; t++) {
         int64_t row = rows * t / tiles, count = rows * (t + 1) / tiles - row;
-        float *here = to + row * stride;
-        row += first;
-#define CASE(n, a) \
-    case n: tile(x, row, n, p, panel, here, stride, a); break;
-#define CASES(a) \
-    switch (count) { CASE(1, a) CASE(2, a) CASE(3, a) CASE(4, a) CASE(5, a) CASE(6, a) }
-        if (act < 0) { CASES(-1) }
-        else if (act == 0) { CASES(0) }
-        else if (act == 1) { CASES(1) }
-        else { CASES(2) }
+        for (int64_t r = 0; r < count; r++)
+            memcpy(total + r * PANEL, p->bias + panel * PANEL, PANEL * sizeof(float));
+#define CASE(n) \
+    case n: tile(x, first + row, n, p, panel, total); break;
+        switch (count) { CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) }
+        for (int64_t r = 0; r < count; r++)
+            for (int64_t j = 0; j < vectors; j++) {
+                __m512 y = _mm512_load_ps(total + r * PANEL + 16 * j);
+                y = act < 0 ? y : activated(y, act);
+                _mm512_storeu_ps(to + (row + r) * stride + 16 * j, y);
+            }
     }
 }
 
