@@ -305,10 +305,18 @@ static void attend(const float *qkv, int64_t size, int64_t depth, int64_t head, 
     float *keys = aligned_alloc(64, (depth + QUERIES) * places * sizeof(float));
     float *scores = keys + depth * places;
     const float *q = qkv + head * depth, *k = q + size, *v = k + size;
-    for (int64_t t = 0; t < tokens; t++)
-        for (int64_t d = 0; d < depth; d++) keys[d * places + t] = k[t * stride + d];
-    for (int64_t t = tokens; t < places; t++)
-        for (int64_t d = 0; d < depth; d++) keys[d * places + t] = 0;
+    for (int64_t t = 0; t < places; t += 4) { /* keys become [depth][places] */
+        const float *row[4];
+        for (int i = 0; i < 4; i++) row[i] = k + MIN(t + i, tokens - 1) * stride;
+        for (int64_t d = 0; d < depth; d += 4) {
+            __m128 a = _mm_loadu_ps(row[0] + d), b = _mm_loadu_ps(row[1] + d);
+            __m128 c = _mm_loadu_ps(row[2] + d), e = _mm_loadu_ps(row[3] + d);
+            _MM_TRANSPOSE4_PS(a, b, c, e);
+            float *to = keys + d * places + t;
+            _mm_store_ps(to, a), _mm_store_ps(to + places, b);
+            _mm_store_ps(to + 2 * places, c), _mm_store_ps(to + 3 * places, e);
+        }
+    }
     for (int64_t first = 0; first < queries; first += QUERIES) {
         /* The last ones again where fewer are left: the same numbers. */
         int64_t row = queries < QUERIES ? first : MIN(first, queries - QUERIES);
