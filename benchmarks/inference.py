@@ -3,11 +3,12 @@
     python benchmarks/inference.py [--shapes minilm base] [--systems NAME ...] [--texts N]
     python benchmarks/inference.py --shapes minilm --data FILE --texts 5000 --turns 0
 
-Every system gets the same texts and the same weights and returns the mean of the last hidden
-states of each text; tokenizing is counted, loading and converting are not. Lengths are log-normal,
-35 tokens in the mean, at most 128. The systems take turns; each makes batches of 32 of like length,
-but ``transformers fp32``, which takes texts as they come. MiniLM has its real weights, those of
-bert-base and of any other preset by its name are random.
+Every system gets the same texts and the same weights and returns the mean of the last hidden states
+of each text, or with ``--output`` what ranking pairs or tagging words reads of them; tokenizing is
+counted, loading and converting are not. Lengths are log-normal, 35 tokens in the mean, at most 128.
+The systems take turns; each makes batches of 32 of like length, but ``transformers fp32``, which
+takes texts as they come. MiniLM has its real weights, those of bert-base and of any other preset by
+its name are random.
 
 Vectors are compared with those of ``transformers fp32`` over all texts: the lowest cosine, those
 below which 1% and 5% are, and the median. Made-up texts say little about that; give real ones with
@@ -46,14 +47,13 @@ from common import (
     save_json,
 )
 from model_folders import NAMES, SHAPES, model_folder, texts_of
-from runtimes import CALIBRATION, LONGEST, REFERENCE, SYSTEMS
+from runtimes import CALIBRATION, LONGEST, OUTPUTS, REFERENCE, SYSTEMS, Text, length_of
 
 from bertine.families.presets import PRESETS
 from bertine.hub.model_directory import load_model
 from bertine.inference.embedding.vectors import Cosines
 from bertine.inference.rows import open_texts
 from bertine.options.inference import PlainTexts
-
 
 #: Tokens of the texts whose latency is measured.
 ALONE = (8, 16, 64)
@@ -65,19 +65,22 @@ def read_texts(path: Path, column: str | None, number: int) -> list[str]:
         return [table.text(row, name) for row in itertools.islice(table, number)]
 
 
-def job(turn: Turn, name: str, folder: Path, work: Path, texts: list[str], cpu: bool) -> None:
+def job(
+    turn: Turn, name: str, folder: Path, work: Path, texts: list[Text], output: str, cpu: bool
+) -> None:
     """A system in its process: the first turn is its preparation."""
     clock = time.process_time if cpu else time.perf_counter
     _, make, arguments = SYSTEMS[name]
     try:
         began = clock()
-        embed = make(folder, work, torch.get_num_threads(), *arguments)
+        embed = make(folder, work, torch.get_num_threads(), OUTPUTS[output], *arguments)
         loaded = clock() - began
         compared = embed(texts)
     except Exception as error:  # a rival's failure is a line of the table, not the end of it
         turn.end({"failed": f"{type(error).__name__}: {str(error).strip()[:200]}"})
         return
-    words = max(texts, key=len).split()
+    longest = max(texts, key=length_of)
+    words = (longest if isinstance(longest, str) else " ".join(longest)).split()
     alone = {tokens: [" ".join(words[: tokens - 2])] for tokens in ALONE}
     for text in alone.values():
         embed(text)
@@ -107,11 +110,20 @@ def measure(shape: str, names: Sequence[str], options: argparse.Namespace) -> di
         else:
             texts = read_texts(options.data, options.text_column, options.texts)
         (work / CALIBRATION).write_text(json.dumps(texts[:300]), encoding="utf-8")
+        inputs: list[Text] = [*texts]
+        if options.output == "pairs":  # a question, and passages that may answer it
+            question = " ".join(" ".join(texts).split()[:10])
+            inputs = [(question, f"{one} {other}") for one, other in itertools.pairwise(texts)]
         workers: dict[str, Worker] = {}
         result: dict[str, Any] = {}
         for name in names:
             worker = stack.enter_context(
-                Worker(name, options.threads, job, name, folder, work, texts, options.cpu_time)
+                Worker(
+                    name,
+                    options.threads,
+                    job,
+                    *(name, folder, work, inputs, options.output, options.cpu_time),
+                )
             )
             if "failed" in worker.prepared:
                 print(f"  {name}: left out, it failed ({worker.prepared['failed']})", flush=True)
@@ -123,7 +135,7 @@ def measure(shape: str, names: Sequence[str], options: argparse.Namespace) -> di
                 turns[name].append(worker.turn())
         truth = workers[REFERENCE].prepared["embeddings"] if REFERENCE in workers else None
         for name, worker in workers.items():
-            rates = [len(texts) / turn["seconds"] for turn in turns[name]]
+            rates = [len(inputs) / turn["seconds"] for turn in turns[name]]
             ours = worker.prepared["embeddings"]
             result[name] = {
                 "texts_per_second": max(rates, default=None),
@@ -236,6 +248,13 @@ def main() -> None:
         help=f"{', '.join(SHAPES)}, or a preset: {', '.join(PRESETS)}",
     )
     parser.add_argument("--systems", nargs="+", choices=tuple(SYSTEMS), default=list(SYSTEMS))
+    parser.add_argument(
+        "--output",
+        choices=tuple(OUTPUTS),
+        default="vectors",
+        help="the mean of each text's states, the first state of pairs that are ranked, or nine "
+        "numbers for each token",
+    )
     parser.add_argument("--texts", type=int, default=1024)
     parser.add_argument("--data", type=Path, help="a table with texts, in place of made-up ones")
     parser.add_argument("--text-column", help="of --data")

@@ -1,7 +1,8 @@
-"""Texts to vectors with bertine and with other runtimes: each a function of a model's folder.
+"""Texts through encoders with bertine and with other runtimes: each a function of a model's folder.
 
-All return the mean of the last hidden states of each text, in the order of the texts, and make
-batches of `BATCH` of like length, but for ``transformers fp32``, which takes texts as they come.
+All return the same numbers of the last hidden states of each text or pair (`OUTPUTS`), in the order
+of the texts, and make batches of `BATCH` of like length, but for ``transformers fp32``, which takes
+texts as they come.
 Static quantization learns its ranges from the texts of `CALIBRATION` in the folder for files.
 """
 
@@ -20,8 +21,12 @@ import torch
 
 from bertine.hub.model_directory import load_model
 
-#: Texts → fp32 [N, H].
-Embed = Callable[[Sequence[str]], np.ndarray]
+#: A text, or a pair of them.
+Text = str | tuple[str, str]
+#: Texts → fp32 [N, any].
+Embed = Callable[[Sequence[Text]], np.ndarray]
+#: States [B, T, H] and mask [B, T] → [B, any].
+Output = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 BATCH = 32
 LONGEST = 128
@@ -29,9 +34,14 @@ LONGEST = 128
 CALIBRATION = "calibration.json"
 
 
-def sorted_batches(texts: Sequence[str], embed_batch: Embed) -> np.ndarray:
+def length_of(text: Text) -> int:
+    """Characters of a text or a pair."""
+    return len(text) if isinstance(text, str) else sum(map(len, text))
+
+
+def sorted_batches(texts: Sequence[Text], embed_batch: Embed) -> np.ndarray:
     """`embed_batch` for batches of like length; results in the texts' order."""
-    order = np.argsort([-len(text) for text in texts], kind="stable")
+    order = np.argsort([-length_of(text) for text in texts], kind="stable")
     parts = [
         embed_batch([texts[i] for i in order[start : start + BATCH]])
         for start in range(0, len(texts), BATCH)
@@ -48,14 +58,28 @@ def mean(hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return np.asarray((hidden * weights).sum(1) / weights.sum(1))
 
 
-# Each takes the model's folder, a folder for its own files and a number of threads.
+def first(hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """hidden [B, T, H] → [B, H], the states of first tokens, which a pair is scored by."""
+    return np.asarray(hidden[:, 0])
 
 
-def bertine(folder: Path, work: Path, threads: int, precision: str) -> Embed:
+def tags(hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """hidden [B, T, H] → [B, LONGEST * 9]: nine numbers for each token, 0 at padding."""
+    scores = np.zeros((len(hidden), LONGEST, 9), np.float32)
+    scores[:, : hidden.shape[1]] = hidden[..., :9] * mask[..., None]
+    return scores.reshape(len(hidden), -1)
+
+
+#: What is read of the states: vectors of texts, scores of pairs, tags of tokens.
+OUTPUTS: dict[str, Output] = {"vectors": mean, "pairs": first, "tags": tags}
+
+
+# Each takes the model's folder, a folder for its own files, a number of threads and what is read.
+
+
+def bertine(folder: Path, work: Path, threads: int, output: Output, precision: str) -> Embed:
     from bertine.inference.compute import Engine, run_features, sample_inputs
-    from bertine.inference.embedding.vectors import PooledTexts
-    from bertine.models.pooling import Pooling
-    from bertine.tasks.base import Features
+    from bertine.tasks.base import Features, pad_features
 
     loaded = load_model(folder)
     engine = Engine(
@@ -66,20 +90,43 @@ def bertine(folder: Path, work: Path, threads: int, precision: str) -> Embed:
     )
     for line in engine.lines():
         print(f"  bertine: {line}", flush=True)
-    pooled = PooledTexts(Pooling(), loaded.config.longest_input)
 
-    def embed(texts: Sequence[str]) -> np.ndarray:
-        encoded = loaded.tokenizer.encode_arrays(texts, max_length=LONGEST)
+    class Read:
+        """What is read, in PyTorch as :mod:`bertine.models.pooling` and the tasks have it."""
+
+        def collate(self, features: Sequence[Features], pad_id: int) -> Any:
+            return pad_features(features, pad_id, loaded.config.longest_input)
+
+        def outputs(self, model: Any, batch: Any) -> torch.Tensor:
+            out = model.backbone(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+            if output is first:
+                return torch.as_tensor(out.first_token)
+            hidden = out.last_hidden_state
+            mask = batch.attention_mask[:, : hidden.shape[1]]
+            if output is mean:
+                weights = (mask / mask.sum(1, keepdim=True)).float()
+                return torch.bmm(weights[:, None], hidden)[:, 0]
+            return torch.from_numpy(tags(hidden.numpy(), mask.numpy()))
+
+    def embed(texts: Sequence[Text]) -> np.ndarray:
+        firsts, seconds = _sides(texts)
+        encoded = loaded.tokenizer.encode_arrays(firsts, seconds, max_length=LONGEST)
         features = [Features(ids, types, row) for row, (ids, types, _) in enumerate(encoded)]
         return np.stack(
-            run_features(engine, pooled, features, pad_id=loaded.tokenizer.pad_token_id)
+            run_features(engine, Read(), features, pad_id=loaded.tokenizer.pad_token_id)
         )
 
     return embed
 
 
 def transformers(
-    folder: Path, work: Path, threads: int, bf16: bool, ordered: bool, how: str = ""
+    folder: Path,
+    work: Path,
+    threads: int,
+    output: Output,
+    bf16: bool,
+    ordered: bool,
+    how: str = "",
 ) -> Embed:
     """`how`: "compiled" by Inductor, or with "torchao"'s 8 bits before that."""
     tokenizer, model = _transformers(folder)
@@ -94,13 +141,13 @@ def transformers(
         inductor.freezing = True
         model = torch.compile(model, dynamic=True)
 
-    def embed_batch(texts: Sequence[str]) -> np.ndarray:
+    def embed_batch(texts: Sequence[Text]) -> np.ndarray:
         inputs = tokenizer(
-            list(texts), padding=True, truncation=True, max_length=LONGEST, return_tensors="pt"
+            *_sides(texts), padding=True, truncation=True, max_length=LONGEST, return_tensors="pt"
         )
         with torch.inference_mode():
             hidden = model(**inputs).last_hidden_state.float().numpy()
-        return mean(hidden, inputs["attention_mask"].numpy())
+        return output(hidden, inputs["attention_mask"].numpy())
 
     if ordered:
         return lambda texts: sorted_batches(texts, embed_batch)
@@ -109,7 +156,9 @@ def transformers(
     )
 
 
-def sentence_transformers(folder: Path, work: Path, threads: int) -> Embed:
+def sentence_transformers(folder: Path, work: Path, threads: int, output: Output) -> Embed:
+    if output is not mean:
+        raise ValueError("it is measured with vectors only")
     package: Any = importlib.import_module("sentence_transformers")
     modules: Any = importlib.import_module("sentence_transformers.sentence_transformer.modules")
     words = modules.Transformer(str(folder), max_seq_length=LONGEST)
@@ -120,7 +169,7 @@ def sentence_transformers(folder: Path, work: Path, threads: int) -> Embed:
     )
 
 
-def onnx_runtime(folder: Path, work: Path, threads: int, bits: str) -> Embed:
+def onnx_runtime(folder: Path, work: Path, threads: int, output: Output, bits: str) -> Embed:
     """`bits`: "fp32", or 8 bits with ranges of each batch ("dynamic") or fixed ones ("static")."""
     import onnxruntime
     from onnxruntime import quantization
@@ -142,12 +191,12 @@ def onnx_runtime(folder: Path, work: Path, threads: int, bits: str) -> Embed:
     options.log_severity_level = 3
     file = path if bits == "fp32" else small
     session = onnxruntime.InferenceSession(str(file), options, ["CPUExecutionProvider"])
-    return _over_arrays(
-        folder, lambda ids, mask: session.run(None, {"input_ids": ids, "attention_mask": mask})[0]
-    )
+    return _over_arrays(folder, output, lambda inputs: session.run(None, inputs)[0])
 
 
-def openvino(folder: Path, work: Path, threads: int, bits: str, streams: int) -> Embed:
+def openvino(
+    folder: Path, work: Path, threads: int, output: Output, bits: str, streams: int
+) -> Embed:
     """`bits`: "f32", "bf16", or "int8" of NNCF's static quantization. With several streams batches
     are computed at the same time, the hint being throughput, else latency."""
     import openvino as ov
@@ -173,19 +222,16 @@ def openvino(folder: Path, work: Path, threads: int, bits: str, streams: int) ->
     compiled = core.compile_model(model, "CPU", hints)
     if streams == 1:
         request = compiled.create_infer_request()
-        return _over_arrays(
-            folder,
-            lambda ids, mask: request.infer({"input_ids": ids, "attention_mask": mask})[0].copy(),
-        )
+        return _over_arrays(folder, output, lambda inputs: request.infer(inputs)[0].copy())
     tokenizer, queue = _transformers_tokenizer(folder), ov.AsyncInferQueue(compiled, streams)
 
-    def embed(texts: Sequence[str]) -> np.ndarray:
-        order = sorted(range(len(texts)), key=lambda at: -len(texts[at]))
+    def embed(texts: Sequence[Text]) -> np.ndarray:
+        order = sorted(range(len(texts)), key=lambda at: -length_of(texts[at]))
         result: list[Any] = [None] * len(texts)
 
         def take(request: Any, batch: tuple[list[int], np.ndarray]) -> None:
             places, mask = batch
-            vectors = mean(request.get_output_tensor(0).data, mask)
+            vectors = output(request.get_output_tensor(0).data, mask)
             for place, vector in zip(places, vectors, strict=True):
                 result[place] = vector
 
@@ -200,7 +246,7 @@ def openvino(folder: Path, work: Path, threads: int, bits: str, streams: int) ->
     return embed
 
 
-def ctranslate2(folder: Path, work: Path, threads: int) -> Embed:
+def ctranslate2(folder: Path, work: Path, threads: int, output: Output) -> Embed:
     import ctranslate2 as ct2
     from ctranslate2.converters import TransformersConverter
 
@@ -217,11 +263,11 @@ def ctranslate2(folder: Path, work: Path, threads: int) -> Embed:
     )
     tokenizer = _transformers_tokenizer(folder)
 
-    def embed_batch(texts: Sequence[str]) -> np.ndarray:
-        ids = tokenizer(list(texts), truncation=True, max_length=LONGEST)["input_ids"]
+    def embed_batch(texts: Sequence[Text]) -> np.ndarray:
+        ids = tokenizer(*_sides(texts), truncation=True, max_length=LONGEST)["input_ids"]
         hidden = np.asarray(encoder.forward_batch(ids).last_hidden_state)
         lengths = np.array([len(each) for each in ids])
-        return mean(hidden, np.arange(hidden.shape[1])[None] < lengths[:, None])
+        return output(hidden, np.arange(hidden.shape[1])[None] < lengths[:, None])
 
     return lambda texts: sorted_batches(texts, embed_batch)
 
@@ -262,19 +308,28 @@ def _transformers(folder: Path) -> tuple[Any, Any]:
     return _transformers_tokenizer(folder), AutoModel.from_pretrained(folder).eval()
 
 
-def _over_arrays(folder: Path, run: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Embed:
+def _over_arrays(
+    folder: Path, output: Output, run: Callable[[dict[str, np.ndarray]], np.ndarray]
+) -> Embed:
     tokenizer = _transformers_tokenizer(folder)
 
-    def embed_batch(texts: Sequence[str]) -> np.ndarray:
+    def embed_batch(texts: Sequence[Text]) -> np.ndarray:
         inputs = _arrays(tokenizer, texts)
-        return mean(run(*inputs.values()), inputs["attention_mask"])
+        return output(run(inputs), inputs["attention_mask"])
 
     return lambda texts: sorted_batches(texts, embed_batch)
 
 
-def _arrays(tokenizer: Any, texts: Sequence[str]) -> dict[str, np.ndarray]:
+def _sides(texts: Sequence[Text]) -> tuple[list[str], list[str] | None]:
+    """The texts, or the first and the second texts of pairs."""
+    if texts and isinstance(texts[0], tuple):
+        return [text[0] for text in texts], [text[1] for text in texts]
+    return [str(text) for text in texts], None
+
+
+def _arrays(tokenizer: Any, texts: Sequence[Text]) -> dict[str, np.ndarray]:
     inputs = tokenizer(
-        list(texts), padding=True, truncation=True, max_length=LONGEST, return_tensors="np"
+        *_sides(texts), padding=True, truncation=True, max_length=LONGEST, return_tensors="np"
     )
     return {name: inputs[name].astype(np.int64) for name in ("input_ids", "attention_mask")}
 
