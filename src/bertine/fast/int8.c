@@ -21,7 +21,7 @@ bertine.fast.kernel calls it; tools/build_hook.py compiles it. */
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define BLOCK 128 /* values with a common scale */
+#define BLOCK 256 /* values with a common scale */
 #define PANEL 64  /* outputs of a panel: four registers */
 #define ROWS 6    /* rows of a tile: with a panel, 24 sums in registers */
 #define CHUNK 96  /* rows that go through a layer together: their activations fit the L2 cache */
@@ -90,14 +90,13 @@ INLINE __m512 activated(__m512 x, int act) {
         __m512 top = _mm512_mask_mul_ps(x, negative, x, e);
         return _mm512_div_ps(top, _mm512_add_ps(_mm512_set1_ps(1.0f), e));
     }
-    /* The normal distribution's function, 1/2 + x P(x^2), within 2e-5 of it. */
-    static const float terms[] = {-1.35680128e-12f, 1.65446906e-10f, -9.01444608e-09f,
-                                  2.91764479e-07f,  -6.30849763e-06f, 9.73958377e-05f,
-                                  -1.12031773e-03f, 9.82678402e-03f,  -6.63291812e-02f,
-                                  3.98881197e-01f};
-    __m512 t = _mm512_min_ps(square, _mm512_set1_ps(4.5f * 4.5f));
+    /* The normal distribution's function is 1/2 + x P(x^2); the result is within 2e-4 of GELU. */
+    static const float terms[] = {2.51621906e-08f,  -1.71228328e-06f, 5.00433162e-05f,
+                                  -8.32472229e-04f, 8.85245763e-03f,  -6.47260398e-02f,
+                                  3.97974193e-01f};
+    __m512 t = _mm512_min_ps(square, _mm512_set1_ps(3.9f * 3.9f));
     __m512 clipped =
-        _mm512_min_ps(_mm512_max_ps(x, _mm512_set1_ps(-4.5f)), _mm512_set1_ps(4.5f));
+        _mm512_min_ps(_mm512_max_ps(x, _mm512_set1_ps(-3.9f)), _mm512_set1_ps(3.9f));
     __m512 y = _mm512_set1_ps(terms[0]);
 #pragma GCC unroll 16
     for (unsigned i = 1; i < sizeof terms / sizeof *terms; i++)
@@ -177,18 +176,19 @@ static void norm_row(float *x, const float *added, int64_t size, const float *co
         DOT(s##r##3, w3, a); \
     }
 #define ADD(r, j) \
-    at = total + PANEL * r + 16 * j; \
     part = _mm512_mul_ps(_mm512_cvtepi32_ps(s##r##j), step); \
-    _mm512_store_ps(at, _mm512_fmadd_ps(part, scale##j, _mm512_load_ps(at)));
+    part = _mm512_fmadd_ps(part, scale##j, _mm512_loadu_ps(from + r * from_stride + 16 * j)); \
+    _mm512_storeu_ps(into + r * into_stride + 16 * j, part);
 #define FINISH(r) \
     if (r < rows) { \
         __m512 step = _mm512_set1_ps(x->scale[(row + r) * x->blocks + b]); \
         ADD(r, 0) ADD(r, 1) ADD(r, 2) ADD(r, 3) \
     }
 
-/* Add to total [rows][PANEL] the products of one panel with a few rows. */
+/* Write the outputs of one panel for a few rows. */
 INLINE void tile(const Bytes *x, int64_t row, const int rows, const Product *p, int64_t panel,
-                 float *total) {
+                 float *to, int64_t stride) {
+    float total[ROWS * PANEL] __attribute__((aligned(64)));
     const uint8_t *w = p->weight + panel * x->width * PANEL;
     const float *scale = p->scale + panel * PANEL;
     const int8_t *bytes = x->byte + row * x->width;
@@ -204,7 +204,9 @@ INLINE void tile(const Bytes *x, int64_t row, const int rows, const Product *p, 
         }
         __m512 scale0 = _mm512_loadu_ps(scale), scale1 = _mm512_loadu_ps(scale + 16);
         __m512 scale2 = _mm512_loadu_ps(scale + 32), scale3 = _mm512_loadu_ps(scale + 48), part;
-        float *at;
+        const float *from = b ? total : p->bias + panel * PANEL;
+        float *into = b + 1 < x->blocks ? total : to;
+        int64_t from_stride = b ? PANEL : 0, into_stride = b + 1 < x->blocks ? PANEL : stride;
         EACH_ROW(FINISH)
         scale += UP(p->outputs, PANEL);
     }
@@ -213,18 +215,19 @@ INLINE void tile(const Bytes *x, int64_t row, const int rows, const Product *p, 
 /* Write the outputs of one panel, activated unless `act` is -1, for `rows` rows from `first` on. */
 static void product(const Bytes *x, int64_t first, int64_t rows, const Product *p, int64_t panel,
                     float *to, int64_t stride, int act) {
-    float total[ROWS * PANEL] __attribute__((aligned(64)));
+    float part[ROWS * PANEL] __attribute__((aligned(64)));
     int64_t vectors = MIN(4, (p->outputs - panel * PANEL) / 16), tiles = (rows + ROWS - 1) / ROWS;
+    int direct = vectors == 4 && act < 0;
     for (int64_t t = 0; t < tiles; t++) {
         int64_t row = rows * t / tiles, count = rows * (t + 1) / tiles - row;
-        for (int64_t r = 0; r < count; r++)
-            memcpy(total + r * PANEL, p->bias + panel * PANEL, PANEL * sizeof(float));
+        float *there = direct ? to + row * stride : part;
+        int64_t apart = direct ? stride : PANEL;
 #define CASE(n) \
-    case n: tile(x, first + row, n, p, panel, total); break;
+    case n: tile(x, first + row, n, p, panel, there, apart); break;
         switch (count) { CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) }
-        for (int64_t r = 0; r < count; r++)
+        for (int64_t r = 0; r < count && !direct; r++)
             for (int64_t j = 0; j < vectors; j++) {
-                __m512 y = _mm512_load_ps(total + r * PANEL + 16 * j);
+                __m512 y = _mm512_load_ps(part + r * PANEL + 16 * j);
                 y = act < 0 ? y : activated(y, act);
                 _mm512_storeu_ps(to + (row + r) * stride + 16 * j, y);
             }
@@ -282,20 +285,36 @@ INLINE void mix(const float *probs, int64_t places, const int queries, const flo
                              _mm512_mul_ps(sum[r][j], _mm512_set1_ps(factor[r])));
 }
 
-/* Exponentiate a row of scores in place, and return 1 / their sum. */
-static float exponentials(float *score, int64_t tokens, int64_t places) {
-    __m512 most = _mm512_set1_ps(-INFINITY), sum = _mm512_setzero_ps();
-    for (int64_t t = tokens; t < places; t++) score[t] = -INFINITY;
-    for (int64_t t = 0; t < places; t += 16) most = _mm512_max_ps(most, _mm512_loadu_ps(score + t));
-    most = _mm512_set1_ps(_mm512_reduce_max_ps(most));
-    for (int64_t t = 0; t < places; t += 16) {
-        __mmask16 real = tokens - t >= 16 ? 0xffff : (1u << (tokens - t)) - 1;
-        __m512 e = exp16(_mm512_sub_ps(_mm512_loadu_ps(score + t), most));
-        e = _mm512_maskz_mov_ps(real, e);
-        sum = _mm512_add_ps(sum, e);
-        _mm512_storeu_ps(score + t, e);
+/* Exponentiate rows of scores in place; factor [rows] becomes 1 / their sums. Each step is taken for
+   all rows, as one row alone would wait for its own results. */
+INLINE void exponentials(float *scores, const int rows, int64_t tokens, int64_t places,
+                         float *factor) {
+    __m512 most[QUERIES], sum[QUERIES];
+    __mmask16 last = 0xffff >> (places - tokens);
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) {
+        float *end = scores + r * places + places - 16;
+        most[r] = _mm512_mask_loadu_ps(_mm512_set1_ps(-INFINITY), last, end);
+        _mm512_storeu_ps(end, most[r]);
+        sum[r] = _mm512_setzero_ps();
     }
-    return 1.0f / _mm512_reduce_add_ps(sum);
+    for (int64_t t = 0; t < places - 16; t += 16)
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++)
+            most[r] = _mm512_max_ps(most[r], _mm512_loadu_ps(scores + r * places + t));
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) most[r] = _mm512_set1_ps(_mm512_reduce_max_ps(most[r]));
+    for (int64_t t = 0; t < places; t += 16)
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) {
+            __m512 score = _mm512_loadu_ps(scores + r * places + t);
+            __m512 e = exp16(_mm512_sub_ps(score, most[r]));
+            e = _mm512_maskz_mov_ps(t < places - 16 ? 0xffff : last, e);
+            sum[r] = _mm512_add_ps(sum[r], e);
+            _mm512_storeu_ps(scores + r * places + t, e);
+        }
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) factor[r] = 1.0f / _mm512_reduce_add_ps(sum[r]);
 }
 
 /* Attention of one head: the first `queries` tokens of a text attend to all its tokens. */
@@ -332,8 +351,8 @@ static void attend(const float *qkv, int64_t size, int64_t depth, int64_t head, 
     else if (width == 2) call(n, 2); else call(n, 1);
                 if (single) { WIDTHS(SCORES, 1, vectors) } else { WIDTHS(SCORES, 4, vectors) }
             }
-            for (int i = 0; i < (single ? 1 : QUERIES); i++)
-                factor[i] = exponentials(scores + i * places, tokens, places);
+            if (single) exponentials(scores, 1, tokens, places, factor);
+            else exponentials(scores, QUERIES, tokens, places, factor);
             for (int64_t d = 0; d < depth; d += 64) {
                 int64_t vectors = MIN(4, (depth - d) / 16);
                 float *to = mixed + r * size + head * depth + d;

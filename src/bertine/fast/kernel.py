@@ -33,7 +33,7 @@ LIBRARY = Path(__file__).with_name("_int8.so")
 _NEEDED = {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni"}
 _ACTIVATIONS = {"gelu": 0, "gelu_new": 1, "gelu_pytorch_tanh": 1, "relu": 2}
 #: BLOCK and PANEL of ``int8.c``, and the numbers of a register.
-_BLOCK, _PANEL, _REGISTER = 128, 64, 16
+_BLOCK, _PANEL, _REGISTER = 256, 64, 16
 
 
 class _Product(ctypes.Structure):
