@@ -128,10 +128,11 @@ INLINE void round_block(const float *x, const float *factor, int64_t count, int8
 }
 
 static void round_row(const float *x, const float *factor, const Bytes *to, int64_t row) {
-    for (int64_t b = 0; b < to->blocks; b++)
-        round_block(x + b * BLOCK, factor ? factor + b * BLOCK : NULL,
-                    MIN(BLOCK, to->width - b * BLOCK), to->byte + row * to->width + b * BLOCK, to->scale + row * to->blocks + b,
-                    to->start + row * to->blocks + b);
+    for (int64_t b = 0; b < to->blocks; b++) {
+        int64_t at = b * BLOCK, block = row * to->blocks + b;
+        round_block(x + at, factor ? factor + at : NULL, MIN(BLOCK, to->width - at),
+                    to->byte + row * to->width + at, to->scale + block, to->start + block);
+    }
 }
 
 /* Replace x by the layer norm of x + added. */
@@ -285,8 +286,8 @@ INLINE void mix(const float *probs, int64_t places, const int queries, const flo
                              _mm512_mul_ps(sum[r][j], _mm512_set1_ps(factor[r])));
 }
 
-/* Exponentiate rows of scores in place; factor [rows] becomes 1 / their sums. Each step is taken for
-   all rows, as one row alone would wait for its own results. */
+/* Exponentiate rows of scores in place; factor [rows] becomes 1 / their sums. All rows take a step
+   together, as one row alone would wait for its own results. */
 INLINE void exponentials(float *scores, const int rows, int64_t tokens, int64_t places,
                          float *factor) {
     __m512 most[QUERIES], sum[QUERIES];
