@@ -10,8 +10,6 @@ Everything is imported on first use, so ``import bertine`` itself costs almost n
 
 from __future__ import annotations
 
-import gc
-import importlib
 from typing import TYPE_CHECKING, Any
 
 import bertine.core.spin_count as _spin_count  # noqa: F401  it measures from here on
@@ -19,6 +17,7 @@ from bertine.core import cpu
 from bertine.core.contrib import registered
 from bertine.core.errors import BertineError as BertineError
 from bertine.core.names import __version__ as __version__
+from bertine.core.names import implementation
 
 if TYPE_CHECKING:
     # Written twice, which is how type checkers know that they are for everybody.
@@ -124,15 +123,7 @@ cpu.set_spin_count()
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'bertine' has no attribute {name!r}")
-    # Garbage collection takes a tenth of the time of importing PyTorch, and frees nothing.
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        value = getattr(importlib.import_module(_HOME[name]), name)
-    finally:
-        if collects:
-            gc.enable()
-    globals()[name] = value
+    globals()[name] = value = implementation(f"{_HOME[name]}:{name}")
     return value
 
 

@@ -24,18 +24,21 @@ import transformers
 
 import bertine.hub.export as graph_module
 import bertine.inference.export_graph as writing_module
+from bertine.cli import main
 from bertine.core.errors import BertineError
 from bertine.core.task_info import TaskInfo
 from bertine.data.examples import Example, Examples
 from bertine.families.bert import BertConfig
-from bertine.hub.export import INPUTS, onnx_runner, torch_runner
+from bertine.hub.export import INPUTS, torch_runner
 from bertine.hub.model_directory import save_model
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.export import export
 from bertine.inference.export_graph import ExportReport
-from bertine.inference.predictor import Predictor
+from bertine.inference.predict import predict
+from bertine.inference.predictor import Predictor, onnx_runner
 from bertine.models.heads import ClassificationHead, Model, SpanHead
 from bertine.options.vectors import AnyVectors
+from bertine.tasks import task_class
 from bertine.tasks.classification import TextClassification
 from bertine.tokenization.tokenizer import Tokenizer
 from tolerance import assert_close, network_terms, tolerance
@@ -177,6 +180,86 @@ def test_vectors_are_pooled_in_the_graph(
             assert_close(row[: len(each.tokens)], each.vectors, terms=TERMS)
     else:
         assert_close(found, embedder.embed(texts), terms=TERMS)
+
+
+#: Of further tasks, as above, with the texts of an example.
+ANSWERED: dict[str, tuple[TaskInfo, list[Any]]] = {
+    "text": (TaskInfo("text", LABELS), ["the cat", "", "very bad film " * 20]),
+    "windows": (
+        TaskInfo("text", LABELS, settings={"long_text": "windows"}),
+        ["a very bad film and a dog " * 9],
+    ),
+    "pairs": (TaskInfo("text", LABELS, ("premise", "hypothesis")), [("a cat", "the dog " * 20)]),
+    "multi-label": (TaskInfo("multi-label", LABELS), ["the cat", "a very good film"]),
+    "regression": (TaskInfo("regression"), ["the cat", "a very good film"]),
+    "choice": (
+        TaskInfo("choice", text_columns=("given", "first", "second")),
+        [("the cat", "a dog", "a mat"), ("the cat", "sat", "good")],
+    ),
+    "spans": (TaskInfo("spans"), [("the cat", "a cat sat on the mat " * 9)]),
+    "tagging": (TaskInfo("tagging", ("O", "B-cat", "I-cat")), ["the cat sat on a mat"]),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERED)
+def test_an_exported_folder_answers_like_its_model(
+    name: str, config: BertConfig, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    info, texts = ANSWERED[name]
+    info = dataclasses.replace(info, max_length=24)
+    torch.manual_seed(3)
+    heads = task_class(info.name).from_info(info, config).heads(config)
+    model = Model(config.replace(initializer_range=0.3), heads)
+    save_model(tmp_path / "model", model, tokenizer, task=info)
+    export(tmp_path / "model", tmp_path / "out")
+    expected = Predictor.load(tmp_path / "model", precision="fp32")
+    file, columns = tmp_path / "texts.jsonl", expected.task.text_columns
+    rows = [dict(zip(columns, [t] if isinstance(t, str) else t, strict=True)) for t in texts]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    written = []
+    for model_or_folder in (expected, tmp_path / "out"):
+        output = tmp_path / "answers.jsonl"
+        predict(model_or_folder, file, output, all_probabilities=name != "regression")
+        written.append([json.loads(line) for line in output.read_text().splitlines()])
+    assert near(written[1], written[0])
+
+
+def near(ours: Any, expected: Any) -> bool:
+    """Whether two JSON values are the same but for rounding."""
+    if isinstance(expected, float):
+        return bool(ours == pytest.approx(expected, abs=1e-5))
+    if isinstance(expected, list | dict):
+        pairs = expected.items() if isinstance(expected, dict) else enumerate(expected)
+        return len(ours) == len(expected) and all(near(ours[key], value) for key, value in pairs)
+    return bool(ours == expected)
+
+
+def test_an_exported_folder_answers_without_pytorch(exported: Exported) -> None:
+    folder, _ = exported("text")
+    code = (
+        "import sys\nfrom bertine.cli import main\n"
+        f"assert main(['predict', {str(folder)!r}, 'the cat', '--precision', 'int8']) == 0\n"
+        "assert not {'torch', 'transformers', 'sklearn', 'pyarrow'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("\tthe cat\n")
+
+
+def test_what_an_exported_folder_cannot_do(
+    exported: Exported, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, _ = exported("text")
+    with pytest.raises(BertineError, match=r"explain=True is for the model directory"):
+        predict(folder, texts="the cat", explain=True)
+    with pytest.raises(BertineError, match=r"answers by the ONNX file of a fine-tuned model"):
+        predict(exported("text", "torch")[0], texts="the cat")
+    monkeypatch.setattr("bertine.core.errors.find_spec", lambda name: None)
+    capsys.readouterr()
+    assert main(["predict", str(folder), "the cat"]) == 2
+    assert capsys.readouterr().err == (
+        "bertine: error: answering by an exported graph needs onnxruntime; install what it needs "
+        "with: pip install onnxruntime\n"
+    )
 
 
 def test_int8_is_smaller_and_near(exported: Exported) -> None:

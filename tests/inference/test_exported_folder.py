@@ -1,4 +1,5 @@
-"""An exported folder is for other programs: whoever gives it to Bertine reads that in one line."""
+"""An exported folder is for `predict` and other programs: whoever gives it to another command reads
+that in one line."""
 
 from __future__ import annotations
 
@@ -13,11 +14,6 @@ from bertine.cli import main
 from bertine.core.errors import BertineError
 
 COMMANDS: dict[str, Callable[[Path, Path], list[object]]] = {
-    "predict": lambda folder, file: ["predict", folder, "the cat"],
-    "predict, int8": lambda folder, file: [
-        *("predict", folder, "--input", file),
-        *("--output", file.parent / "out.csv", "--precision", "int8"),
-    ],
     "evaluate": lambda folder, file: ["evaluate", folder, "--data", file],
     "explain": lambda folder, file: ["explain", folder, "the cat"],
     "embed": lambda folder, file: [
@@ -52,12 +48,12 @@ def test_commands_say_whose_it_is(
     assert main([str(word) for word in COMMANDS[name](folder, file)]) == 2
     errors = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
     assert errors == [
-        f"bertine: error: {folder}: is an exported model, which other programs run (ONNX Runtime, "
-        "PyTorch); give the model directory that it was made of"
+        f"bertine: error: {folder}: is an exported model, for 'bertine predict' and for other "
+        "programs (ONNX Runtime, PyTorch); here give the model directory that it was made of"
     ]
 
 
 @pytest.mark.parametrize("load", [bertine.Predictor.load, bertine.Embedder.load])
 def test_loading_says_whose_it_is(load: Callable[[Path], object], folder: Path) -> None:
-    with pytest.raises(BertineError, match="is an exported model, which other programs run"):
+    with pytest.raises(BertineError, match="is an exported model, for 'bertine predict'"):
         load(folder)

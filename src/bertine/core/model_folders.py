@@ -51,7 +51,7 @@ def minilm_folder() -> Path | None:
         return None
 
 
-_CONFIG = "config.json"
+CONFIG = "config.json"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
 
@@ -87,9 +87,9 @@ def locate(model: Path | str, *, weights: bool = True) -> Path:
         return folder
     with os_errors(path, "looking for a model"):
         if path.is_dir():
-            if (path / _CONFIG).exists():
+            if (path / CONFIG).exists():
                 return path
-            if (path / "model" / _CONFIG).is_file():
+            if (path / "model" / CONFIG).is_file():
                 last = last_fit(path)
                 if last != path:
                     _say_once(f"{path}: the model of {last.name}, the last fit, is read")
@@ -107,7 +107,7 @@ def last_fit(run: Path) -> Path:
     """Return the folder of the last finished fit of a learner (``fit-2``, ``fit-3``, …) in the
     folder of its first run; that run itself if there is none."""
     last, number = run, 2
-    while (run / f"fit-{number}" / "model" / _CONFIG).is_file():
+    while (run / f"fit-{number}" / "model" / CONFIG).is_file():
         last, number = run / f"fit-{number}", number + 1
     return last
 
@@ -130,7 +130,7 @@ def _checkpoint(folder: Path) -> Path | None:
     steps = {
         int(match[1]): child
         for child in folder.iterdir()
-        if (match := _CHECKPOINT.fullmatch(child.name)) and (child / _CONFIG).is_file()
+        if (match := _CHECKPOINT.fullmatch(child.name)) and (child / CONFIG).is_file()
     }
     if not steps:
         return None

@@ -7,12 +7,14 @@ packages that implement the names have tables of their own; a test compares them
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from importlib import import_module
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 #: What ``finetune`` learns: a kind of task, or a public data set.
 TaskName = Literal[
@@ -123,8 +125,16 @@ SpecialStyle = Literal["roberta", "bert", "albert", "xlnet"]
 ActivationName = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"]
 #: What ``export`` writes.
 ExportFormat = Literal["onnx", "torch"]
+#: The files of an exported folder: its description, and the graphs.
+ABOUT, ONNX, INT8, TORCH = "export.json", "model.onnx", "model.int8.onnx", "model.pt2"
 #: How an explanation is computed (:mod:`bertine.inference.explaining.target`).
 ExplanationMethod = Literal["leave-one-out", "integrated-gradients"]
+LEAVE_ONE_OUT: Final = "leave-one-out"
+
+#: The head of pairs that are read in both orders.
+BOTH_ORDERS = "both_orders_classifier"
+#: The heads that read vectors: of single texts, and of pairs of texts that are encoded apart.
+VECTOR_CLASSIFIER, PAIR_CLASSIFIER = "vector_classifier", "pair_classifier"
 
 
 # Registries: names and where they are implemented, as texts ``module:constant``: nothing heavy is
@@ -132,10 +142,59 @@ ExplanationMethod = Literal["leave-one-out", "integrated-gradients"]
 
 
 def implementation(place: str) -> Any:
-    """Import what a registry names: a constant of a module, or an attribute of one
+    """Import what a registry names: a module, a constant of it, or an attribute of one
     (``module:Class.method``)."""
-    module, _, name = place.partition(":")
-    return attrgetter(name)(import_module(module))
+    path, _, name = place.partition(":")
+    # Garbage collection takes a third of the time of importing PyTorch, and frees nothing. A
+    # command, which is a process of its own, never looks at these objects again.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        module = import_module(path)
+    finally:
+        if not in_python():
+            gc.freeze()
+        if collects:
+            gc.enable()
+    return attrgetter(name)(module) if name else module
+
+
+class Later:
+    """A stand-in for a module, a class or a function that is imported when it is first used: what
+    needs PyTorch, in modules that also work without it.
+
+    Args:
+        place: as for :func:`implementation`.
+    """
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    @cached_property
+    def _it(self) -> Any:
+        return implementation(self._place)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._it, name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._it(*args, **kwargs)
+
+
+def later(here: dict[str, Any], places: str) -> None:
+    """Put a :class:`Later` for each of several things among the global names of a module, `here`.
+
+    Args:
+        places: a module, ``torch``, also under another name, ``F=torch.nn.functional``; and names
+            in modules of Bertine, ``models.losses:focal,other``; spaces between them.
+    """
+    for place in places.split():
+        module, _, names = place.partition(":")
+        if names:
+            here |= {name: Later(f"bertine.{module}:{name}") for name in names.split(",")}
+        else:
+            name, _, module = module.rpartition("=")
+            here[name or module] = Later(module)
 
 
 #: Model type → module:constant of its :class:`bertine.models.family.Family`.

@@ -14,6 +14,8 @@ from bertine.core.files import read_json_object
 from bertine.core.strict_json import Readable
 from bertine.core.text import briefly
 
+#: Bertine's file with the task that a model was trained for.
+TASK = "bertine.json"
 #: Version of the format of ``bertine.json``; other versions are refused.
 TASK_FORMAT = 1
 #: One piece between two special tokens.

@@ -13,14 +13,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from bertine.core.errors import BertineError
+from bertine.core.names import later
 from bertine.core.rng import generator
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    later(globals(), "torch")
 
 # Packing: the positions of the real tokens in a padded batch, computed on the host, because waiting
 # for a GPU to count them would be slow.

@@ -20,10 +20,10 @@ import zipfile
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
+from html import escape  # that of xml.sax imports what fetches pages
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, cast
-from xml.sax.saxutils import escape
 
 from bertine.core.console import plural
 from bertine.core.errors import BertineError, require_packages

@@ -26,8 +26,6 @@ from bertine.models.encoder import Encoded, Inputs, TextInputs, each_text_alone
 from bertine.models.heads import Model, texts_apart
 from bertine.models.pooling import Pooling
 
-#: The file of an exported folder that describes its contents.
-ABOUT = "export.json"
 #: Inputs of the graph, int64 [B, T] each.
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 #: ONNX's operator set: the one that PyTorch's exporter is written for, and that every runtime since
@@ -359,16 +357,6 @@ def _cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     a, b = a.astype(np.float64), b.astype(np.float64)
     norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
     return (a * b).sum(-1) / np.where(norms > 0, norms, 1.0)
-
-
-def onnx_runner(path: Path) -> Runner:
-    """Load an ONNX file to run on the CPU with onnxruntime."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # errors
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return lambda inputs: session.run(None, dict(inputs))
 
 
 def torch_runner(path: Path) -> Runner:

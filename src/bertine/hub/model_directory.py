@@ -23,11 +23,10 @@ from bertine.core.contrib import refuse_contrib
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_dir, write_json, write_text
 from bertine.core.model_folders import BUNDLED, locate
-from bertine.core.names import option
+from bertine.core.names import ABOUT, option
 from bertine.core.published import how_to_get
 from bertine.core.task_info import TaskInfo
 from bertine.families.bart import GENERATION_CONFIG, generation_config
-from bertine.hub.export import ABOUT
 from bertine.hub.model_card import CARD, model_card
 from bertine.hub.weights import (
     SAFETENSORS,
@@ -443,8 +442,8 @@ def model_folder(path: str | Path) -> Path:
         raise BertineError(f"{folder}: is not a model directory: it has no {CONFIG}{hint}")
     if (folder / ABOUT).is_file():
         raise BertineError(
-            f"{folder}: is an exported model, which other programs run (ONNX Runtime, PyTorch); "
-            "give the model directory that it was made of"
+            f"{folder}: is an exported model, for 'bertine predict' and for other programs "
+            "(ONNX Runtime, PyTorch); here give the model directory that it was made of"
         )
     return folder
 

@@ -1,4 +1,4 @@
-"""Export a model as a graph that runs without Bertine: ``export``.
+"""Export a model as a graph that runs without Bertine: ``export``; and answer by such a graph.
 
 The format and the packages are checked before PyTorch is loaded, which takes seconds; so the module
 that needs it is imported inside the function.
@@ -6,16 +6,30 @@ that needs it is imported inside the function.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from bertine.core.errors import BertineError, require_packages
-from bertine.core.names import ExportFormat, option
+from bertine.core.files import sha256_file
+from bertine.core.foreign_files import reading_outside
+from bertine.core.names import INT8, ONNX, ExportFormat, option
+from bertine.core.process import keep_freed_memory
+from bertine.core.task_info import TASK, TaskInfo
 from bertine.data.in_memory import TableLike
+from bertine.inference.predictor import Pipeline, Predictor, graph_outputs, onnx_runner
+from bertine.models.config import Config
 from bertine.options.data import DEFAULTS, DataConfig
-from bertine.options.inference import ExportOptions
+from bertine.options.inference import ExportOptions, PredictOptions
 from bertine.options.vectors import AnyVectors
 from bertine.options.verbs import takes_options
+from bertine.tasks import task_class
+from bertine.tasks.base import Features
+from bertine.tokenization.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from bertine.inference.export_graph import ExportReport
@@ -100,3 +114,50 @@ def export(
         config=DataConfig.of(options, DEFAULTS, format=options.data_format),
         show_progress=show_progress,
     )
+
+
+# ``predict`` by an exported folder: ONNX Runtime computes between the features and the decisions.
+
+
+class ExportedPredictor(Predictor):
+    """A predictor whose model is an exported graph. It needs onnxruntime and no PyTorch, which
+    takes a second to import.
+
+    Args:
+        folder: the folder that :func:`bertine.export` has written.
+        options: those of ``predict``; int8 is the precision of the second graph.
+
+    Raises:
+        BertineError: the folder has no such graph, or none of a task; a damaged file; onnxruntime
+            is not installed; an option that needs the model itself.
+    """
+
+    def __init__(self, folder: Path, options: PredictOptions) -> None:
+        file = folder / (INT8 if options.precision == "int8" else ONNX)
+        usual = {"precision": ("auto", "fp32", "int8"), "device": (None, "cpu")}
+        for name, values in (usual | {"explain": (False,), "nearest_examples": (0,)}).items():
+            if (value := getattr(options, name)) not in values:
+                problem = f"{option(name, value)} is for the model directory that it was made of"
+                raise BertineError(f"{folder}: is an exported model; {problem}")
+        if not (file.is_file() and (folder / TASK).is_file()):
+            raise BertineError(
+                f"{folder}: 'bertine predict' answers by the ONNX file of a fine-tuned model, "
+                f"{file.name} with {TASK}; export it to that, or give the model directory"
+            )
+        require_packages("answering by an exported graph", ("onnxruntime",))
+        info = TaskInfo.read(folder / TASK)
+        config = Config(max_position_embeddings=info.max_length or 1)
+        task = task_class(info.name).from_info(info, config)
+        keep_freed_memory()
+        with reading_outside(file):
+            self._run = onnx_runner(file)
+        self.model = cast(Any, SimpleNamespace(fingerprint=partial(sha256_file, file)))
+        self.engine, self.load_lines, self.training, self.folder = None, [], info.training, folder
+        precision: Any = "int8" if file.name == INT8 else "fp32"
+        Pipeline.__init__(self, self.model, task, Tokenizer.load(folder), precision)
+        self.batch_invariant = options.batch_invariant
+
+    def compute(self, features: Sequence[Features], **options: Any) -> list[np.ndarray]:
+        """Compute the outputs for `features` by the graph; see :meth:`Pipeline.compute`."""
+        pad_id, alone = self.tokenizer.pad_token_id, self.batch_invariant
+        return graph_outputs(self._run, features, pad_id, alone=alone, **options)

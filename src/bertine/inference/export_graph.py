@@ -15,14 +15,13 @@ from bertine.core.console import Report, aligned, logger, plural, progress, visi
 from bertine.core.contrib import refuse_contrib
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_dir, check_replaceable, write_json, write_text
-from bertine.core.names import ExportFormat, __version__, option
+from bertine.core.names import ABOUT, INT8, ONNX, TORCH, ExportFormat, __version__, option
 from bertine.core.scores import is_share, jackknife_interval, score_text
-from bertine.core.task_info import TaskInfo
+from bertine.core.task_info import TASK, TaskInfo
 from bertine.corpora.store import is_store
 from bertine.data.in_memory import TableLike, as_data
 from bertine.datasets.readers import read_evaluation
 from bertine.hub.export import (
-    ABOUT,
     INPUTS,
     OPSET,
     ExportModule,
@@ -30,7 +29,6 @@ from bertine.hub.export import (
     compare,
     example_inputs,
     exported_program,
-    onnx_runner,
     output_names,
     quantize_onnx,
     task_head,
@@ -39,8 +37,9 @@ from bertine.hub.export import (
     write_torch,
 )
 from bertine.hub.model_directory import CONFIG, load_model, model_folder
-from bertine.inference.compute import CPU_TOKENS, in_batches, run_features
+from bertine.inference.compute import run_features
 from bertine.inference.embedding.embedder import Embedder
+from bertine.inference.predictor import graph_outputs, onnx_runner
 from bertine.inference.train_overlap import overlap_note
 from bertine.models.config_file import read_sentence_modules
 from bertine.models.family import config_to_huggingface
@@ -49,7 +48,7 @@ from bertine.models.pooling import Pooling
 from bertine.options.data import DataConfig
 from bertine.options.vectors import AnyVectors
 from bertine.tasks import TASKS, task_class
-from bertine.tasks.base import Features, Task, require_positions
+from bertine.tasks.base import Task, require_positions
 from bertine.tasks.report import ClassificationReport, shown_metrics
 from bertine.tokenization.tokenizer import Tokenizer
 
@@ -217,9 +216,7 @@ class GraphScorer:
             MODEL: run_features(self._model, task, features, pad_id=self._pad_id, on_batch=on_batch)
         }
         for name, run in runners.items():
-            outputs[name] = _graph_outputs(
-                run, task, features, pad_id=self._pad_id, on_batch=on_batch
-            )
+            outputs[name] = graph_outputs(run, features, self._pad_id, on_batch=on_batch)
         labels = [example.label for example in examples.items if example.label is not None]
         answers = {name: task.decode(numbers, features) for name, numbers in outputs.items()}
         reports = {name: task.judge(answered, examples) for name, answered in answers.items()}
@@ -251,33 +248,6 @@ class GraphScorer:
             },
             notes,
         )
-
-
-def _graph_outputs(
-    run: Runner,
-    task: Task[Any],
-    features: Sequence[Features],
-    *,
-    pad_id: int,
-    on_batch: Callable[[int], None],
-) -> list[np.ndarray]:
-    """Compute the outputs of ``task.outputs`` for each of `features`, in their order, by a
-    graph."""
-
-    def compute(chosen: list[Features]) -> list[np.ndarray]:
-        batch = task.collate(chosen, pad_id)
-        tensors = (batch.input_ids, batch.attention_mask, batch.token_type_ids)
-        inputs = {
-            name: tensor.numpy().astype(np.int64, copy=False)
-            for name, tensor in zip(INPUTS, tensors, strict=True)
-        }
-        # Two of [B, T]: start and end of a span. For one number a sequence, [B, 1], the number.
-        first, *others = run(inputs)
-        if others:
-            return list(np.stack([first, *others], -1))
-        return list(first[:, 0] if first.shape[1:] == (1,) else first)
-
-    return in_batches(features, CPU_TOKENS, compute, on_batch)
 
 
 def _judged(task: Task[Any], word: str, metrics: Mapping[str, float]) -> tuple[str, ...]:
@@ -317,9 +287,6 @@ def _row_name(file: str) -> str:
 
 
 # Report: the result of ``export`` for people.
-
-#: The files of the folder.
-ONNX, INT8, TORCH = "model.onnx", "model.int8.onnx", "model.pt2"
 
 
 @dataclass(repr=False)
@@ -431,6 +398,9 @@ def export_graph(
             about["scores"] = [scores.to_dict() for scores in report.scores]
         _write_tokenizer(folder, source)
         _write_config(folder, source)
+        if source.task is not None:  # for `bertine predict`
+            info = replace(source.task, max_length=source.max_length)
+            write_json(folder / TASK, info.to_dict())
         write_json(folder / ABOUT, about)
     return report
 

@@ -18,7 +18,7 @@ from typing import Any, cast
 from bertine.core.console import logger, plural, progress, quietly
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors, write_text
-from bertine.core.names import option, text_option
+from bertine.core.names import ABOUT, option, text_option
 from bertine.core.text import row_at
 from bertine.data.column_files import LOOKED_AT, ColumnLines, Line, word_place
 from bertine.data.entities import OUTSIDE, Sentence, Sentences, entities
@@ -38,6 +38,7 @@ from bertine.data.writer import (
     open_writer,
 )
 from bertine.inference.answer_files import PredictReport, ResumableTable, TextReport, pace
+from bertine.inference.export import ExportedPredictor
 from bertine.inference.predict_files import (
     EXPLANATION,
     Asked,
@@ -589,6 +590,8 @@ def _timed(
 
 def _opened(model: Predictor | Path | str, size: int | None, options: PredictOptions) -> Predictor:
     """Load the model, unless it is loaded, for texts of `size` bytes."""
+    if isinstance(model, Path | str) and (Path(model) / ABOUT).is_file():
+        return ExportedPredictor(Path(model), options).deciding(options)
     chosen = unmeasured(model, size, options.device, options.precision)
     if options.batch_invariant:
         chosen = {"precision": options.precision, "batch_invariant": True}

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bertine.core.console import aligned
 from bertine.core.errors import BertineError
-from bertine.core.names import option
+from bertine.core.names import LEAVE_ONE_OUT, later, option
 from bertine.data.examples import Example, Examples, row_texts
 from bertine.data.in_memory import InMemoryTable, Source
 from bertine.data.lines import TableLayout, named_kind, written_layout
@@ -27,10 +27,6 @@ from bertine.inference.answer_files import (
     input_identity,
     open_resumable_table,
 )
-from bertine.inference.explaining.explainer import Explanation
-from bertine.inference.explaining.nearest import NearestExamples, nearest_of
-from bertine.inference.explaining.target import LEAVE_ONE_OUT
-from bertine.inference.explaining.words import NoWords
 from bertine.inference.predictor import Predictor
 from bertine.inference.rows import (
     CHUNK_CHARACTERS,
@@ -50,6 +46,12 @@ from bertine.options.inference import PredictOptions
 from bertine.tasks.answer import short
 from bertine.tasks.base import Task
 from bertine.tasks.unknown_text import UnknownText
+
+if TYPE_CHECKING:
+    from bertine.inference.explaining.explainer import Explanation
+    from bertine.inference.explaining.nearest import NearestExamples, nearest_of
+else:
+    later(globals(), "inference.explaining.nearest:nearest_of")
 
 
 @dataclass(frozen=True)
@@ -103,12 +105,20 @@ def explained_or_none(
 ) -> Explanation | None:
     """Explain the answer to the texts of an example by leaving words out, with its `nearest`
     examples; None where there is no word."""
+    from bertine.inference.explaining.words import NoWords
+
     text = texts[0] if len(texts) == 1 else tuple(texts)
     try:
         result = predictor.explain(text)
     except NoWords:
         return None
     return result if nearest is None else replace(result, nearest=nearest.to(text))
+
+
+def _nearest(predictor: Predictor, asked: Asked) -> NearestExamples | None:
+    options = asked.options
+    wanted = options.nearest_examples or options.examples is not None
+    return nearest_of(predictor, options, asked.show_progress) if wanted else None
 
 
 @dataclass(repr=False)
@@ -174,7 +184,7 @@ def predict_texts(
     Raises:
         BertineError: see :meth:`Predictor.predict`; or the output cannot be written.
     """
-    nearest = nearest_of(predictor, asked.options, asked.show_progress)
+    nearest = _nearest(predictor, asked)
     predictor = predictor.over(max(1 if isinstance(text, str) else len(text) for text in texts))
     task = predictor.task
     examples = checked_texts(task, texts)
@@ -303,7 +313,7 @@ def answer_table(
     options, output = asked.options, asked.output
     if asked.explained:
         predictor.explainer().check(LEAVE_ONE_OUT)
-    nearest = nearest_of(predictor, options, asked.show_progress)
+    nearest = _nearest(predictor, asked)
     table = opened.table
     layout = kind.layout(output, table.layout, options.output_encoding)
     if asked.explained:

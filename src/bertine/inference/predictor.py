@@ -8,31 +8,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
-import torch
 
 from bertine.core.console import Shown, logger, visible_list
 from bertine.core.errors import BertineError
 from bertine.core.files import check_replaceable
-from bertine.core.names import AnswerPrecision, ExplanationMethod, option
+from bertine.core.model_folders import CONFIG
+from bertine.core.names import LEAVE_ONE_OUT, AnswerPrecision, ExplanationMethod, later, option
 from bertine.core.text import Index
+from bertine.corpora.batch import restore_order, token_budget_batches
 from bertine.data.examples import Examples
-from bertine.hub.model_directory import CONFIG, LoadedModel, load_model, model_folder, save_model
-from bertine.inference.compute import (
-    Computing,
-    Engine,
-    PrecisionCheck,
-    check_precision,
-    run_batch,
-    run_features,
-    sample_inputs,
-    sample_texts,
-    unmeasured_choice,
-)
-from bertine.inference.explaining.explainer import Explainer, Explanation
-from bertine.inference.explaining.target import LEAVE_ONE_OUT
 from bertine.inference.rows import (
     Single,
     Text,
@@ -41,16 +28,42 @@ from bertine.inference.rows import (
     is_one,
     several,
 )
-from bertine.models.heads import Model
-from bertine.models.precision import resolve_device, resolve_precision, trained_precision
 from bertine.options.inference import DecisionOptions
 from bertine.options.verbs import check_types
 from bertine.tasks import TASKS, task_of_model
 from bertine.tasks.answer import Answer, Answers
-from bertine.tasks.base import Features, Task, inputs_of
+from bertine.tasks.base import Features, Task, inputs_of, padded
 from bertine.tasks.calibration import NO_ANSWER, Conformal, Costs
 from bertine.tasks.unknown_text import with_flags
 from bertine.tokenization.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+
+    from bertine.hub.export import Runner
+    from bertine.hub.model_directory import LoadedModel, load_model, model_folder, save_model
+    from bertine.inference.compute import (
+        Computing,
+        Engine,
+        PrecisionCheck,
+        check_precision,
+        run_batch,
+        run_features,
+        sample_inputs,
+        sample_texts,
+        unmeasured_choice,
+    )
+    from bertine.inference.explaining.explainer import Explainer, Explanation
+    from bertine.models.heads import Model
+    from bertine.models.precision import resolve_device, resolve_precision, trained_precision
+else:
+    later(
+        globals(),
+        "torch hub.model_directory:load_model,model_folder,save_model "
+        "inference.compute:Engine,check_precision,run_batch,run_features,sample_inputs "
+        "inference.compute:sample_texts,unmeasured_choice inference.explaining.explainer:Explainer "
+        "models.precision:resolve_device,resolve_precision,trained_precision",
+    )
 
 # Agreement: a model's answers in a lower precision compared with those in fp32, in words.
 
@@ -122,7 +135,7 @@ class Pipeline:
     computing: Computing
     task: Task[Any]
     tokenizer: Tokenizer
-    dtype: torch.dtype = torch.float32
+    dtype: torch.dtype = dataclasses.field(default_factory=lambda: torch.float32)
     batch_invariant: bool = False
 
     def prepare(
@@ -201,11 +214,11 @@ class Predictor(Pipeline, Shown):
         tokenizer: Tokenizer,
         task: Task[Any],
         *,
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype | None = None,
         engine: Engine | None = None,
     ) -> None:
         self.model, self.engine = model.eval(), engine
-        dtype = dtype if engine is None else engine.backbone.dtype
+        dtype = (dtype or torch.float32) if engine is None else engine.backbone.dtype
         super().__init__(engine or model, task, tokenizer, dtype)
         self.load_lines: list[str] = []
         self.training: dict[str, Any] = {}
@@ -612,3 +625,47 @@ def _engine(
     """Make the engine of a model, compared with the model on texts as long as the task reads."""
     samples = sample_inputs(tokenizer, task.max_length)
     return Engine(model, precision=precision, threads=threads, samples=samples)
+
+
+# Exported graphs (:class:`bertine.inference.export.ExportedPredictor`).
+
+#: Tokens in a batch of a graph, padding included.
+_GRAPH_TOKENS = 4096
+
+
+def onnx_runner(path: Path) -> Runner:
+    """Load an ONNX file to run on the CPU with onnxruntime."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors
+    # Its threads sleep while they wait: they would take longer to start than a short text takes.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return lambda inputs: session.run(None, dict(inputs))
+
+
+def graph_outputs(
+    run: Runner,
+    features: Sequence[Features],
+    pad_id: int,
+    *,
+    alone: bool = False,
+    on_batch: Callable[[int], None] | None = None,
+) -> list[np.ndarray]:
+    """Compute by a graph what ``task.outputs`` returns for each of `features`, in their order; each
+    separately if `alone`."""
+    most = 1 if alone else _GRAPH_TOKENS
+    batches = token_budget_batches([len(item.input_ids) for item in features], most)
+    results: list[list[np.ndarray]] = []
+    for indices in batches:
+        ids, mask, types = padded([features[index] for index in indices], pad_id, 0)
+        mask = mask.astype(np.int64)
+        first, *others = run({"input_ids": ids, "attention_mask": mask, "token_type_ids": types})
+        # Two of [B, T]: start and end of a span. For one number a sequence, [B, 1], the number.
+        if others:
+            first = np.stack([first, *others], -1)
+        results.append(list(first[:, 0] if first.shape[1:] == (1,) else first))
+        if on_batch is not None:
+            on_batch(len(indices))
+    return restore_order(batches, results)

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertine.core.console import progress
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors
-from bertine.core.names import option, text_option
+from bertine.core.names import later, option, text_option
 from bertine.core.text import Index, row_at
 from bertine.data.examples import as_columns, columns_of_training, open_table
 from bertine.data.in_memory import InMemoryTable, Source, as_table, is_frame
@@ -24,12 +24,16 @@ from bertine.data.parquet import count_rows, is_parquet
 from bertine.data.streams import COMPRESSIONS, missing_column
 from bertine.data.tables import Table, TableRow
 from bertine.datasets.multiple_choice import open_texts_of, texts_of
-from bertine.inference.compute import unmeasured_threads
-from bertine.models.precision import resolve_device
 from bertine.options.data import DEFAULTS, DataConfig
 from bertine.options.inference import ExplainOptions, PlainTexts, PredictOptions
 from bertine.tasks.base import Task
 from bertine.tokenization.documents import USUAL_TEXT_COLUMNS, choose_text_column
+
+if TYPE_CHECKING:
+    from bertine.inference.compute import unmeasured_threads
+    from bertine.models.precision import resolve_device
+else:
+    later(globals(), "inference.compute:unmeasured_threads models.precision:resolve_device")
 
 # Given texts: strings, tuples of strings, dictionaries by column. Anything else (gaps of a data
 # frame, numbers, bytes) is refused by name.

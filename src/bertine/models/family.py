@@ -22,6 +22,7 @@ from bertine.core.names import (
     TokenizerKind,
     implementation,
 )
+from bertine.core.task_info import TASK as TASK
 from bertine.core.task_info import TaskInfo
 from bertine.core.text import briefly
 from bertine.models.config import Config
@@ -286,8 +287,6 @@ def _has_layers(names: Iterable[str], family: Family) -> bool:
 # Tasks and heads: read from the weights and the ``config.json`` of a model directory that has no
 # ``bertine.json``.
 
-#: Bertine's file with the task that a model was trained for.
-TASK = "bertine.json"
 #: transformers' name of the classifier of a text that may have many labels.
 MULTI_LABEL = "multi_label_classification"
 #: Its names of all kinds; None: it decides by the labels in training.

@@ -17,6 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertine.core.errors import BertineError
+from bertine.core.names import BOTH_ORDERS as BOTH_ORDERS
+from bertine.core.names import PAIR_CLASSIFIER as PAIR_CLASSIFIER
+from bertine.core.names import VECTOR_CLASSIFIER as VECTOR_CLASSIFIER
 from bertine.models.config import Config
 from bertine.models.dropout import StreamDropout
 from bertine.models.encoder import (
@@ -315,10 +318,6 @@ def encode_both_orders(model: Model, pairs: Inputs) -> BackboneOutput:
     return BackboneOutput(encoded.last_hidden_state[: len(ids)], first + other)
 
 
-#: The head of pairs that are read in both orders.
-BOTH_ORDERS = "both_orders_classifier"
-#: The heads that read vectors: of single texts, and of pairs of texts that are encoded apart.
-VECTOR_CLASSIFIER, PAIR_CLASSIFIER = "vector_classifier", "pair_classifier"
 #: The heads that read no pooled output.
 WITHOUT_POOLER = frozenset({"token_classifier", VECTOR_CLASSIFIER, PAIR_CLASSIFIER})
 #: The heads of BERT, by their names in :attr:`bertine.models.heads.Model.heads`, in the order of

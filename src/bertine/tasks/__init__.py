@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertine.core.errors import BertineError
 from bertine.core.task_info import TaskInfo
-from bertine.models.heads import Model
 from bertine.tasks.base import Task
 from bertine.tasks.choice import MultipleChoice
 from bertine.tasks.classification import PAIR_ANSWERS, SentencePairs, TextClassification
@@ -16,6 +15,9 @@ from bertine.tasks.seq2seq import TextToText
 from bertine.tasks.spans import SpanExtraction
 from bertine.tasks.tagging import Tagging
 from bertine.tasks.whole_text import TextRegression
+
+if TYPE_CHECKING:
+    from bertine.models.heads import Model
 
 _KINDS = (
     TextClassification,

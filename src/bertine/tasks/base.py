@@ -19,14 +19,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from itertools import groupby
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from bertine.core.console import aligned, plural
 from bertine.core.errors import BertineError
+from bertine.core.names import later
 from bertine.core.scores import ranking
 from bertine.core.task_info import TaskInfo
 from bertine.core.text import Index, row_at
@@ -34,15 +33,25 @@ from bertine.corpora.batch import Batch
 from bertine.data.examples import Example, Examples
 from bertine.data.lines import LINE_COLUMN
 from bertine.models.config import Config
-from bertine.models.encoder import Encoded
-from bertine.models.heads import Model, new_head
-from bertine.objectives.distillation import divergences
-from bertine.objectives.losses import LossDefaults, Term
 from bertine.tasks.answer import Answer, json_value, short
 from bertine.tasks.calibration import Costs, Decisions
 from bertine.tasks.report import EvaluationReport
 from bertine.tokenization.base import Frame
 from bertine.tokenization.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from bertine.models.encoder import Encoded
+    from bertine.models.heads import Model, new_head
+    from bertine.objectives.distillation import divergences
+    from bertine.objectives.losses import Term
+else:
+    later(
+        globals(),
+        "torch models.heads:new_head objectives.distillation:divergences objectives.losses:Term",
+    )
 
 # Features: sequences of pieces for an example, padded into batches, and notes about those that were
 # cut.
@@ -90,9 +99,9 @@ def by_example(
 _LENGTHS = 8
 
 
-def pad_features(features: Sequence[Features], pad_id: int, max_length: int) -> Batch:
+def padded(features: Sequence[Features], pad_id: int, max_length: int) -> Sequence[np.ndarray]:
     """Pad features on the right to the next multiple of 8 above the longest, but to no more than
-    `max_length`: a :class:`Batch` without targets."""
+    `max_length`: ids int64, mask bool and token types int64, [B, T] each."""
     longest = max(len(feature.input_ids) for feature in features)
     rounded = -(-longest // _LENGTHS) * _LENGTHS
     shape = (len(features), max(longest, min(rounded, max_length)))
@@ -104,12 +113,13 @@ def pad_features(features: Sequence[Features], pad_id: int, max_length: int) -> 
         input_ids[row, :length] = feature.input_ids
         token_type_ids[row, :length] = feature.token_type_ids
         attention_mask[row, :length] = True
-    return Batch(
-        torch.from_numpy(input_ids),
-        torch.from_numpy(attention_mask),
-        torch.from_numpy(token_type_ids),
-        rows=[feature.row for feature in features],
-    )
+    return input_ids, attention_mask, token_type_ids
+
+
+def pad_features(features: Sequence[Features], pad_id: int, max_length: int) -> Batch:
+    """Return features that are padded (:func:`padded`) as a :class:`Batch` without targets."""
+    ids, mask, types = map(torch.from_numpy, padded(features, pad_id, max_length))
+    return Batch(ids, mask, types, rows=[feature.row for feature in features])
 
 
 def cut_at(max_length: int, lost: int, what: str = "texts", unit: str = "piece") -> str:
@@ -375,7 +385,7 @@ def setting(default: Any, *, always: bool = False) -> Any:
     return dataclasses.field(default=default, metadata={_ALWAYS: always})
 
 
-class Task(LossDefaults, ABC, Generic[Prediction]):
+class Task(ABC, Generic[Prediction]):
     """Base of the fine-tuning tasks, which are frozen dataclasses; see the module's text.
 
     In the order below a task is made and saved, turns examples into features and batches, computes
@@ -614,6 +624,14 @@ class Task(LossDefaults, ABC, Generic[Prediction]):
     def counts(self, batch: Batch) -> dict[str, int]:
         """Count the targets of each term of the loss."""
         return {self.head: batch.num_sequences}
+
+    def encode(self, model: Model, batch: Batch) -> Encoded:
+        """Run the backbone of `model` on `batch`."""
+        return model.encode(batch)
+
+    def terms(self, model: Model, batch: Batch) -> dict[str, Term]:
+        """Encode `batch` and compute the terms."""
+        return self.terms_of(model, self.encode(model, batch), batch)
 
     @abstractmethod
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:

@@ -9,25 +9,19 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
-from bertine.core.names import option
+from bertine.core.names import later, option
 from bertine.core.task_info import TaskInfo
 from bertine.core.text import row_at, visible
 from bertine.corpora.batch import Batch
 from bertine.data.examples import Example, Examples
 from bertine.data.lines import first_numbers
 from bertine.models.config import Config
-from bertine.models.encoder import Encoded
-from bertine.models.heads import Model
-from bertine.objectives.losses import Term
 from bertine.tasks.answer import OneLabel, short
 from bertine.tasks.base import (
     LEAST_LENGTH,
@@ -45,6 +39,17 @@ from bertine.tasks.calibration import SEPARATOR, Decisions, Reliability, label_s
 from bertine.tasks.metrics import mean_log_loss
 from bertine.tasks.report import ClassificationReport, require_some
 from bertine.tokenization.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+    import torch.nn.functional as F
+    from torch import Tensor
+
+    from bertine.models.encoder import Encoded
+    from bertine.models.heads import Model
+    from bertine.objectives.losses import Term
+else:
+    later(globals(), "torch objectives.losses:Term F=torch.nn.functional")
 
 #: The columns of SWAG: the context, the beginning of the next sentence, and its possible endings.
 SWAG_PROMPT = ("sent1", "sent2")

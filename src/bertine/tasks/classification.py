@@ -9,23 +9,16 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from bertine.core.console import visible_list
 from bertine.core.errors import BertineError
-from bertine.core.names import ClassWeights
+from bertine.core.names import ClassWeights, later
 from bertine.core.text import row_at, visible
 from bertine.corpora.batch import Batch
 from bertine.data.examples import Example, Examples, SoftExample
-from bertine.models.encoder import Encoded
-from bertine.models.heads import Model
-from bertine.models.losses import focal
-from bertine.objectives.losses import Term
 from bertine.tasks.answer import LabelAnswer, OneLabel, compact
 from bertine.tasks.base import Features, by_example, cross_entropy, entropy, pooled, setting
 from bertine.tasks.calibration import (
@@ -39,6 +32,18 @@ from bertine.tasks.labels import check_labels, label_id
 from bertine.tasks.metrics import classification_scores, mean_cross_entropy, mean_log_loss
 from bertine.tasks.report import ClassificationReport, require_some
 from bertine.tasks.whole_text import LEAST, WEIGHTS, WholeTextTask, probability_columns
+
+if TYPE_CHECKING:
+    import torch
+    import torch.nn.functional as F
+    from torch import Tensor
+
+    from bertine.models.encoder import Encoded
+    from bertine.models.heads import Model
+    from bertine.models.losses import focal
+    from bertine.objectives.losses import Term
+else:
+    later(globals(), "torch models.losses:focal objectives.losses:Term F=torch.nn.functional")
 
 #: From this many examples on, a different label in every row means that the column is wrong.
 _SUSPICIOUS = 50

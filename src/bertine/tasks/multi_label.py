@@ -13,25 +13,17 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
-from bertine.core.names import ClassWeights, option
+from bertine.core.names import ClassWeights, later, option
 from bertine.core.text import Index, row_at, visible
 from bertine.corpora.batch import Batch
 from bertine.data.examples import Examples
 from bertine.data.label_sets import joined, labels_in
-from bertine.models.encoder import Encoded
-from bertine.models.heads import Model
-from bertine.models.losses import focal
-from bertine.objectives.distillation import binary_divergences
-from bertine.objectives.losses import Term
 from bertine.tasks.answer import LabelAnswer, compact, json_value, worst_lines
 from bertine.tasks.base import Features, binary_cross_entropies, by_example, pooled, setting
 from bertine.tasks.calibration import Decisions, Reliability
@@ -39,6 +31,23 @@ from bertine.tasks.labels import check_labels, label_id
 from bertine.tasks.metrics import mean_log_loss
 from bertine.tasks.report import EvaluationReport, label_lines, require_some
 from bertine.tasks.whole_text import LEAST, WholeTextTask, probability_columns
+
+if TYPE_CHECKING:
+    import torch
+    import torch.nn.functional as F
+    from torch import Tensor
+
+    from bertine.models.encoder import Encoded
+    from bertine.models.heads import Model
+    from bertine.models.losses import focal
+    from bertine.objectives.distillation import binary_divergences
+    from bertine.objectives.losses import Term
+else:
+    later(
+        globals(),
+        "torch models.losses:focal objectives.distillation:binary_divergences "
+        "objectives.losses:Term F=torch.nn.functional",
+    )
 
 # Report: the scores of a classifier with many labels.
 #

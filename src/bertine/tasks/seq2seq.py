@@ -12,23 +12,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
-from bertine.core.names import option
+from bertine.core.names import later, option
 from bertine.core.task_info import TaskInfo
 from bertine.corpora.batch import Batch
 from bertine.data.examples import Examples
 from bertine.models.config import Config
-from bertine.models.encoder import Encoded
-from bertine.models.generation import SearchSettings, search
-from bertine.models.heads import Model
-from bertine.objectives.losses import Term, count_targets, encode_and_decode, written_term
 from bertine.options.inference import DecodingOptions
 from bertine.tasks.answer import Answer, short, worst_lines
 from bertine.tasks.base import (
@@ -43,6 +37,21 @@ from bertine.tasks.base import (
 )
 from bertine.tasks.report import EvaluationReport, require_some
 from bertine.tokenization.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from bertine.models.encoder import Encoded
+    from bertine.models.generation import SearchSettings, search
+    from bertine.models.heads import Model
+    from bertine.objectives.losses import Term, count_targets, encode_and_decode, written_term
+else:
+    later(
+        globals(),
+        "torch models.generation:SearchSettings,search "
+        "objectives.losses:count_targets,encode_and_decode,written_term",
+    )
 
 # ROUGE: ROUGE-1, -2 and -L, the scores of summaries (Lin 2004), as the field computes them today
 # (google-research, ``rouge_score``, without stemming).

@@ -12,24 +12,18 @@ import json
 import math
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from bertine.core.errors import BertineError
+from bertine.core.names import later
 from bertine.core.task_info import TaskInfo
 from bertine.corpora.batch import Batch
 from bertine.data.examples import Examples
 from bertine.data.spans import TEXT_COLUMNS
 from bertine.data.squad import Gold, Question, SpanExamples
 from bertine.models.config import Config
-from bertine.models.encoder import Encoded
-from bertine.models.heads import Model
-from bertine.objectives.distillation import divergences
-from bertine.objectives.losses import Term
 from bertine.tasks.answer import json_value
 from bertine.tasks.base import NONE, Task, by_example, cross_entropies, pad_features, setting
 from bertine.tasks.calibration import Decisions
@@ -43,6 +37,21 @@ from bertine.tasks.span_windows import (
     span_notes,
 )
 from bertine.tokenization.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+    import torch.nn.functional as F
+    from torch import Tensor
+
+    from bertine.models.encoder import Encoded
+    from bertine.models.heads import Model
+    from bertine.objectives.distillation import divergences
+    from bertine.objectives.losses import Term
+else:
+    later(
+        globals(),
+        "torch objectives.distillation:divergences objectives.losses:Term F=torch.nn.functional",
+    )
 
 #: The number of listed answers, as in the published code.
 N_BEST = 20

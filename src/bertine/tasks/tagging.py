@@ -11,16 +11,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from bertine.core.console import aligned, plural
 from bertine.core.errors import BertineError
-from bertine.core.names import option
+from bertine.core.names import later, option
 from bertine.core.task_info import TaskInfo
 from bertine.core.text import row_at, visible
 from bertine.corpora.batch import Batch
@@ -42,9 +39,6 @@ from bertine.data.entities import (
 from bertine.data.examples import Examples
 from bertine.data.lines import LINE_COLUMN
 from bertine.models.config import Config
-from bertine.models.encoder import Encoded
-from bertine.models.heads import Model
-from bertine.objectives.losses import Term
 from bertine.tasks.answer import json_value
 from bertine.tasks.base import (
     NONE,
@@ -78,6 +72,17 @@ from bertine.tasks.tagged_words import (
 )
 from bertine.tokenization.documents import USUAL_TEXT_COLUMNS
 from bertine.tokenization.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+    import torch.nn.functional as F
+    from torch import Tensor
+
+    from bertine.models.encoder import Encoded
+    from bertine.models.heads import Model
+    from bertine.objectives.losses import Term
+else:
+    later(globals(), "torch objectives.losses:Term F=torch.nn.functional")
 
 #: The label of tokens without a prediction.
 IGNORED = -100

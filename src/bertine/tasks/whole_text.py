@@ -11,30 +11,18 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
+from bertine.core.names import BOTH_ORDERS, PAIR_CLASSIFIER, VECTOR_CLASSIFIER, later
 from bertine.core.task_info import TaskInfo
 from bertine.core.text import Index, row_at
 from bertine.corpora.batch import Batch
 from bertine.data.examples import Example, Examples
 from bertine.models.config import Config
-from bertine.models.encoder import Encoded
-from bertine.models.heads import (
-    BOTH_ORDERS,
-    PAIR_CLASSIFIER,
-    VECTOR_CLASSIFIER,
-    Model,
-    encode_both_orders,
-    texts_apart,
-)
-from bertine.models.pooling import Pooling
-from bertine.objectives.losses import Term
 from bertine.tasks.answer import Answer, worst_lines
 from bertine.tasks.base import (
     LEAST_LENGTH,
@@ -53,6 +41,21 @@ from bertine.tasks.base import (
 from bertine.tasks.metrics import regression_scores
 from bertine.tasks.report import EvaluationReport, require_some
 from bertine.tokenization.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from bertine.models.encoder import Encoded
+    from bertine.models.heads import Model, encode_both_orders, texts_apart
+    from bertine.models.pooling import Pooling
+    from bertine.objectives.losses import Term
+else:
+    later(
+        globals(),
+        "torch models.heads:encode_both_orders,texts_apart models.pooling:Pooling "
+        "objectives.losses:Term nn=torch.nn",
+    )
 
 # Whole-text tasks: the base of classification with one label or many, and of regression.
 #

@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from bertine.core.errors import BertineError
+from bertine.core.names import LEAVE_ONE_OUT as LEAVE_ONE_OUT
 from bertine.core.names import option
 from bertine.corpora.batch import Batch
 from bertine.data.entities import OUTSIDE, split_tag
@@ -333,7 +334,6 @@ def _tag_of_word(
 # Shape legend: S points or variants, T tokens of an input, H hidden size.
 
 INTEGRATED_GRADIENTS = "integrated-gradients"
-LEAVE_ONE_OUT: Final = "leave-one-out"
 #: The methods; the first is the default. benchmarks/explanations.py compares them.
 METHODS = (LEAVE_ONE_OUT, INTEGRATED_GRADIENTS)
 
