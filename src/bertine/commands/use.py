@@ -34,8 +34,9 @@ def _add_predict_arguments(parser: Parser) -> None:
         "model",
         metavar="MODEL",
         type=Path,
-        help="a fine-tuned model directory; for pairs also a BERT or ALBERT that was only "
-        "pre-trained: is the second sentence the next one, is the order right?",
+        help="a fine-tuned model directory, or what 'bertine export' made of one; for pairs also a "
+        "BERT or ALBERT that was only pre-trained: is the second sentence the next one, is the "
+        "order right?",
     )
     add_texts_argument(parser)
     parser.add_argument("--question", metavar="TEXT", help="for spans: a question about --context")

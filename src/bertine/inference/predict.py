@@ -497,7 +497,8 @@ def predict(
     answered rows are returned.
 
     Args:
-        model: a fine-tuned model directory, or a loaded one.
+        model: a fine-tuned model directory, or a loaded one; or a folder of :func:`bertine.export`
+            with the ONNX file of such a model, which onnxruntime computes without PyTorch.
         input: a csv, tsv, JSON lines, Parquet or plain-text file, or ``-`` for stdin; or a table
             in memory, as for `finetune`.
         output: a file, written completely or not at all; or ``-`` for stdout, or for a table in
