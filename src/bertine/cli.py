@@ -9,10 +9,8 @@ to stderr.
 from __future__ import annotations
 
 import argparse
-import atexit
 import contextlib
 import errno
-import gc
 import os
 import shlex
 import sys
@@ -223,8 +221,6 @@ EXIT_PIPE_CLOSED = 141  # 128 + SIGPIPE
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``bertine`` with `argv` (None: the process's arguments); return its exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # When Python ends, it would look for garbage among all of PyTorch's objects.
-    atexit.register(gc.freeze)
     with prepared_process(), on_the_command_line():
         return _main(arguments)
 

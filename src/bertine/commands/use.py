@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import SUPPRESS
 from pathlib import Path
@@ -73,6 +74,9 @@ def _add_predict_arguments(parser: Parser) -> None:
 
 
 def _run_predict(values: dict[str, Any]) -> None:
+    if PREDICT.brief(values):
+        # NumPy's library starts a thread for each core, which takes longer than a few texts need.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from bertine import predict
     from bertine.core.console import logger
 

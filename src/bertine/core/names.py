@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -146,13 +147,14 @@ def implementation(place: str) -> Any:
     (``module:Class.method``)."""
     path, _, name = place.partition(":")
     # Garbage collection takes a third of the time of importing PyTorch, and frees nothing. A
-    # command, which is a process of its own, never looks at these objects again.
-    collects = gc.isenabled()
+    # command, which is a process of its own, never looks at these objects again; what comes after
+    # PyTorch may be garbage of a training and is not frozen.
+    collects, early = gc.isenabled(), "torch" not in sys.modules
     gc.disable()
     try:
         module = import_module(path)
     finally:
-        if not in_python():
+        if early and not in_python():
             gc.freeze()
         if collects:
             gc.enable()

@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PureWindowsPath
 from typing import Any
 
-import yaml
-
 from bertine.core.console import human_time, plural
 from bertine.core.names import __version__
 from bertine.core.scores import correlation_interval, wilson_interval
@@ -70,6 +68,8 @@ def model_card(model: Model, task: TaskInfo | None, only_here: str | None = None
         95% intervals if they are known, data and their fingerprints, texts that were cut, the
         recipe, machine and time.
     """
+    import yaml
+
     facts = {} if task is None else task.training
     title = _title(model, task)
     sections = [
