@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertine.core.files import read_json_object
@@ -20,6 +19,7 @@ from bertine.models.config import Config
 from bertine.models.config_file import ConfigKeys
 from bertine.models.family import Family, HeadKind
 from bertine.models.heads import HEADS, PAIR_CLASSIFIER, VECTOR_CLASSIFIER
+from bertine.models.layers import linear
 from bertine.models.tensor_names import HeadNames, LayerRows, LayerStack, WeightNames
 from bertine.options.inference import DecodingOptions
 
@@ -49,8 +49,7 @@ class Seq2SeqLmHead(nn.Module):
 
     def forward(self, hidden: Tensor, decoder_weight: Tensor) -> Tensor:
         """Map hidden [P, H] and decoder_weight [V, H] to logits [P, V]."""
-        logits = F.linear(hidden, decoder_weight)
-        return logits + self.final_logits_bias.to(logits.dtype)
+        return linear(hidden, decoder_weight, self.final_logits_bias[0], self.training)
 
 
 def _sizes(layers: int, hidden_size: int, vocab_size: int = 50265) -> BartConfig:

@@ -37,7 +37,14 @@ from bertine.models.encoder import (
 )
 from bertine.models.family import Family, HeadKind
 from bertine.models.heads import BOTH_ORDERS, HEADS, ClassificationHead
-from bertine.models.layers import EncoderLayer, RowLayout, attend, init_weights, set_initial_std
+from bertine.models.layers import (
+    EncoderLayer,
+    RowLayout,
+    attend,
+    init_weights,
+    linear,
+    set_initial_std,
+)
 from bertine.models.precision import autocast_dtype
 from bertine.models.recurrent import recur
 from bertine.models.tensor_names import HeadNames, LayerRows, LayerStack, WeightNames
@@ -59,7 +66,7 @@ class LmHead(nn.Module):
 
     def forward(self, hidden: Tensor, decoder_weight: Tensor) -> Tensor:
         """Map hidden [P, H] and decoder_weight [V, H] to logits [P, V]."""
-        return F.linear(hidden, decoder_weight)
+        return linear(hidden, decoder_weight, None, self.training)
 
 
 class LinearHead(nn.Module):

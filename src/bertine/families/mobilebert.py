@@ -39,6 +39,7 @@ from bertine.models.layers import (
     activation,
     attend,
     init_weights,
+    linear,
     varlen_attention,
 )
 from bertine.models.precision import autocast_dtype
@@ -106,7 +107,7 @@ class WideMlmHead(MlmHead):
         """Map hidden [P, H] and decoder_weight [V, E] to logits [P, V]."""
         hidden = self.layer_norm(self.act(self.dense(hidden)))
         width = decoder_weight.shape[1]
-        logits = F.linear(hidden[:, :width], decoder_weight, self.bias)
+        logits = linear(hidden[:, :width], decoder_weight, self.bias, self.training)
         return torch.addmm(logits, hidden[:, width:], self.extra.weight)
 
 

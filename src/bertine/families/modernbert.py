@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertine.core.errors import BertineError
@@ -36,7 +35,7 @@ from bertine.models.embeddings import WordEmbeddings
 from bertine.models.encoder import RowBackbone
 from bertine.models.family import Family
 from bertine.models.heads import HEADS, PAIR_CLASSIFIER, VECTOR_CLASSIFIER
-from bertine.models.layers import RowLayout, activation, init_weights, set_initial_std
+from bertine.models.layers import RowLayout, activation, init_weights, linear, set_initial_std
 from bertine.models.tensor_names import HeadNames, WeightNames
 
 # Heads: each has a dense layer, an activation and a norm before the last layer (transformers,
@@ -82,7 +81,7 @@ class ModernMlmHead(PredictionHead):
 
     def forward(self, hidden: Tensor, decoder_weight: Tensor) -> Tensor:
         """Map hidden [P, H] and decoder_weight [V, H] to logits [P, V]."""
-        return F.linear(self.transform(hidden), decoder_weight, self.bias)
+        return linear(self.transform(hidden), decoder_weight, self.bias, self.training)
 
 
 class ModernHead(PredictionHead):

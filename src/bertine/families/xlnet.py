@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertine.core.errors import BertineError
@@ -20,7 +19,7 @@ from bertine.models.config_file import ConfigKeys
 from bertine.models.dropout import StreamDropout
 from bertine.models.family import Family, HeadKind
 from bertine.models.heads import HEADS
-from bertine.models.layers import init_weights
+from bertine.models.layers import init_weights, linear
 from bertine.models.tensor_names import HeadNames, WeightNames
 
 # Heads: the words at places, and classes from the last token.
@@ -48,7 +47,7 @@ class PermutationLmHead(nn.Module):
 
     def forward(self, hidden: Tensor, decoder_weight: Tensor) -> Tensor:
         """Map hidden [P, H] and decoder_weight [V, H] to logits [P, V]."""
-        return F.linear(hidden, decoder_weight, self.bias)
+        return linear(hidden, decoder_weight, self.bias, self.training)
 
 
 class LastTokenHead(nn.Module):

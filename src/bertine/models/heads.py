@@ -31,7 +31,7 @@ from bertine.models.encoder import (
     with_types,
 )
 from bertine.models.family import Family, HeadKind, family_of
-from bertine.models.layers import activation, init_weights
+from bertine.models.layers import activation, init_weights, linear
 from bertine.models.pooling import Pooling
 from bertine.models.precision import finite
 
@@ -82,7 +82,7 @@ class MlmHead(nn.Module):
     def forward(self, hidden: Tensor, decoder_weight: Tensor) -> Tensor:
         """Map hidden [P, H] and decoder_weight [V, E] to logits [P, V]."""
         hidden = self.layer_norm(self.act(self.dense(hidden)))
-        return F.linear(hidden, decoder_weight, self.bias)
+        return linear(hidden, decoder_weight, self.bias, self.training)
 
 
 class NspHead(nn.Module):

@@ -32,11 +32,14 @@ class _SumCrossEntropy(torch.autograd.Function):
         for start in range(0, logits.shape[0], size):
             rows = slice(start, start + size)
             target = labels[rows, None]
-            log_probs = torch.log_softmax(logits[rows].float(), -1)
-            picked = log_probs.gather(1, target)
-            total -= (picked if weights is None else picked * weights[rows, None]).sum()
-            correct += (picked[:, 0] >= log_probs.amax(-1)).sum()
-            probs = log_probs.exp_()
+            scores = logits[rows].float()
+            highest, picked = scores.amax(-1, True), scores.gather(1, target)
+            probs = torch.softmax(scores, -1)
+            # The highest score has the probability 1 / sum(exp(score - highest)): a softmax with
+            # its logarithm costs half of a logarithmic one whose exponential is taken again.
+            losses = highest - picked - probs.amax(-1, True).log_()
+            total += (losses if weights is None else losses * weights[rows, None]).sum()
+            correct += (picked >= highest).sum()
             probs.scatter_add_(1, target, torch.full_like(picked, -1.0))
             if weights is not None:
                 probs *= weights[rows, None]

@@ -63,6 +63,17 @@ def linear_add(x: Tensor, other: Tensor, weight: Tensor, bias: Tensor) -> Tensor
     return out
 
 
+def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return x W' (+ b) by oneDNN, all of one type, `weight` not packed
+    (``mkldnn._linear_pointwise``); ask :func:`has_packed` first.
+
+    PyTorch's own products add a bias in a pass of its own, and in fp32 they are MKL's, which uses
+    half of the width of AVX-512 on a processor that is not Intel's.
+    """
+    out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return out
+
+
 def has_byte_products() -> bool:
     """Return whether :func:`pack_bytes`, :func:`byte_linear` and :func:`byte_linear_add` exist and
     are exact; callers use bf16 or fp32 otherwise."""

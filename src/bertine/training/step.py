@@ -25,6 +25,7 @@ from bertine.families.gpt import RecurrentLayer
 from bertine.models import losses
 from bertine.models.dropout import stream
 from bertine.models.heads import GuessesWords, Model
+from bertine.models.layers import faster_products
 from bertine.models.precision import autocast
 from bertine.models.torch_private import allow_recompilations
 from bertine.objectives.losses import Loss, Term
@@ -268,7 +269,7 @@ def accumulate(
     computed = []
     for index, part in enumerate(parts):
         stream.seed(*seeds, index)
-        with autocast(dtype, device):
+        with autocast(dtype, device), faster_products(model):
             terms = objective.terms(model, send(part, model, dtype))
         # The part's share of the step's loss. The log computes the whole from the terms: `Meter`.
         loss = sum(t.total * (t.weight / max(1, counts[name])) for name, t in terms.items())
