@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertine.core.errors import BertineError
@@ -304,7 +303,7 @@ class LstmDirection(nn.Module):
         known = torch.amp.is_autocast_available(x.device.type)
         with torch.autocast(x.device.type if known else "cpu", enabled=False):
             bias = (self.read.bias + self.state.bias).to(dtype)
-            gates = F.linear(x.to(dtype), self.read.weight.to(dtype), bias)
+            gates = linear(x.to(dtype), self.read.weight.to(dtype), bias, self.training)
             return recur(gates, self.state.weight.to(dtype), list(sizes))
 
 

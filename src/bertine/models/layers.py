@@ -431,6 +431,16 @@ class SelfAttention(nn.Module):
 _OUTPUTS = 8192
 
 
+def gradient_of(grad: Tensor, x: Tensor) -> Tensor:
+    """Return the gradient [O, I] of the weights of a linear layer, from the gradient [N, O] of its
+    output and its input [N, I], in their type."""
+    if grad.device.type != "cpu" or grad.dtype != torch.float32 or not has_packed(grad.dtype):
+        return grad.t() @ x  # in bf16 oneDNN is what PyTorch calls, in a faster form
+    if x.shape[1] < grad.shape[1]:
+        return multiply(x.t(), grad.t()).t()
+    return multiply(grad.t(), x.t())
+
+
 class _Linear(torch.autograd.Function):
     """``act(x) weight' + bias`` by oneDNN's products, for a CPU in training; act is the identity or
     GELU. It keeps x for the backward pass, not gelu(x), which is as large and quickly recomputed.
@@ -457,12 +467,10 @@ class _Linear(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             read = F.gelu(x) if ctx.gelu else x
             grad_weight = torch.empty_like(weight, dtype=ctx.dtypes[0])
-            # One after the other, so that a part is converted while it is in the cache. oneDNN's
-            # own product of transposed factors is slower in bf16 than PyTorch's call of it.
-            fp32 = grad.dtype == torch.float32
+            # One after the other, so that a part is converted while it is in the cache.
             rows = grad_weight.split(_OUTPUTS)
             for part, to in zip(grad.split(_OUTPUTS, 1), rows, strict=True):
-                to.copy_(multiply(part.t(), read.t()) if fp32 else part.t() @ read)
+                to.copy_(gradient_of(part, read))
         if ctx.needs_input_grad[2]:
             grad_bias = grad.sum(0).to(ctx.dtypes[1])
         return grad_x, grad_weight, grad_bias, None

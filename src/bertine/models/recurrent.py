@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from bertine.models import torch_private
+from bertine.models.layers import gradient_of, linear
 from bertine.models.precision import autocast_dtype
 from bertine.models.torch_private import has_packed
 
@@ -69,7 +70,8 @@ def _direction(lstm: nn.LSTM, name: str, x: Tensor, sizes: Tensor) -> Tensor:
     weights = (getattr(lstm, f"{part}_{name}") for part in ("weight_ih", "weight_hh"))
     of_input, of_state = (weight.to(x.dtype) for weight in weights)
     bias = getattr(lstm, f"bias_ih_{name}") + getattr(lstm, f"bias_hh_{name}")
-    return recur(F.linear(x, of_input, bias.to(x.dtype)), of_state, sizes.tolist())
+    gates = linear(x, of_input, bias.to(x.dtype), lstm.training)
+    return recur(gates, of_state, sizes.tolist())
 
 
 def recur(gates: Tensor, weight: Tensor, sizes: list[int]) -> Tensor:
@@ -108,14 +110,11 @@ class _Recurrence(torch.autograd.Function):
                 act.copy_(product(rounded[last], gates[here]))
             else:
                 act.copy_(gates[here])
-            act[:, : 2 * units].sigmoid_()
-            act[:, 2 * units : 3 * units].tanh_()
-            act[:, 3 * units :].sigmoid_()
-            enter, keep, new, show = act.chunk(4, 1)
+            enter, keep, new, show = activate(act)
             cell = torch.mul(enter, new, out=cells[here])
             if before.stop:
                 cell.addcmul_(keep, cells[last])
-            torch.mul(show, cell.tanh(), out=states[here])
+            torch.mul(show, tanh(cell), out=states[here])
             if rounded is not states:
                 rounded[here] = states[here]
             before = here
@@ -135,7 +134,7 @@ class _Recurrence(torch.autograd.Function):
         first = sizes[0]
         # The derivative of the cell, or of the state, by each gate, for all steps at once.
         enter, keep, new, show = acts.chunk(4, 1)
-        shown = cells.tanh()
+        shown = tanh(cells)
         worth = torch.empty(rows, 4, units, device=weight.device)
         torch.mul(new, enter - enter * enter, out=worth[:, 0])
         # For each word the cells of the previous word; 0 for the first.
@@ -157,8 +156,24 @@ class _Recurrence(torch.autograd.Function):
             if here.start:
                 of_state[:size] = product(errors[here], None)
                 cell *= keep[here]
-        of_weight = errors[first:].t() @ rounded.index_select(0, previous)
+        of_weight = gradient_of(errors[first:], rounded.index_select(0, previous))
         return errors, of_weight, None
+
+
+def tanh(x: Tensor) -> Tensor:
+    """Compute the hyperbolic tangent by way of the sigmoid, which takes a fifth of the time of
+    PyTorch's ``tanh`` on a CPU; exact to some 1e-7."""
+    return (x + x).sigmoid_().mul_(2.0).sub_(1.0)
+
+
+def activate(gates: Tensor) -> tuple[Tensor, ...]:
+    """Apply the activations of the input, forget, cell and output gate to `gates` [B, 4 S] in
+    place, and return the four."""
+    parts = gates.chunk(4, 1)
+    parts[2].mul_(2.0)  # as in `tanh`, so that one pass does for all
+    gates.sigmoid_()
+    parts[2].mul_(2.0).sub_(1.0)
+    return parts
 
 
 def steps_of(sizes: Sequence[int]) -> list[slice]:

@@ -70,6 +70,8 @@ def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     PyTorch's own products add a bias in a pass of its own, and in fp32 they are MKL's, which uses
     half of the width of AVX-512 on a processor that is not Intel's.
     """
+    if not x.numel():
+        return F.linear(x, weight, bias)
     out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return out
 

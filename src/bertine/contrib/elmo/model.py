@@ -25,8 +25,9 @@ from bertine.core import rng
 from bertine.core.errors import BertineError
 from bertine.core.strict_json import Readable
 from bertine.data.entities import split_words
+from bertine.models.layers import gradient_of, linear
 from bertine.models.precision import autocast_dtype
-from bertine.models.recurrent import previous_rows, product_with, steps_of
+from bertine.models.recurrent import activate, previous_rows, product_with, steps_of, tanh
 
 # Character ids: words as rows of ids, numbered as in the published programs.
 #
@@ -359,9 +360,9 @@ class WordEncoder(nn.Module):
             nn.init.uniform_(layer.weight, -0.05, 0.05)
             layer.bias.zero_()
         deviation = self.projection.in_features**-0.5
-        for linear in (module for module in self.modules() if isinstance(module, nn.Linear)):
-            nn.init.normal_(linear.weight, 0.0, deviation)
-            linear.bias.zero_()
+        for layer in (module for module in self.modules() if isinstance(module, nn.Linear)):
+            nn.init.normal_(layer.weight, 0.0, deviation)
+            layer.bias.zero_()
         for highway in self.highways:
             assert isinstance(highway, Highway)
             highway.carry.bias.fill_(-2.0)
@@ -454,7 +455,9 @@ class ProjectedLstm(nn.Module):
         """
         dtype = autocast_dtype(x.device.type) or x.dtype
         with torch.autocast(x.device.type, enabled=False):
-            gates = F.linear(x.to(dtype), self.weight_ih.to(dtype), self.bias.to(dtype))
+            gates = linear(
+                x.to(dtype), self.weight_ih.to(dtype), self.bias.to(dtype), self.training
+            )
             out, last, cells = _ProjectedRecurrence.apply(
                 gates,
                 self.weight_hh.to(dtype),
@@ -491,7 +494,8 @@ class _ProjectedRecurrence(torch.autograd.Function):
         rows, units, dtype = len(gates), projection.shape[1], gates.dtype
         first = sizes[0] if sizes else 0
         to_gates, project = product_with(of_state, first), product_with(projection, first)
-        acts = gates.float() if dtype != torch.float32 else gates.clone()
+        # Computed in fp32 in the cache, and kept in the compute type for the gradient.
+        acts, act = torch.empty_like(gates), gates.new_empty(first, 4 * units, dtype=torch.float32)
         cells = gates.new_empty(rows, units, dtype=torch.float32)
         states = gates.new_empty(rows, projection.shape[0], dtype=torch.float32)
         last, last_cell = state.clone(), cell.clone()
@@ -499,15 +503,12 @@ class _ProjectedRecurrence(torch.autograd.Function):
             size = here.stop - here.start
             # In place: sequences that have ended keep their final state.
             hidden, memory = last[:size], last_cell[:size]
-            act = acts[here]
-            act += to_gates(hidden.to(dtype), None)
-            act[:, : 2 * units].sigmoid_()
-            act[:, 2 * units : 3 * units].tanh_()
-            act[:, 3 * units :].sigmoid_()
-            enter, keep, new, show = act.chunk(4, 1)
+            act[:size] = to_gates(hidden.to(dtype), gates[here])
+            enter, keep, new, show = activate(act[:size])
+            acts[here] = act[:size]
             memory.mul_(keep).addcmul_(enter, new).clamp_(-clips[0], clips[0])
             cells[here] = memory
-            shown = show * memory.tanh()
+            shown = show * tanh(memory)
             hidden.copy_(project(shown.to(dtype), None)).clamp_(-clips[1], clips[1])
             states[here] = hidden
         ctx.save_for_backward(of_state, projection, state, cell, acts, cells, states)
@@ -524,7 +525,8 @@ class _ProjectedRecurrence(torch.autograd.Function):
         from_gates = product_with(of_state.t().contiguous(), first)
         from_states = product_with(projection.t().contiguous(), first)
         previous = previous_rows(sizes).to(cells.device)
-        cut_states = states.abs() >= ctx.clips[1]
+        # Bounds that nothing reached, the usual case, cost nothing.
+        cut_cells, cut_states = map(_at_bound, (cells, states), ctx.clips)
         errors = grad.new_empty(acts.shape, dtype=dtype)
         of_states = grad.new_empty(states.shape, dtype=dtype)
         shown_rows = grad.new_empty(cells.shape, dtype=dtype)
@@ -534,31 +536,44 @@ class _ProjectedRecurrence(torch.autograd.Function):
         # One step at a time, whose numbers stay in the cache, with PyTorch's own derivatives, which
         # take one pass each.
         by_sigmoid, by_tanh = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
+        act, error = grad.new_empty(2, first, acts.shape[1], dtype=torch.float32)
         for number in range(len(steps) - 1, -1, -1):
             here = steps[number]
             size = here.stop - here.start
-            enter, keep, new, show = acts[here].chunk(4, 1)
+            act[:size] = acts[here]
+            enter, keep, new, show = act[:size].chunk(4, 1)
             now = cells[here]
             before = cells[steps[number - 1].start :][:size] if number else cell[:size]
-            shown = now.tanh()
+            shown = tanh(now)
             shown_rows[here] = show * shown
-            hidden = state_grad[:size].add_(grad[here]).masked_fill_(cut_states[here], 0.0)
+            hidden = state_grad[:size].add_(grad[here])
+            if cut_states is not None:
+                hidden.masked_fill_(cut_states[here], 0.0)
             of_states[here] = hidden
             shown_grad = from_states(of_states[here], None).float()
             memory = cell_grad[:size].add_(by_tanh(shown_grad * show, shown))
-            memory.masked_fill_(now.abs() >= ctx.clips[0], 0.0)
-            error = errors[here].chunk(4, 1)
-            error[0].copy_(by_sigmoid(memory * new, enter))
-            error[1].copy_(by_sigmoid(memory * before, keep))
-            error[2].copy_(by_tanh(memory * enter, new))
-            error[3].copy_(by_sigmoid(shown_grad * shown, show))
+            if cut_cells is not None:
+                memory.masked_fill_(cut_cells[here], 0.0)
+            parts = error[:size].chunk(4, 1)
+            by_sigmoid.grad_input(memory * new, enter, grad_input=parts[0])
+            by_sigmoid.grad_input(memory * before, keep, grad_input=parts[1])
+            by_tanh.grad_input(memory * enter, new, grad_input=parts[2])
+            by_sigmoid.grad_input(shown_grad * shown, show, grad_input=parts[3])
+            errors[here] = error[:size]
             if number:
                 state_grad[:size] = from_gates(errors[here], None)
                 memory *= keep
         read = torch.cat([state[:first], states.index_select(0, previous)]).to(dtype)
-        of_weight = errors.t() @ read
-        of_projection = of_states.t() @ shown_rows
+        of_weight = gradient_of(errors, read)
+        of_projection = gradient_of(of_states, shown_rows)
         return errors, of_weight, of_projection, None, None, None, None
+
+
+def _at_bound(values: Tensor, bound: float) -> Tensor | None:
+    """Return where `values` are at a bound on both sides of 0; None: nowhere."""
+    if not values.numel() or float(torch.stack(values.aminmax()).abs().amax()) < bound:
+        return None
+    return values.abs() >= bound
 
 
 #: The directions, as in the names of their weights.
