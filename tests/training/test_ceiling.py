@@ -12,6 +12,7 @@ from bertine.corpora.batch import Batch
 from bertine.families.bert import PRESETS
 from bertine.families.presets import preset
 from bertine.models.heads import Model
+from bertine.models.torch_private import has_packed
 from bertine.objectives import choose
 from bertine.objectives.losses import MlmNsp
 from bertine.training import mfu
@@ -71,7 +72,13 @@ def test_flops_of_a_real_step_agree() -> None:
     targets = {"mlm_positions": positions, "mlm_labels": ids.view(-1)[positions]}
     targets["next_sentence_label"] = torch.zeros(4, dtype=torch.int64)
     batch = Batch(ids, torch.ones_like(ids, dtype=torch.bool), torch.zeros_like(ids), targets)
-    counter = FlopCounterMode(display=False)
+
+    def by_onednn(x: torch.Size, weight: torch.Size, *_: object, **__: object) -> int:
+        return 2 * x[0] * x[1] * weight[0]
+
+    has_packed(torch.float32)  # whose probe multiplies too
+    formulas = {torch.ops.mkldnn._linear_pointwise: by_onednn}
+    counter = FlopCounterMode(display=False, custom_mapping=formulas)
     with counter:
         accumulate(model.train(), MlmNsp(), [batch], dtype=torch.float32, seeds=[0, 0])
     counted = counter.get_total_flops()

@@ -433,7 +433,7 @@ _OUTPUTS = 8192
 
 def gradient_of(grad: Tensor, x: Tensor) -> Tensor:
     """Return the gradient [O, I] of the weights of a linear layer, from the gradient [N, O] of its
-    output and its input [N, I], in their type."""
+    output and its input [N, I], in their type; in fp32 both contiguous."""
     if grad.device.type != "cpu" or grad.dtype != torch.float32 or not has_packed(grad.dtype):
         return grad.t() @ x  # in bf16 oneDNN is what PyTorch calls, in a faster form
     if x.shape[1] < grad.shape[1]:
@@ -459,6 +459,7 @@ class _Linear(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
+        grad = grad.contiguous()
         grad_x = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
             grad_x = multiply(grad, weight.t())
@@ -467,9 +468,9 @@ class _Linear(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             read = F.gelu(x) if ctx.gelu else x
             grad_weight = torch.empty_like(weight, dtype=ctx.dtypes[0])
+            most = len(weight) if grad.dtype == torch.float32 else _OUTPUTS
             # One after the other, so that a part is converted while it is in the cache.
-            rows = grad_weight.split(_OUTPUTS)
-            for part, to in zip(grad.split(_OUTPUTS, 1), rows, strict=True):
+            for part, to in zip(grad.split(most, 1), grad_weight.split(most), strict=True):
                 to.copy_(gradient_of(part, read))
         if ctx.needs_input_grad[2]:
             grad_bias = grad.sum(0).to(ctx.dtypes[1])
@@ -494,8 +495,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, training: bool) -> Te
     dtype = autocast_dtype("cpu") or x.dtype
     if not has_packed(dtype):
         return F.linear(x, weight, bias)
-    product: Tensor = _Linear.apply(x.reshape(-1, x.shape[-1]).to(dtype), weight, bias, False)
-    return product.view(*x.shape[:-1], -1)
+    rows = x.reshape(-1, x.shape[-1]).to(dtype).contiguous()
+    product: Tensor = _Linear.apply(rows, weight, bias, False)
+    return product.view(*x.shape[:-1], len(weight))
 
 
 class _TrainedLinear(nn.Linear):

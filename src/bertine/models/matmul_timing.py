@@ -16,6 +16,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from bertine.models.torch_private import has_packed, multiply
+
 #: Tokens of a micro-batch, if the caller does not know.
 TOKENS = 2048
 #: Of each product, as many rows are computed as make about this many operations, within bounds, and
@@ -101,7 +103,7 @@ def seconds_of(products: Sequence[Product], dtype: torch.dtype) -> float:
         began = time.perf_counter()
         cast = weights.to(dtype)
         between = time.perf_counter()
-        F.linear(activations, cast)
+        multiply(activations, cast) if has_packed(dtype) else F.linear(activations, cast)
         ended = time.perf_counter()
         total += product.casts * (between - began) + product.times * (ended - between)
     return total

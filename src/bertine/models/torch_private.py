@@ -64,8 +64,9 @@ def linear_add(x: Tensor, other: Tensor, weight: Tensor, bias: Tensor) -> Tensor
 
 
 def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return x W' (+ b) by oneDNN, all of one type, `weight` not packed
-    (``mkldnn._linear_pointwise``); ask :func:`has_packed` first.
+    """Return x W' (+ b) by oneDNN, all of one type (``mkldnn._linear_pointwise``); ask
+    :func:`has_packed` first. `weight` is not packed, but contiguous, or the transpose of a
+    contiguous matrix: for others oneDNN has only a reference of its own, a thousand times slower.
 
     PyTorch's own products add a bias in a pass of its own, and in fp32 they are MKL's, which uses
     half of the width of AVX-512 on a processor that is not Intel's.

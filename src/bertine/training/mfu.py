@@ -27,6 +27,7 @@ from bertine.corpora.batch import Batch
 from bertine.models.config import Config
 from bertine.models.encoder import TextInputs
 from bertine.models.heads import Model
+from bertine.models.torch_private import has_packed, multiply
 
 aten = torch.ops.aten
 
@@ -217,19 +218,23 @@ def time_products(
         values = torch.randn(shape, generator=draw, device=where).to(dtype)
         return values if form == "n" else values.transpose(1, 2)
 
+    # In fp32 the products of training are not PyTorch's own.
+    ours = where.type == "cpu" and dtype == torch.float32 and has_packed(dtype)
     total = []
     for p in products:
         left = factor(p.batch, p.m, p.k, p.form[0])
         right = factor(p.batch, p.k, p.n, p.form[1])
         out = torch.empty(p.batch, p.m, p.n, dtype=dtype, device=where)
 
-        def multiply(left: Tensor = left, right: Tensor = right, out: Tensor = out) -> None:
-            if out.shape[0] == 1:
+        def compute(left: Tensor = left, right: Tensor = right, out: Tensor = out) -> None:
+            if out.shape[0] == 1 and ours:
+                multiply(left[0], right[0].t())
+            elif out.shape[0] == 1:
                 torch.mm(left[0], right[0], out=out[0])
             else:
                 torch.bmm(left, right, out=out)
 
-        seconds = [_seconds(multiply, where) for _ in range(repeats + 1)]
+        seconds = [_seconds(compute, where) for _ in range(repeats + 1)]
         total.append(min(seconds[1:]) * p.times)
     return total
 
