@@ -96,10 +96,9 @@ class DropoutStream:
         """Draw a CPU mask [shape] of `dtype`: 0 with probability `p`, else 1 (unscaled)."""
         count = math.prod(shape)
         raw = torch.from_numpy(self._bits(ticket, count))
-        # Values below `cut` are dropped. Clamping to [cut-1, cut] and shifting gives 0 or 1
-        # without a boolean tensor, whose conversion to a float type is ten times slower.
-        cut = min(max(round(p * 65536), 1), 65535) - 32768
-        keep = raw.clamp_(cut - 1, cut).sub_(cut - 1)
+        # Values below `cut` are dropped. In place the comparison gives 0 or 1 without a boolean
+        # tensor, whose conversion to a float type is ten times slower.
+        keep = raw.ge_(min(max(round(p * 65536), 1), 65535) - 32768)
         if dtype in _ONE_BITS:
             return keep.mul_(_ONE_BITS[dtype]).view(dtype).view(shape)
         return keep.to(dtype).view(shape)

@@ -26,6 +26,9 @@ class _SumCrossEntropy(torch.autograd.Function):
     def forward(
         ctx: Any, logits: Tensor, labels: Tensor, weights: Tensor | None
     ) -> tuple[Tensor, Tensor]:
+        # The gradient for the usual case, a loss that is the mean, so that it needs no further pass
+        # over memory.
+        ctx.scale = scale = float(torch.tensor(1.0 / max(1, len(labels))))
         total = logits.new_zeros((), dtype=torch.float32)
         correct = torch.zeros((), dtype=torch.int64, device=logits.device)
         size = max(1, _SumCrossEntropy.BLOCK // logits.shape[1])
@@ -41,9 +44,7 @@ class _SumCrossEntropy(torch.autograd.Function):
             total += (losses if weights is None else losses * weights[rows, None]).sum()
             correct += (picked >= highest).sum()
             probs.scatter_add_(1, target, torch.full_like(picked, -1.0))
-            if weights is not None:
-                probs *= weights[rows, None]
-            logits[rows] = probs
+            logits[rows] = probs.mul_(scale if weights is None else scale * weights[rows, None])
         # Detached, not the input itself: autograd is to keep a separate tensor.
         ctx.save_for_backward(logits.detach())
         ctx.mark_non_differentiable(correct)
@@ -55,7 +56,8 @@ class _SumCrossEntropy(torch.autograd.Function):
         # refuses a second one.
         (grad,) = ctx.saved_tensors
         # A number, not a bf16 tensor: 1 / count would be rounded to eight bits.
-        return grad.mul_(float(grads[0])), None, None
+        rest = float(grads[0]) / ctx.scale
+        return grad if rest == 1.0 else grad.mul_(rest), None, None
 
 
 def sum_cross_entropy(
