@@ -17,7 +17,7 @@ from bertine.families.modernbert_layers import ModernAttention, ModernLayer, Sur
 from bertine.models.dropout import dropout_add
 from bertine.models.embeddings import WordEmbeddings
 from bertine.models.heads import Model
-from bertine.models.layers import _GeluLinear, written_attention
+from bertine.models.layers import _Linear, written_attention
 
 #: Buckets of distances of relative positions, and the distance from which on all are one (Raffel et
 #: al. 2020, section 2.1).
@@ -38,7 +38,7 @@ class PlainFeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         inner = self.up(x)
         if self.training:
-            out: Tensor = _GeluLinear.apply(inner, self.down.weight, self.zeros)
+            out: Tensor = _Linear.apply(inner, self.down.weight, self.zeros, True)
             return out
         return self.down(F.gelu(inner))
 
