@@ -47,7 +47,9 @@ def code_lines(file: Path) -> int:
     """Count the lines of a file that are neither blank, nor comments, nor docstrings."""
     text = file.read_text(encoding="utf-8")
     if file.suffix == ".c":
-        return sum(map(bool, map(str.strip, re.sub(r"/\*.*?\*/", "", text, flags=re.S).split("\n"))))
+        return sum(
+            map(bool, map(str.strip, re.sub(r"/\*.*?\*/", "", text, flags=re.S).split("\n")))
+        )
     prose: set[int] = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
