@@ -158,3 +158,31 @@ def test_row_gradients_give_the_same_updates(tied: bool) -> None:
             assert norms[0] == pytest.approx(norms[1], rel=1e-5)
     assert not any(getattr(m, "sparse", False) for m in sparse.modules())
     assert_equal(sparse, list(plain.parameters()))
+
+
+def test_rows_that_were_never_used_are_as_after_a_dense_update() -> None:
+    """Of a table of words only the rows with a gradient are computed, to the same bits, and in a
+    resumed run as well."""
+    tables = [nn.Embedding(9_000, 24) for _ in range(3)]
+    for table in tables[1:]:
+        table.load_state_dict(tables[0].state_dict())
+    optimizers = [AdamW(table, weight_decay=0.1) for table in tables]
+    for step in range(STEPS):
+        ids = torch.randint(0, 40, (50,), generator=torch.Generator().manual_seed(step))
+        for number, table in enumerate(tables):
+            with row_gradients(table):
+                (table(ids) - 1.0).square().sum().backward()
+            if number == 0:  # of all rows at once
+                assert table.weight.grad is not None
+                table.weight.grad = table.weight.grad.to_dense()
+            if number == 2 and step == 2:
+                resumed = AdamW(table, weight_decay=0.1)
+                for name, value in optimizers[2].state[table.weight].items():
+                    resumed.state[table.weight][name].copy_(value)
+                optimizers[2] = resumed
+            optimizers[number].clipped_step(1e-2, 1.0)
+            optimizers[number].zero_grad(set_to_none=True)
+    for table, optimizer in zip(tables[1:], optimizers[1:], strict=True):
+        assert torch.equal(table.weight, tables[0].weight)
+        for name, value in optimizer.state[table.weight].items():
+            assert torch.equal(value, optimizers[0].state[tables[0].weight][name]), name

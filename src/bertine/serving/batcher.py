@@ -26,8 +26,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
+
+from bertine.core.process import release_freed_memory
 
 # Cost of a batch: estimated from the batches that were computed.
 
@@ -92,6 +94,9 @@ class CostModel:
 
 # Inference thread: one thread for all computations of a server.
 
+#: Seconds without work after which freed memory is returned to the system.
+_RELEASED = 0.5
+
 Computed = TypeVar("Computed")
 
 
@@ -134,13 +139,21 @@ class InferenceThread:
         self._thread.join(timeout)
 
     def _work(self) -> None:
-        while (asked := self._asked.get()) is not None:
+        while (asked := self._next()) is not None:
             future, work = asked
             try:
                 future.set_result(work())
             except BaseException as error:  # the error goes to the caller, and the thread continues
                 future.set_exception(error)
             del asked, future, work  # no reference is kept while the thread is idle
+
+    def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
+        """Wait for the next work; None: there is no more."""
+        try:
+            return self._asked.get(timeout=_RELEASED)
+        except Empty:
+            release_freed_memory()
+            return self._asked.get()
 
 
 log = logging.getLogger("bertine.serving")

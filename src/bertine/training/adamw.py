@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import mmap
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
 from bertine.models import torch_private
 from bertine.training.distributed import norm
 
+#: Only tables of words have so many rows.
+_MANY_ROWS = 8192
 #: A step count so high that both of Adam's bias corrections are 1 for every beta below 1.
 _UNCORRECTED = 1e30
 
@@ -109,6 +114,19 @@ def gradients_of(parameters: Iterable[Tensor]) -> list[Tensor]:
     return gradients
 
 
+def zeros_of(parameter: Tensor) -> Tensor:
+    """Return zeros of the shape and type of `parameter`; those of a table of words, on a CPU, take
+    memory only where they are written."""
+    here = type(parameter) is nn.Parameter and parameter.device.type == "cpu"
+    if sys.platform == "win32" or not here or len(parameter) < _MANY_ROWS:
+        return torch.zeros_like(parameter)
+    pages = mmap.mmap(-1, parameter.nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    # Otherwise a row that is written takes two megabytes, where the system's pages are that large.
+    with contextlib.suppress(AttributeError, OSError):
+        pages.madvise(mmap.MADV_NOHUGEPAGE)
+    return torch.frombuffer(pages, dtype=parameter.dtype).view(parameter.shape)
+
+
 class ClippedOptimizer(torch.optim.AdamW):
     """The interface of an optimizer to the training loop.
 
@@ -153,8 +171,8 @@ class ClippedOptimizer(torch.optim.AdamW):
         from `start`."""
         return {
             "step": torch.tensor(start, device=parameter.device),
-            "exp_avg": torch.zeros_like(parameter),
-            "exp_avg_sq": torch.zeros_like(parameter),
+            "exp_avg": zeros_of(parameter),
+            "exp_avg_sq": zeros_of(parameter),
         }
 
     def set_beta1(self, beta1: float) -> None:
@@ -193,6 +211,38 @@ class ClippedOptimizer(torch.optim.AdamW):
         """The dense gradients of the parameters with sparse ones, zero between steps."""
         return {}
 
+    @functools.cached_property
+    def _used(self) -> dict[Tensor, Tensor]:
+        """The rows of each table that have had a gradient, bool [V]."""
+        return {}
+
+    def _update_rows(self, table: Tensor, group: dict[str, Any]) -> bool:
+        """Update `table` by its sparse gradient, and return whether this can be done."""
+        return False
+
+    def update_as_adamw(
+        self, parameters: list[Tensor], grads: list[Tensor], states: list[Any], group: Any
+    ) -> None:
+        """Update `parameters` as AdamW does, by the settings of `group`."""
+        adamw(
+            parameters,
+            grads,
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
+            [],
+            [state["step"] for state in states],
+            fused=True,
+            grad_scale=self.grad_scale,
+            found_inf=self.found_inf,
+            amsgrad=False,
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            lr=group["lr"],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            maximize=False,
+        )
+
     @contextlib.contextmanager
     def _densified(self) -> Iterator[None]:
         """Convert, within the context, sparse gradients to dense ones, in buffers that are kept.
@@ -201,7 +251,11 @@ class ClippedOptimizer(torch.optim.AdamW):
         used = []
         for group in self.param_groups:
             for parameter in group["params"]:
-                if parameter.grad is not None and parameter.grad.is_sparse:
+                if parameter.grad is None or not parameter.grad.is_sparse:
+                    self._used.pop(parameter, None)
+                elif self._update_rows(parameter, group):
+                    parameter.grad = None
+                else:
                     rows = parameter.grad.indices()[0]
                     buffer = self._dense.get(parameter)
                     if buffer is None:
@@ -228,3 +282,32 @@ class AdamW(ClippedOptimizer):
     def step(self, closure: Any = None) -> Any:
         """Do a step; there is no `closure`."""
         torch_private.adam_step(self)
+
+    @torch.no_grad()
+    def _update_rows(self, table: Tensor, group: dict[str, Any]) -> bool:
+        """Update `table` [V, H], whose gradient is sparse, in the rows that have had a gradient; to
+        all others nothing happens but the decay. The weights are those of a dense update, bit for
+        bit. Do nothing, and return False, if these are more than a third of the rows, as then a
+        dense update is faster."""
+        assert table.grad is not None
+        state = self.state[table]
+        used = self._used.get(table)
+        if used is None:  # The first step, or that after a checkpoint.
+            used = self._used[table] = state["exp_avg"].any(1) | state["exp_avg_sq"].any(1)
+        places = table.grad.indices()[0]
+        used[places] = True
+        rows = used.nonzero()[:, 0]
+        # The last numbers of a tensor whose size is odd are rounded in another way.
+        rows = torch.cat([rows, (~used).nonzero()[: -len(rows) % 16, 0]]).sort().values
+        if 3 * len(rows) > len(used):
+            return False
+        wholes = (table, state["exp_avg"], state["exp_avg_sq"])
+        parts = [whole.index_select(0, rows) for whole in wholes]
+        within = torch.searchsorted(rows, places)
+        gradient = torch.zeros_like(parts[0]).index_copy_(0, within, table.grad.values())
+        table.mul_(1.0 - group["lr"] * group["weight_decay"])
+        states = [{"step": state["step"], "exp_avg": parts[1], "exp_avg_sq": parts[2]}]
+        self.update_as_adamw(parts[:1], [gradient], states, group)
+        for whole, part in zip(wholes, parts, strict=True):
+            whole.index_copy_(0, rows, part)
+        return True

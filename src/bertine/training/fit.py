@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from bertine.core.errors import BertineError
 from bertine.core.names import Precision, option
+from bertine.core.process import release_freed_memory
 from bertine.core.spin_count import CpuContention
 from bertine.corpora.batch import Batch, check_batch
 from bertine.corpora.loader import batches_ahead
@@ -283,6 +284,8 @@ def fit(
         finally:
             fitting.tracker.close()
     stepper.close()
+    del fitting.optimizer  # and its moments
+    release_freed_memory()
     model.eval()
     return fitting.scores
 

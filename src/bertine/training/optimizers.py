@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.optim.adamw import adamw
 
 from bertine.core.errors import BertineError
 from bertine.core.names import OptimizerName, option
@@ -67,7 +66,8 @@ class Lamb(ClippedOptimizer):
     def _update(self, parameter: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         # The fused kernel at a rate of 1 on zeros gives the update, with the opposite sign.
         update = self._zeros_like(parameter)
-        _adamw(self, [update], [grad], [self.state[parameter]], group, 1.0, 0.0)
+        alone = {**group, "lr": 1.0, "weight_decay": 0.0}
+        self.update_as_adamw([update], [grad], [self.state[parameter]], alone)
         if parameter.ndim <= 1:
             parameter.add_(update, alpha=group["lr"])
             return
@@ -155,7 +155,7 @@ class Muon(ClippedOptimizer):
             if not group["muon"]:
                 grads = [p.grad for p in members if p.grad is not None]
                 states = [self.state[p] for p in members]
-                _adamw(self, members, grads, states, group, group["lr"], group["weight_decay"])
+                self.update_as_adamw(members, grads, states, group)
                 continue
             for parameter in members:
                 direction, count = self._direction(parameter), self._parts.get(parameter, 1)
@@ -195,38 +195,6 @@ class Muon(ClippedOptimizer):
             else:
                 weights.mul_(1.0 - rate * matrix.weight_decay)
             weights.add_(direction.T if tall else direction, alpha=-rate * scale)
-
-
-def _adamw(
-    optimizer: ClippedOptimizer,
-    parameters: list[Tensor],
-    grads: list[Tensor],
-    states: list[dict[str, Tensor]],
-    group: dict[str, Any],
-    learning_rate: float,
-    weight_decay: float,
-) -> None:
-    """Update `parameters` as AdamW does, by the betas of `group`."""
-    if not parameters:
-        return
-    adamw(
-        parameters,
-        grads,
-        [state["exp_avg"] for state in states],
-        [state["exp_avg_sq"] for state in states],
-        [],
-        [state["step"] for state in states],
-        fused=True,
-        grad_scale=optimizer.grad_scale,
-        found_inf=optimizer.found_inf,
-        amsgrad=False,
-        beta1=group["betas"][0],
-        beta2=group["betas"][1],
-        lr=learning_rate,
-        weight_decay=weight_decay,
-        eps=group["eps"],
-        maximize=False,
-    )
 
 
 def orthogonal(matrices: Tensor) -> Tensor:

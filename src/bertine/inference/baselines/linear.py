@@ -18,8 +18,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy import optimize, sparse
-from scipy.special import log_softmax
 
 from bertine.core.rng import generator
 
@@ -88,7 +86,7 @@ class ClassTargets(Targets):
         return self.classes
 
     def loss(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
-        log = log_softmax(scores, -1)
+        log = log_softmax(scores)
         rows = np.arange(len(scores))
         gradient = np.exp(log)
         gradient[rows, self.values] -= 1.0
@@ -108,7 +106,7 @@ class ShareTargets(Targets):
         return self.values.argmax(-1)
 
     def loss(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
-        log = log_softmax(scores, -1)
+        log = log_softmax(scores)
         gradient = np.exp(log) * self.values.sum(-1, keepdims=True) - self.values
         return float(-(self.values * log).sum()), gradient
 
@@ -265,7 +263,7 @@ def _rotated(matrix: Matrix) -> tuple[np.ndarray, np.ndarray]:
     products among each other, and the map from weights for these (fp64 [M, K]) to weights for the
     rows, fp64 [M, M]. A linear model with an L2 penalty has its weights in that span."""
     gram = matrix @ matrix.T
-    table = np.asarray(gram.todense() if sparse.issparse(gram) else gram, np.float64)
+    table = np.asarray(gram.todense() if hasattr(gram, "todense") else gram, np.float64)
     values, vectors = np.linalg.eigh(table)
     root = np.sqrt(np.maximum(values, 0.0))
     inverse = np.where(root > 1e-4 * root.max(initial=0.0), 1.0 / np.maximum(root, 1e-12), 0.0)
@@ -306,6 +304,9 @@ def _fit(
     begin = np.zeros((features + 1) * outputs)
     if start is not None:
         begin = np.concatenate([start.weights, start.bias[None]]).reshape(-1)
+    # Late, as in the functions below: it takes 40 MB, which training should not have to share.
+    from scipy import optimize
+
     done = optimize.minimize(
         objective,
         begin,
@@ -332,7 +333,14 @@ def _blocks(matrix: Matrix, targets: Targets) -> Iterator[tuple[Matrix, Matrix, 
         if item < count:
             of_matrix, wanted = targets.take(np.arange(start, min(count, start + item)))
             rows = matrix[of_matrix]
-        yield rows, rows.T.tocsr() if sparse.issparse(rows) else rows.T, wanted
+        yield rows, rows.T.tocsr() if hasattr(rows, "tocsr") else rows.T, wanted
+
+
+def log_softmax(scores: np.ndarray) -> np.ndarray:
+    """Compute the logarithm of the softmax over the last dimension."""
+    shifted = scores - scores.max(-1, keepdims=True)
+    logarithms: np.ndarray = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    return logarithms
 
 
 def grouped_log_softmax(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
@@ -408,6 +416,8 @@ class NgramFeatures:
     def matrix(self, texts: Sequence[Sequence[str]]) -> Matrix:
         """Compute the features, sparse fp32 [N, D]. The first call with pairs fixes the scaling of
         their overlaps."""
+        from scipy import sparse
+
         columns = [self.of_texts([row[at] for row in texts]) for at in range(len(texts[0]))]
         if len(columns) == 1:
             return columns[0]
@@ -429,6 +439,8 @@ class NgramFeatures:
     def of_texts(self, texts: Sequence[str]) -> Matrix:
         """Compute the features of single texts, sparse fp32 [N, D]; each kind of feature has length
         1."""
+        from scipy import sparse
+
         parts = [kind.transform(map(_cut, texts)) for kind in self._kinds]
         if not parts:
             return sparse.csr_matrix((len(texts), 1), dtype=np.float32)

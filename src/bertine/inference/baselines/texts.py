@@ -18,7 +18,6 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
-from scipy.special import log_softmax
 
 from bertine.core.errors import BertineError
 from bertine.data.examples import Example, Examples
@@ -32,6 +31,7 @@ from bertine.inference.baselines.linear import (
     Targets,
     fit_linear,
     grouped_log_softmax,
+    log_softmax,
     sigmoid,
 )
 from bertine.inference.compute import Engine
@@ -239,7 +239,7 @@ def answers_of(task: Any, scores: np.ndarray, train: Examples[Example]) -> list[
 
 @answers_of.register
 def _(task: TextClassification, scores: np.ndarray, train: Examples[Example]) -> list[Any]:
-    rows = compact(np.exp(log_softmax(scores, -1)))
+    rows = compact(np.exp(log_softmax(scores)))
     best = scores.argmax(-1).tolist()
     return [
         Prediction(task.labels[at], all_labels=task.labels, numbers=row)
