@@ -6,10 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 
 import toys
-from bertine.hub.model_directory import load_model
 from bertine.inference.predictor import Predictor
 from bertine.options.inference import ServeOptions
 from bertine.serving.batcher import ComputedBatch
@@ -142,24 +140,3 @@ def test_another_label_can_be_asked_about(ask: Client) -> None:
     # Of two labels what speaks for one speaks against the other.
     for one, other in zip(both[0]["words"], both[1]["words"], strict=True):
         assert one["contribution"] == pytest.approx(-other["contribution"], abs=1e-4)
-
-
-def test_layers_in_fp32_are_in_memory_once_they_are_needed(
-    models: dict[str, Path], tmp_path: Path
-) -> None:
-    folder = tmp_path / "text"
-    shutil.copytree(models["text"], folder)
-    asked = {"text": SENTENCE, "method": "integrated-gradients"}
-    with running({"text": folder}) as ask:
-        served = ask.service.models["text"].model
-        assert served is not None
-        layers = served.model.backbone.layers
-        wanted = load_model(folder).model.backbone.layers.state_dict()
-        assert ask("/predict", {"texts": [SENTENCE]}).status == 200
-        assert all(parameter.is_meta for parameter in layers.parameters())
-        assert ask("/explain", asked).status == 200
-        assert all(torch.equal(value, wanted[key]) for key, value in layers.state_dict().items())
-    with running({"text": folder}) as ask:
-        (folder / "model.safetensors").touch()
-        assert "has changed" in ask("/explain", asked).json["error"]["message"]
-        assert ask("/predict", {"texts": [SENTENCE]}).status == 200

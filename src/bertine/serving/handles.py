@@ -17,8 +17,8 @@ from bertine.core.console import logger, plural
 from bertine.core.contrib import job_of_model
 from bertine.core.errors import BertineError
 from bertine.core.names import option
-from bertine.hub.model_directory import LoadedModel, load_model, model_folder
-from bertine.hub.weights import is_model_directory, weight_files
+from bertine.hub.model_directory import LoadedModel, load_model
+from bertine.hub.weights import is_model_directory
 from bertine.inference.embedding.collection import Collection
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.explaining.explainer import Explainer
@@ -133,32 +133,6 @@ class ModelHandle:
         free += [answers, words] if packed and predictor and predictor.engine else []
         self.unpadded = {key for key, operation in self.operations.items() if operation in free}
 
-    def shed_layers(self, folder: Path) -> None:
-        """Free the layers of the model in fp32 if an engine with packed layers answers in place of
-        them. The operations that need them read them from `folder` when they are first asked."""
-        predictor, embedder, model = self.predictor, self.embedder, self.model
-        on_cpu = predictor.engine if predictor else embedder and embedder.on_cpu
-        if model is None or type(model.model.backbone) is not Encoder or not on_cpu:
-            return
-        free = {"predict", "nearest", *(["rerank"] if self.judge else [])}
-        if predictor is None and embedder is not None:
-            embedder.with_prompt("").run_batch(embedder.features([""]))  # makes its engine
-        if embedder is not None and cast(Any, embedder.encoder).engine is not None:
-            free |= {"embed", "rerank"}
-        layers, files = model.model.backbone.layers, _on_disk(*weight_files(folder))
-        layers.to_empty(device="meta")
-
-        def whole(operation: Operation, items: Sequence[Any]) -> Sequence[Any]:
-            if next(layers.parameters()).is_meta:
-                if _on_disk(*weight_files(folder)) != files:
-                    raise BertineError(f"{folder}: has changed since the server began; restart it")
-                again = load_model(folder).model.backbone.layers
-                layers.load_state_dict(again.state_dict(), assign=True)
-            return operation(items)
-
-        for key in self.operations.keys() - free:
-            self.operations[key] = partial(whole, self.operations[key])
-
     def _readers(self, model: LoadedModel) -> tuple[Operation | None, Explainer]:
         """Return what reads the attention of the model, if it can be shown, and its explainer."""
         task, most = self.tuned, self.limits.explain_tokens
@@ -207,8 +181,6 @@ class ModelHandle:
         if embedder is not None:
             computes.append(f"vectors in {embedder.precision}")
         served = cls(name, limits, model, predictor, embedder, nearest)
-        if model is not None:
-            served.shed_layers(model_folder(_weights(path)))
         logger.info(f"{name}: does {', '.join(sorted(served.operations))}; {', '.join(computes)}")
         return served
 
@@ -417,16 +389,23 @@ class ServedCollection:
 
     def __init__(self, path: Path, embedder: Embedder) -> None:
         self._path, self._embedder, self._opening = path, embedder, Lock()
-        self._file = _on_disk(self._path)
+        self._file = self._on_disk()
         self._collection = self._opened()
 
     @property
     def current(self) -> Collection:
         """The collection; if its file was replaced, the new one is being opened from now on."""
-        if self._file != (now := _on_disk(self._path)) and self._opening.acquire(blocking=False):
+        if self._file != (now := self._on_disk()) and self._opening.acquire(blocking=False):
             self._file = now
             Thread(target=self._open_again, daemon=True).start()
         return self._collection
+
+    def _on_disk(self) -> tuple[int, ...] | None:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns, status.st_size
 
     def _opened(self) -> Collection:
         collection = Collection.open(self._path, self._embedder)
@@ -444,15 +423,6 @@ class ServedCollection:
             logger.warning(f"{error}; the collection as it was is searched on")
         finally:
             self._opening.release()
-
-
-def _on_disk(*paths: Path) -> list[tuple[int, ...]] | None:
-    """Return what tells whether files have been replaced; None: one cannot be read."""
-    try:
-        found = [path.stat() for path in paths]
-    except OSError:
-        return None
-    return [(status.st_ino, status.st_mtime_ns, status.st_size) for status in found]
 
 
 def search_with(models: Sequence[ModelHandle], path: Path | str) -> None:
