@@ -69,6 +69,15 @@ def library() -> ctypes.CDLL | None:
         return None
 
 
+def kernel_line() -> str:
+    """Describe what computes layers in 8 bits here."""
+    if library() is not None:
+        return "Bertine's kernel"
+    if not LIBRARY.is_file():
+        return "PyTorch's products (the kernel needs a C compiler when Bertine is installed)"
+    return "PyTorch's products (the kernel needs Linux and a CPU with AVX-512 VNNI)"
+
+
 def can_compute(config: Config) -> bool:
     """Return whether the kernel is there and has layers of the sizes of `config`."""
     head = config.hidden_size // config.num_attention_heads

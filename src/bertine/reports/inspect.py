@@ -28,6 +28,7 @@ from bertine.families.presets import (
     describe_preset,
     describe_presets,
 )
+from bertine.fast.kernel import kernel_line
 from bertine.hub.model_directory import TASK, TaskInfo, model_folder
 from bertine.hub.weights import origin_line, read_facts, read_settings, weight_files
 from bertine.models.config import Config
@@ -553,8 +554,8 @@ def inspect(
     if path is None or options.presets:
         what = "all presets are" if options.presets else "without a path this machine is"
         check_options(f"{what} shown", options, {"presets"})
-        lines = describe_presets() if options.presets else [f"machine: {machine_line()}"]
-        return Inspection(Path(), "\n".join(lines))
+        machine = [f"machine: {machine_line()}", f"layers in 8 bits: {kernel_line()}"]
+        return Inspection(Path(), "\n".join(describe_presets() if options.presets else machine))
     given, path = str(path), locate(path)
     if (path / "manifest.json").is_file():
         check_options(f"{given}: is a store", options, OF_STORES)
