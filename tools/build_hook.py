@@ -24,7 +24,7 @@ import write_signatures
 
 FOLDER = write_signatures.SOURCE / "bertine" / "fast"
 SOURCE, LIBRARY = FOLDER / "int8.c", FOLDER / "_int8.so"
-#: The instructions that bertine.fast.kernel asks the processor for.
+#: The instructions that bertine.models.precision asks the processor for.
 _INSTRUCTIONS = ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni", "fma")
 
 

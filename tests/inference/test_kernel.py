@@ -14,13 +14,13 @@ from torch import Tensor
 from bertine.families.albert import AlbertConfig
 from bertine.families.bert import BertConfig
 from bertine.fast.int8 import RangeObserver
-from bertine.fast.kernel import KernelBackbone, can_compute, library
+from bertine.fast.kernel import KernelBackbone, can_compute
 from bertine.inference.compute import choose
 from bertine.models.encoder import Encoder
-from bertine.models.precision import using_threads
+from bertine.models.precision import kernel_library, using_threads
 
 pytestmark = pytest.mark.skipif(
-    library() is None, reason="needs AVX-512 VNNI, and a C compiler at installation"
+    kernel_library() is None, reason="needs AVX-512 VNNI, and a C compiler at installation"
 )
 
 SMALL: dict[str, Any] = {

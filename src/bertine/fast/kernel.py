@@ -12,10 +12,8 @@ before they are rounded (:func:`bertine.fast.int8.smoothing`).
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Sequence
 from ctypes import c_float, c_int64, c_void_p
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,11 +24,8 @@ from bertine.fast.backbone import LayerPart, PackedBackbone
 from bertine.fast.int8 import LayerRanges, smoothing
 from bertine.fast.layers import PaddedRows, Rows, UnpaddedRows, scaled_queries
 from bertine.models.config import Config
-from bertine.models.precision import cpu_words
+from bertine.models.precision import kernel_library
 
-LIBRARY = Path(__file__).with_name("_int8.so")
-
-_NEEDED = {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni"}
 _ACTIVATIONS = {"gelu": 0, "gelu_new": 1, "gelu_pytorch_tanh": 1, "relu": 2}
 #: BLOCK and PANEL of ``int8.c``, and the numbers of a register.
 _BLOCK, _PANEL, _REGISTER = 256, 64, 16
@@ -58,31 +53,11 @@ class _Encoder(ctypes.Structure):
     )
 
 
-@functools.cache
-def library() -> ctypes.CDLL | None:
-    """Return the compiled kernel; None: it is not installed, or this CPU lacks its instructions."""
-    if not LIBRARY.is_file() or not cpu_words() >= _NEEDED:
-        return None
-    try:
-        return ctypes.CDLL(str(LIBRARY))
-    except OSError:  # for another system
-        return None
-
-
-def kernel_line() -> str:
-    """Describe what computes layers in 8 bits here."""
-    if library() is not None:
-        return "Bertine's kernel"
-    if not LIBRARY.is_file():
-        return "PyTorch's products (the kernel needs a C compiler when Bertine is installed)"
-    return "PyTorch's products (the kernel needs Linux and a CPU with AVX-512 VNNI)"
-
-
 def can_compute(config: Config) -> bool:
     """Return whether the kernel is there and has layers of the sizes of `config`."""
     head = config.hidden_size // config.num_attention_heads
     fits = all(size % _REGISTER == 0 for size in (head, config.intermediate_size))
-    return fits and config.hidden_act in _ACTIVATIONS and library() is not None
+    return fits and config.hidden_act in _ACTIVATIONS and kernel_library() is not None
 
 
 class KernelLayer:
@@ -193,7 +168,7 @@ class KernelBackbone(PackedBackbone):
         Raises:
             MemoryError: there is no memory for activations.
         """
-        kernel = library()
+        kernel = kernel_library()
         assert kernel is not None
         x = x.clone(memory_format=torch.contiguous_format)  # the kernel changes it
         if isinstance(rows, PaddedRows):

@@ -7,6 +7,7 @@ are refused.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import os
 import platform
@@ -151,6 +152,31 @@ def cpu_words() -> set[str]:
     with contextlib.suppress(OSError):
         return set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
     return set()
+
+
+#: The compiled kernel of :mod:`bertine.fast.kernel`, and the instructions that it needs.
+_KERNEL = Path(__file__).parents[1] / "fast" / "_int8.so"
+_KERNEL_NEEDS = {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni"}
+
+
+@functools.cache
+def kernel_library() -> ctypes.CDLL | None:
+    """Return the compiled kernel; None: it is not installed, or this CPU lacks its instructions."""
+    if not _KERNEL.is_file() or not cpu_words() >= _KERNEL_NEEDS:
+        return None
+    try:
+        return ctypes.CDLL(str(_KERNEL))
+    except OSError:  # for another system
+        return None
+
+
+def kernel_line() -> str:
+    """Describe what computes layers in 8 bits here."""
+    if kernel_library() is not None:
+        return "Bertine's kernel"
+    if not _KERNEL.is_file():
+        return "PyTorch's products (the kernel needs a C compiler when Bertine is installed)"
+    return "PyTorch's products (the kernel needs Linux and a CPU with AVX-512 VNNI)"
 
 
 def machine_line() -> str:

@@ -28,13 +28,12 @@ from bertine.families.presets import (
     describe_preset,
     describe_presets,
 )
-from bertine.fast.kernel import kernel_line
 from bertine.hub.model_directory import TASK, TaskInfo, model_folder
 from bertine.hub.weights import origin_line, read_facts, read_settings, weight_files
 from bertine.models.config import Config
 from bertine.models.config_file import ConfigFile
 from bertine.models.family import family_of
-from bertine.models.precision import machine_line
+from bertine.models.precision import kernel_line, machine_line
 from bertine.options.pretraining import InspectionOptions, InstanceForm, InstanceSettings
 from bertine.options.verbs import takes_options
 from bertine.reports.html import Fact, FactList, Page, Section, Segment, TextCard, TextCards
