@@ -165,22 +165,13 @@ class AlbertConfig(Config):
         return super().num_parameters - tied * parts[self.shared_across_groups]
 
 
-def _sizes(num_hidden_layers: int, hidden_size: int, heads: int) -> AlbertConfig:
-    return AlbertConfig(
-        hidden_size=hidden_size,
-        num_hidden_layers=num_hidden_layers,
-        num_attention_heads=heads,
-        intermediate_size=4 * hidden_size,
-    )
-
-
 #: Preset → architecture (table 1 of the paper; heads, activation and dropout of the published
 #: version 2).
 PRESETS: Mapping[str, AlbertConfig] = {
-    "albert-base": _sizes(12, 768, 12),
-    "albert-large": _sizes(24, 1024, 16),
-    "albert-xlarge": _sizes(24, 2048, 16),
-    "albert-xxlarge": _sizes(12, 4096, 64),
+    "albert-base": AlbertConfig.of_size(12, 768),
+    "albert-large": AlbertConfig.of_size(24, 1024),
+    "albert-xlarge": AlbertConfig.of_size(24, 2048, num_attention_heads=16),
+    "albert-xxlarge": AlbertConfig.of_size(12, 4096),
 }
 
 

@@ -53,14 +53,12 @@ class Seq2SeqLmHead(nn.Module):
 
 
 def _sizes(layers: int, hidden_size: int, vocab_size: int = 50265) -> BartConfig:
-    return BartConfig(
+    return BartConfig.of_size(
+        layers,
+        hidden_size,
         vocab_size=vocab_size,
-        hidden_size=hidden_size,
-        num_hidden_layers=layers,
-        num_attention_heads=max(1, hidden_size // 64),
-        intermediate_size=4 * hidden_size,
         decoder_layers=layers,
-        decoder_attention_heads=max(1, hidden_size // 64),
+        decoder_attention_heads=hidden_size // 64,
         decoder_ffn_dim=4 * hidden_size,
     )
 

@@ -34,26 +34,17 @@ class BertConfig(Config):
     title: ClassVar[str] = "BERT"
 
 
-def _sizes(num_hidden_layers: int, hidden_size: int) -> BertConfig:
-    return BertConfig(
-        hidden_size=hidden_size,
-        num_hidden_layers=num_hidden_layers,
-        num_attention_heads=hidden_size // 64,
-        intermediate_size=4 * hidden_size,
-    )
-
-
 #: Preset → architecture. bert-base and bert-large are those of the paper (section 3); the smaller
 #: ones are those of Turc et al. 2019 (arXiv 1908.08962), published with the original code. Each has
 #: one head for every 64 hidden units and a feed-forward layer four times as wide as the hidden one.
 #: The vocabulary has the size of the published English uncased one.
 PRESETS: Mapping[str, BertConfig] = {
-    "bert-tiny": _sizes(2, 128),
-    "bert-mini": _sizes(4, 256),
-    "bert-small": _sizes(4, 512),
-    "bert-medium": _sizes(8, 512),
-    "bert-base": _sizes(12, 768),
-    "bert-large": _sizes(24, 1024),
+    "bert-tiny": BertConfig.of_size(2, 128),
+    "bert-mini": BertConfig.of_size(4, 256),
+    "bert-small": BertConfig.of_size(4, 512),
+    "bert-medium": BertConfig.of_size(8, 512),
+    "bert-base": BertConfig.of_size(12, 768),
+    "bert-large": BertConfig.of_size(24, 1024),
 }
 
 

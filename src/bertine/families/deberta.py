@@ -376,21 +376,11 @@ class DebertaConfig(Config):
         return rows * width + self.num_hidden_layers * layer
 
 
-def _sizes(num_hidden_layers: int, hidden_size: int) -> DebertaConfig:
-    return DebertaConfig(
-        hidden_size=hidden_size,
-        num_hidden_layers=num_hidden_layers,
-        num_attention_heads=hidden_size // 64,
-        intermediate_size=4 * hidden_size,
-        position_buckets=256,
-    )
-
-
 #: Preset → architecture (the published files).
 PRESETS: Mapping[str, DebertaConfig] = {
-    "deberta-v3-xsmall": _sizes(12, 384),
-    "deberta-v3-small": _sizes(6, 768),
-    "deberta-v3-base": _sizes(12, 768),
+    "deberta-v3-xsmall": DebertaConfig.of_size(12, 384, position_buckets=256),
+    "deberta-v3-small": DebertaConfig.of_size(6, 768, position_buckets=256),
+    "deberta-v3-base": DebertaConfig.of_size(12, 768, position_buckets=256),
 }
 
 

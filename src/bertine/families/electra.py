@@ -317,21 +317,11 @@ class ElectraConfig(Config):
         )
 
 
-def _sizes(num_hidden_layers: int, hidden_size: int, embedding_size: int) -> ElectraConfig:
-    return ElectraConfig(
-        hidden_size=hidden_size,
-        num_hidden_layers=num_hidden_layers,
-        num_attention_heads=hidden_size // 64,
-        intermediate_size=4 * hidden_size,
-        embedding_size=embedding_size,
-    )
-
-
 #: Preset → architecture of the discriminator (table 6 of the paper; ``configure_pretraining.py``).
 PRESETS: Mapping[str, ElectraConfig] = {
-    "electra-small": _sizes(12, 256, 128),
-    "electra-base": _sizes(12, 768, 768),
-    "electra-large": _sizes(24, 1024, 1024),
+    "electra-small": ElectraConfig.of_size(12, 256, embedding_size=128),
+    "electra-base": ElectraConfig.of_size(12, 768, embedding_size=768),
+    "electra-large": ElectraConfig.of_size(24, 1024, embedding_size=1024),
 }
 
 

@@ -474,23 +474,13 @@ class OpenAIGPTConfig(Config):
         return changed if p is None else changed.replace(embedding_dropout=p)
 
 
-def _small(num_hidden_layers: int, hidden_size: int) -> OpenAIGPTConfig:
-    return OpenAIGPTConfig(
-        vocab_size=30522,
-        hidden_size=hidden_size,
-        num_hidden_layers=num_hidden_layers,
-        num_attention_heads=hidden_size // 64,
-        intermediate_size=4 * hidden_size,
-    )
-
-
 #: Preset → architecture: the published one, and three of Bertine's own, with the layers and the
 #: width of bert-tiny, -mini and -small, for a vocabulary as large as BERT's.
 PRESETS: Mapping[str, OpenAIGPTConfig] = {
     "openai-gpt": OpenAIGPTConfig(),
-    "gpt-tiny": _small(2, 128),
-    "gpt-mini": _small(4, 256),
-    "gpt-small": _small(4, 512),
+    "gpt-tiny": OpenAIGPTConfig.of_size(2, 128, vocab_size=30522),
+    "gpt-mini": OpenAIGPTConfig.of_size(4, 256, vocab_size=30522),
+    "gpt-small": OpenAIGPTConfig.of_size(4, 512, vocab_size=30522),
 }
 
 

@@ -177,19 +177,14 @@ def mean_of_tokens(states: Tensor, mask: Tensor | None) -> Tensor:
     return (states * weights).sum(1) / weights.sum(1).clamp(min=1.0)
 
 
-def _small(num_hidden_layers: int, hidden_size: int, intermediate_size: int) -> ModernBertConfig:
-    return ModernBertConfig(
-        vocab_size=30522,
-        hidden_size=hidden_size,
-        num_hidden_layers=num_hidden_layers,
-        num_attention_heads=hidden_size // 64,
-        intermediate_size=intermediate_size,
-        max_position_embeddings=1024,
-        pad_token_id=0,
-        classifier_pooling="mean",
-        local_attention=16,
-    )
-
+#: The settings of the small ones below.
+_SMALL: Mapping[str, Any] = {
+    "vocab_size": 30522,
+    "max_position_embeddings": 1024,
+    "pad_token_id": 0,
+    "classifier_pooling": "mean",
+    "local_attention": 16,
+}
 
 #: Preset → architecture: the published ones (table 4 of the paper, the published files), and small
 #: ones of Bertine's own with the layers, the width and about the number of weights of bert-tiny,
@@ -197,16 +192,12 @@ def _small(num_hidden_layers: int, hidden_size: int, intermediate_size: int) -> 
 #: most from little text; docs/results.md has the other sizes tried (``benchmarks/modern.py``).
 PRESETS: Mapping[str, ModernBertConfig] = {
     "modernbert-base": ModernBertConfig(classifier_pooling="mean"),
-    "modernbert-large": ModernBertConfig(
-        hidden_size=1024,
-        num_hidden_layers=28,
-        num_attention_heads=16,
-        intermediate_size=2624,
-        classifier_pooling="mean",
+    "modernbert-large": ModernBertConfig.of_size(
+        28, 1024, intermediate_size=2624, classifier_pooling="mean"
     ),
-    "modern-tiny": _small(2, 128, 336),
-    "modern-mini": _small(4, 256, 688),
-    "modern-small": _small(4, 512, 1376),
+    "modern-tiny": ModernBertConfig.of_size(2, 128, intermediate_size=336, **_SMALL),
+    "modern-mini": ModernBertConfig.of_size(4, 256, intermediate_size=688, **_SMALL),
+    "modern-small": ModernBertConfig.of_size(4, 512, intermediate_size=1376, **_SMALL),
 }
 
 

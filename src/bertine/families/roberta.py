@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -86,33 +86,25 @@ class CamembertConfig(RobertaConfig):
     vocab_size: int = 32005
 
 
-SomeConfig = TypeVar("SomeConfig", bound=RobertaConfig)
-
-
-def _sizes(kind: type[SomeConfig], num_hidden_layers: int, hidden_size: int) -> SomeConfig:
-    return kind(
-        hidden_size=hidden_size,
-        num_hidden_layers=num_hidden_layers,
-        num_attention_heads=hidden_size // 64,
-        intermediate_size=4 * hidden_size,
-        max_position_embeddings=514,
-        type_vocab_size=1,
-        layer_norm_eps=1e-5,
-    )
-
+#: What all published models share.
+_PUBLISHED: Mapping[str, Any] = {
+    "max_position_embeddings": 514,
+    "type_vocab_size": 1,
+    "layer_norm_eps": 1e-5,
+}
 
 #: Preset → architecture (table 9 of the paper, the published files).
 PRESETS: Mapping[str, RobertaConfig] = {
-    "roberta-base": _sizes(RobertaConfig, 12, 768),
-    "roberta-large": _sizes(RobertaConfig, 24, 1024),
+    "roberta-base": RobertaConfig.of_size(12, 768, **_PUBLISHED),
+    "roberta-large": RobertaConfig.of_size(24, 1024, **_PUBLISHED),
 }
 #: Preset → architecture of XLM-R (section 3 of its paper), and of CamemBERT.
 XLM_R_PRESETS: Mapping[str, XlmRobertaConfig] = {
-    "xlm-roberta-base": _sizes(XlmRobertaConfig, 12, 768),
-    "xlm-roberta-large": _sizes(XlmRobertaConfig, 24, 1024),
+    "xlm-roberta-base": XlmRobertaConfig.of_size(12, 768, **_PUBLISHED),
+    "xlm-roberta-large": XlmRobertaConfig.of_size(24, 1024, **_PUBLISHED),
 }
 CAMEMBERT_PRESETS: Mapping[str, CamembertConfig] = {
-    "camembert-base": _sizes(CamembertConfig, 12, 768),
+    "camembert-base": CamembertConfig.of_size(12, 768, **_PUBLISHED),
 }
 
 

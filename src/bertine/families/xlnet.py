@@ -67,26 +67,14 @@ class LastTokenHead(nn.Module):
         return self.out(self.dropout(torch.tanh(self.dense(last))))
 
 
-def _own(num_hidden_layers: int, hidden_size: int) -> XlnetConfig:
-    return XlnetConfig(
-        vocab_size=30522,
-        hidden_size=hidden_size,
-        num_hidden_layers=num_hidden_layers,
-        num_attention_heads=hidden_size // 64,
-        intermediate_size=4 * hidden_size,
-    )
-
-
 #: Preset → architecture: the published ones, and three of Bertine's own with the layers and the
 #: width of bert-tiny, -mini and -small, for a vocabulary as large as BERT's.
 PRESETS: Mapping[str, XlnetConfig] = {
     "xlnet-base-cased": XlnetConfig(),
-    "xlnet-large-cased": XlnetConfig(
-        hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096
-    ),
-    "xlnet-tiny": _own(2, 128),
-    "xlnet-mini": _own(4, 256),
-    "xlnet-small": _own(4, 512),
+    "xlnet-large-cased": XlnetConfig.of_size(24, 1024),
+    "xlnet-tiny": XlnetConfig.of_size(2, 128, vocab_size=30522),
+    "xlnet-mini": XlnetConfig.of_size(4, 256, vocab_size=30522),
+    "xlnet-small": XlnetConfig.of_size(4, 512, vocab_size=30522),
 }
 
 

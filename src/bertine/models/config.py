@@ -233,6 +233,14 @@ class Config:
         """The width of an attention head."""
         return self.attention_width // self.num_attention_heads
 
+    @classmethod
+    def of_size(cls, num_hidden_layers: int, hidden_size: int, **changes: Any) -> Self:
+        """Return a config of this size with the defaults except for `changes`: a head for every 64
+        hidden units, and feed-forward layers four times as wide as these."""
+        usual = {"num_attention_heads": hidden_size // 64, "intermediate_size": 4 * hidden_size}
+        sizes = {"num_hidden_layers": num_hidden_layers, "hidden_size": hidden_size}
+        return cls(**{**usual, **sizes, **changes})
+
     def to_dict(self) -> dict[str, Any]:
         """Return the fields by name."""
         return dataclasses.asdict(self)
