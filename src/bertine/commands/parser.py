@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, get_args, get_origin
 
 from bertine.core.errors import BertineError
+from bertine.core.names import implementation
 from bertine.core.text import listing
 
 if TYPE_CHECKING:
@@ -210,6 +211,14 @@ class Parser(argparse.ArgumentParser):
             self.decided[name] = self.kind
         else:
             self.add_argument(name, metavar=metavar, choices=choices, help=help)
+
+    def add_model(self, help: str) -> None:
+        """Declare the positional argument MODEL."""
+        self.add_argument("model", metavar="MODEL", type=Path, help=help)
+
+    def add_output(self, help: str, metavar: str = "FILE", **more: Any) -> None:
+        """Declare --output, which may be written --out; `more` is argparse's."""
+        self.add_argument("--output", "--out", metavar=metavar, help=help, **more)
 
     def require_path(self, flag: str, metavar: str, help: str) -> None:
         """Declare a required option: a file or a folder."""
@@ -469,6 +478,7 @@ class Command:
         description: the text of ``--help`` under the usage.
         add_arguments: declares the arguments. Their names, with underscores, and their defaults are
             those of the function of the command; a test checks that.
+        options: the group of its other options, as "module:name"; "": none.
         verb: that function's name in ``bertine``; "": the command's, with underscores
             (:attr:`function`).
         run: replaces the default, which calls the function with the values of the arguments and
@@ -489,6 +499,7 @@ class Command:
     summary: str
     description: str
     add_arguments: Callable[[Parser], None]
+    options: str = ""
     verb: str = ""
     run: Callable[[dict[str, Any]], int | None] | None = None
     processes: bool = False
@@ -534,6 +545,9 @@ class Command:
         """Return a fresh parser of this command's arguments, ``--config`` among them."""
         parser = Parser(f"bertine {self.name}", self.description, self.kind)
         self.add_arguments(parser)
+        if self.options:
+            # Imported here, because ``bertine --help`` lists the commands without their options.
+            add_options(parser, implementation(self.options))
         parser.add_argument(
             "--config",
             metavar="FILE",

@@ -74,8 +74,6 @@ LR_FIND = Command(
 
 
 def _add_learning_curve_arguments(parser: Parser) -> None:
-    from bertine.options.experiments import LearningCurveOptions
-
     add_start_argument(parser)
     parser.require_path(
         "--data",
@@ -84,7 +82,6 @@ def _add_learning_curve_arguments(parser: Parser) -> None:
         "out to judge on, or a folder with train.* and dev.*, val.* or validation.*",
     )
     parser.require_path("--out", "DIR", "folder of the curve")
-    add_options(parser, LearningCurveOptions)
 
 
 LEARNING_CURVE = Command(
@@ -95,6 +92,7 @@ LEARNING_CURVE = Command(
     "few-shot, and fine-tuning. DIR/learning-curve.html has the plot, and says what to use now\n"
     "and what twice as many labels would bring.",
     add_arguments=_add_learning_curve_arguments,
+    options="bertine.options.experiments:LearningCurveOptions",
     examples="bertine learning-curve --model DIR --data reviews.csv --out curve\n"
     "bertine learning-curve --model DIR --data r.csv --out c --methods tf-idf frozen",
     common="--model --data --out --text-column --label-column --methods --repeats --min-labels "
@@ -106,12 +104,9 @@ LEARNING_CURVE = Command(
 
 
 def _add_check_labels_arguments(parser: Parser) -> None:
-    from bertine.options.experiments import LabelCheckOptions
-
     parser.add_argument("data", metavar="DATA", help="labelled file; of a folder the training file")
     add_start_argument(parser)
     parser.require_path("--out", "DIR", "folder of the check")
-    add_options(parser, LabelCheckOptions)
 
 
 CHECK_LABELS = Command(
@@ -122,6 +117,7 @@ CHECK_LABELS = Command(
     "the labels. DIR/checked.csv has all examples, with a suggested label where one is more\n"
     "probable: correct the labels there, and train on that file.",
     add_arguments=_add_check_labels_arguments,
+    options="bertine.options.experiments:LabelCheckOptions",
     examples="bertine check-labels reviews.csv --model bertine-en --out check\n"
     "bertine check-labels reviews.csv --model bertine-en --frozen --out check",
     common="--model --out --text-column --label-column --folds --frozen --processes --resume "
@@ -133,11 +129,7 @@ CHECK_LABELS = Command(
 
 
 def _add_blimp_arguments(parser: Parser) -> None:
-    from bertine.options.inference import BlimpOptions
-
-    parser.add_argument(
-        "model", metavar="MODEL", type=Path, help="a model directory as pre-training left it"
-    )
+    parser.add_model("a model directory as pre-training left it")
     parser.add_argument(
         "--data",
         metavar="PATH",
@@ -145,7 +137,6 @@ def _add_blimp_arguments(parser: Parser) -> None:
         help="other minimal pairs: JSON lines with sentence_good and sentence_bad, or a folder of "
         "such files (not given: BLiMP, which is in the package)",
     )
-    add_options(parser, BlimpOptions)
 
 
 BLIMP = Command(
@@ -158,6 +149,7 @@ BLIMP = Command(
     "for the log-probabilities that they were trained to give, ELECTRA's discriminator for\n"
     "its scores of replaced tokens. Two sentences that are equally probable count as wrong.",
     add_arguments=_add_blimp_arguments,
+    options="bertine.options.inference:BlimpOptions",
 )
 
 

@@ -11,7 +11,6 @@ from bertine.commands.parser import (
     Elsewhere,
     Parser,
     add_corpus_argument,
-    add_options,
     add_start_argument,
 )
 from bertine.core.contrib import registered
@@ -21,11 +20,8 @@ from bertine.core.names import TaskName
 
 
 def _add_vocab_arguments(parser: Parser) -> None:
-    from bertine.options.data import VocabOptions
-
     add_corpus_argument(parser)
     parser.require_path("--out", "DIR", "folder to write the tokenizer to")
-    add_options(parser, VocabOptions)
 
 
 VOCAB = Command(
@@ -34,6 +30,7 @@ VOCAB = Command(
     description="Train a vocabulary, WordPiece or byte-level BPE, and print its report: size,\n"
     "pieces per word, share of unknown tokens on held-out text.\n" + CORPUS_HELP,
     add_arguments=_add_vocab_arguments,
+    options="bertine.options.data:VocabOptions",
     verb="train_vocab",
 )
 
@@ -42,12 +39,9 @@ VOCAB = Command(
 
 
 def _add_prepare_arguments(parser: Parser) -> None:
-    from bertine.options.data import PrepareOptions
-
     add_corpus_argument(parser)
     parser.require_path("--tokenizer", "DIR", "folder of a tokenizer or a model, or a vocab.txt")
     parser.require_path("--out", "STORE", "folder to write the store to")
-    add_options(parser, PrepareOptions)
 
 
 PREPARE = Command(
@@ -60,6 +54,7 @@ PREPARE = Command(
     "Killed and run again with the same arguments, it goes on after the files that are done. Each\n"
     "process takes some 400 MB of memory, whatever the size of the corpus.",
     add_arguments=_add_prepare_arguments,
+    options="bertine.options.data:PrepareOptions",
 )
 
 
@@ -67,8 +62,6 @@ PREPARE = Command(
 
 
 def _add_pretrain_arguments(parser: Parser) -> None:
-    from bertine.options.pretraining import PretrainOptions
-
     parser.add_argument("store", metavar="STORE", type=Path, help="what 'bertine prepare' wrote")
     parser.add_argument(
         "--model",
@@ -78,7 +71,6 @@ def _add_pretrain_arguments(parser: Parser) -> None:
         "with sizes of your own; or a model directory to go on from",
     )
     parser.require_path("--out", "RUN", "folder of the run and its model")
-    add_options(parser, PretrainOptions)
 
 
 PRETRAIN = Command(
@@ -87,6 +79,7 @@ PRETRAIN = Command(
     description="Pre-train with masked tokens and next sentences (Devlin et al. 2018). Shows the\n"
     "loss beside the unigram entropy of the corpus, which is the line to beat.",
     add_arguments=_add_pretrain_arguments,
+    options="bertine.options.pretraining:PretrainOptions",
     examples="bertine pretrain store --model bert-mini --out run --steps 20000\n"
     "bertine pretrain store --model bert-mini --out run --hours 1\n"
     "bertine pretrain store --model bert-mini --out run --hours 1 --resume",
@@ -127,8 +120,6 @@ _DATA = {
 
 
 def _add_finetune_arguments(parser: Parser) -> None:
-    from bertine.options.finetuning import FinetuneOptions
-
     parser.add_kind("task", "TASK", get_args(TaskName), "; ".join(map(": ".join, TASKS.items())))
     add_start_argument(parser)
     parser.require_path(
@@ -152,7 +143,6 @@ def _add_finetune_arguments(parser: Parser) -> None:
         parser.of_few_kinds.add("--all")
     else:
         parser.elsewhere["--all"] = Elsewhere("glue_task", None, ["glue"])
-    add_options(parser, FinetuneOptions)
 
 
 FINETUNE = Command(
@@ -162,6 +152,7 @@ FINETUNE = Command(
     "that 'bertine evaluate' and 'bertine predict' take. Vectors of texts are trained with\n"
     "'bertine finetune similarity'.",
     add_arguments=_add_finetune_arguments,
+    options="bertine.options.finetuning:FinetuneOptions",
     processes=True,
     examples="bertine finetune text --data reviews.csv --out reviews-model\n"
     "bertine finetune spans --model DIR --data questions.csv --out answers\n"
@@ -176,8 +167,6 @@ FINETUNE = Command(
 
 
 def _add_finetune_similarity_arguments(parser: Parser) -> None:
-    from bertine.options.vectors import SimilarityOptions
-
     add_start_argument(parser)
     parser.require_path(
         "--data",
@@ -193,7 +182,6 @@ def _add_finetune_similarity_arguments(parser: Parser) -> None:
         help="pairs that the model is judged on, with a score (Spearman) or without (nDCG@10) (not "
         "given: that of the folder, else a tenth of the pairs is held out)",
     )
-    add_options(parser, SimilarityOptions)
 
 
 FINETUNE_SIMILARITY = Command(
@@ -203,6 +191,7 @@ FINETUNE_SIMILARITY = Command(
     "pairs with scores, texts with labels, or texts alone. The result is a model directory that\n"
     "'bertine embed', 'similar', 'serve' and sentence-transformers open.",
     add_arguments=_add_finetune_similarity_arguments,
+    options="bertine.options.vectors:SimilarityOptions",
     examples="bertine finetune similarity --model DIR --data pairs.csv --out vectors",
     common="--model --data --out --validation --text-column --label-column --kind --loss "
     "--mine-negatives --vector-lengths --epochs --batch-size --resume "
@@ -214,8 +203,6 @@ FINETUNE_SIMILARITY = Command(
 
 
 def _add_few_shot_arguments(parser: Parser) -> None:
-    from bertine.options.finetuning import FewShotOptions
-
     add_start_argument(parser)
     parser.require_path(
         "--data",
@@ -224,7 +211,6 @@ def _add_few_shot_arguments(parser: Parser) -> None:
         "from, or a folder with train.* and dev.*, val.* or validation.*",
     )
     parser.require_path("--out", "DIR", "folder of the run and its model")
-    add_options(parser, FewShotOptions)
 
 
 FEW_SHOT = Command(
@@ -234,6 +220,7 @@ FEW_SHOT = Command(
     "with the same label have vectors close to each other, and fit a linear head on these. The\n"
     "model is used as that of 'bertine finetune'.",
     add_arguments=_add_few_shot_arguments,
+    options="bertine.options.finetuning:FewShotOptions",
     examples="bertine few-shot --model DIR --data twenty.csv --out few-model\n"
     "bertine few-shot --task multi-label --model DIR --data t.csv --out few",
     common="--model --data --out --task --text-column --label-column --max-length --seed "
@@ -245,8 +232,6 @@ FEW_SHOT = Command(
 
 
 def _add_distill_arguments(parser: Parser) -> None:
-    from bertine.options.distillation import DistillOptions
-
     store = "what 'bertine prepare' wrote"
     texts = (
         "texts, with labels or without: a file (.csv, .tsv, .jsonl, .xlsx, .parquet; for tagging "
@@ -263,7 +248,6 @@ def _add_distill_arguments(parser: Parser) -> None:
     parser.require_path("--out", "RUN", "folder of the run and its model")
     if parser.kind:
         parser.decided["kind"] = parser.kind
-    add_options(parser, DistillOptions)
 
 
 #: The kinds of contrib.
@@ -274,6 +258,7 @@ DISTILL = Command(
     description="Train a small, fast model (the student) to do what a large, slow one does (the\n"
     "teacher).",
     add_arguments=_add_distill_arguments,
+    options="bertine.options.distillation:DistillOptions",
     processes=True,
     examples="bertine distill task reviews.csv --teacher reviews-model --out small\n"
     "bertine distill task texts.txt --teacher reviews-model --layers 0 2 4 --out s\n"

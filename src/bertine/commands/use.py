@@ -12,7 +12,6 @@ from bertine.commands.parser import (
     Command,
     Parser,
     Switch,
-    add_options,
     add_texts_argument,
     read_what_is_piped_in,
     whole,
@@ -29,15 +28,10 @@ from bertine.core.names import (
 
 
 def _add_predict_arguments(parser: Parser) -> None:
-    from bertine.options.inference import PredictOptions
-
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        type=Path,
-        help="a fine-tuned model directory, or what 'bertine export' made of one; for pairs also a "
+    parser.add_model(
+        "a fine-tuned model directory, or what 'bertine export' made of one; for pairs also a "
         "BERT or ALBERT that was only pre-trained: is the second sentence the next one, is the "
-        "order right?",
+        "order right?"
     )
     add_texts_argument(parser)
     parser.add_argument("--question", metavar="TEXT", help="for spans: a question about --context")
@@ -50,13 +44,10 @@ def _add_predict_arguments(parser: Parser) -> None:
         "with one text a line; for spans also SQuAD's JSON; for a tagger also column files of "
         "words; - is standard input (not given: what is piped in)",
     )
-    parser.add_argument(
-        "--output",
-        "--out",
-        metavar="FILE",
-        default="-",
-        help="where the answers go, in the format of the input (of Parquet, and tags of plain "
+    parser.add_output(
+        "where the answers go, in the format of the input (of Parquet, and tags of plain "
         "text: jsonl); named .jsonl, .parquet or .xlsx: that; - is standard output",
+        default="-",
     )
     # Before the switch: a configuration file gives its name a value.
     parser.add_argument(
@@ -70,7 +61,6 @@ def _add_predict_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--all-probabilities", action=Switch, help="of every label, not of the best alone"
     )
-    add_options(parser, PredictOptions)
 
 
 def _run_predict(values: dict[str, Any]) -> None:
@@ -98,6 +88,7 @@ PREDICT = Command(
     "    bertine predict MODEL --input texts.csv --output answers.csv\n"
     "    sort texts.txt | bertine predict MODEL",
     add_arguments=_add_predict_arguments,
+    options="bertine.options.inference:PredictOptions",
     run=_run_predict,
     brief=lambda values: bool(values["texts"] or values["question"]),
 )
@@ -107,9 +98,7 @@ PREDICT = Command(
 
 
 def _add_evaluate_arguments(parser: Parser) -> None:
-    from bertine.options.inference import EvaluateOptions
-
-    parser.add_argument("model", metavar="MODEL", type=Path, help="a model directory")
+    parser.add_model("a model directory")
     parser.require_path(
         "--data",
         "PATH",
@@ -117,7 +106,6 @@ def _add_evaluate_arguments(parser: Parser) -> None:
         "or validation.*; for a pre-trained model, a token store of other text, for an ELMo that "
         "text itself; or minimal pairs as BLiMP has them",
     )
-    add_options(parser, EvaluateOptions)
 
 
 EVALUATE = Command(
@@ -128,6 +116,7 @@ EVALUATE = Command(
     "ELMo that was trained here on text (the perplexity of both directions), or either on\n"
     "minimal pairs: how often it finds the right sentence more probable than the wrong one.",
     add_arguments=_add_evaluate_arguments,
+    options="bertine.options.inference:EvaluateOptions",
 )
 
 
@@ -135,9 +124,7 @@ EVALUATE = Command(
 
 
 def _add_explain_arguments(parser: Parser) -> None:
-    from bertine.options.inference import ExplainOptions
-
-    parser.add_argument("model", metavar="MODEL", type=Path, help="a fine-tuned model directory")
+    parser.add_model("a fine-tuned model directory")
     add_texts_argument(parser)
     parser.add_argument(
         "--input",
@@ -146,11 +133,8 @@ def _add_explain_arguments(parser: Parser) -> None:
         help="csv, tsv, jsonl, Parquet, or plain text with one text a line; - is standard input "
         "(not given: what is piped in)",
     )
-    parser.add_argument(
-        "--output",
-        "--out",
-        metavar="FILE",
-        help="write JSON lines there, with the columns of the input; - is standard output (not "
+    parser.add_output(
+        "write JSON lines there, with the columns of the input; - is standard output (not "
         "given: a table for each text is printed)",
     )
     parser.add_argument(
@@ -171,7 +155,6 @@ def _add_explain_arguments(parser: Parser) -> None:
         help="of a tagger: explain the tag of this word alone, at its first place in the text (not "
         "given: the tags of all entities together)",
     )
-    add_options(parser, ExplainOptions)
 
 
 def _run_explain(values: dict[str, Any]) -> None:
@@ -196,6 +179,7 @@ EXPLAIN = Command(
     '    bertine explain MODEL "Arrived late, but what a book."\n'
     "    bertine explain MODEL --input new.csv --output explained.jsonl",
     add_arguments=_add_explain_arguments,
+    options="bertine.options.inference:ExplainOptions",
     run=_run_explain,
     brief=lambda values: bool(values["texts"]),
 )
@@ -205,14 +189,7 @@ EXPLAIN = Command(
 
 
 def _add_generate_arguments(parser: Parser) -> None:
-    from bertine.options.inference import GenerateOptions
-
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        type=Path,
-        help="a model directory of a type that writes texts: openai-gpt, bart",
-    )
+    parser.add_model("a model directory of a type that writes texts: openai-gpt, bart")
     parser.add_argument(
         "texts",
         metavar="TEXT",
@@ -226,15 +203,11 @@ def _add_generate_arguments(parser: Parser) -> None:
         help="such texts: csv, tsv, jsonl, Parquet, or plain text with one text a line; - is "
         "standard input (not given: what is piped in)",
     )
-    parser.add_argument(
-        "--output",
-        "--out",
-        metavar="FILE",
-        help="write the rows of the input there, with a column of what was written; of plain text "
+    parser.add_output(
+        "write the rows of the input there, with a column of what was written; of plain text "
         "a line for each text; named .csv, .jsonl, .parquet or .xlsx: that; - is standard output "
         "(not given: the texts are printed, each on a line)",
     )
-    add_options(parser, GenerateOptions)
 
 
 def _run_generate(values: dict[str, Any]) -> None:
@@ -266,6 +239,7 @@ GENERATE = Command(
     '    bertine generate MODEL "Once upon a time" --sample --top-p 0.9 --seed 3\n'
     "    bertine generate MODEL --input prompts.csv --output written.csv --beams 4",
     add_arguments=_add_generate_arguments,
+    options="bertine.options.inference:GenerateOptions",
     run=_run_generate,
     brief=lambda values: bool(values["texts"]),
 )
@@ -275,11 +249,8 @@ GENERATE = Command(
 
 
 def _add_fill_mask_arguments(parser: Parser) -> None:
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        type=Path,
-        help="a pre-trained model directory, or bertine-en or bertine-zh, which are in the package",
+    parser.add_model(
+        "a pre-trained model directory, or bertine-en or bertine-zh, which are in the package"
     )
     parser.add_argument("text", metavar="TEXT", help=f"a text with a mask in it ({MASKS})")
     parser.add_argument(
@@ -300,14 +271,9 @@ FILL_MASK = Command(
 
 
 def _add_embed_arguments(parser: Parser) -> None:
-    from bertine.options.inference import EmbedOptions
-
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        type=Path,
-        help="a model directory of any kind, bertine-en, bertine-zh, or vectors of words, of which "
-        "a text gets the mean of its words'",
+    parser.add_model(
+        "a model directory of any kind, bertine-en, bertine-zh, or vectors of words, of which "
+        "a text gets the mean of its words'"
     )
     parser.add_argument(
         "--input",
@@ -315,14 +281,10 @@ def _add_embed_arguments(parser: Parser) -> None:
         help="csv, tsv, jsonl, Parquet, or plain text with one text a line; - is standard input "
         "(not given: what is piped in)",
     )
-    parser.add_argument(
-        "--output",
-        "--out",
-        metavar="FILE",
+    parser.add_output(
+        ".npy: the numbers alone; .parquet or .jsonl: the columns of the input and the vector",
         required=True,
-        help=".npy: the numbers alone; .parquet or .jsonl: the columns of the input and the vector",
     )
-    add_options(parser, EmbedOptions)
 
 
 def _run_embed(values: dict[str, Any]) -> None:
@@ -340,6 +302,7 @@ EMBED = Command(
     "sentence-transformers directory (pooling, normalizing, maximum length) hold:\n\n"
     "    bertine embed MODEL --input texts.csv --output vectors.npy",
     add_arguments=_add_embed_arguments,
+    options="bertine.options.inference:EmbedOptions",
     run=_run_embed,
 )
 
@@ -348,8 +311,6 @@ EMBED = Command(
 
 
 def _add_similar_arguments(parser: Parser) -> None:
-    from bertine.options.inference import SimilarOptions
-
     parser.add_argument(
         "query", metavar="QUERY", nargs="?", help="a text (not given: those of --queries)"
     )
@@ -388,15 +349,11 @@ def _add_similar_arguments(parser: Parser) -> None:
         help="what 'bertine index-vectors' made of a .npy: a part of the vectors is read (not "
         "given: all)",
     )
-    parser.add_argument(
-        "--output",
-        "--out",
-        metavar="FILE",
-        help="write a row for each of the nearest rows of each query, with all columns of both: "
+    parser.add_output(
+        "write a row for each of the nearest rows of each query, with all columns of both: "
         ".csv, .tsv, .jsonl, .parquet or .xlsx; - is standard output (not given: they are printed)",
     )
     parser.add_argument("--top", metavar="N", type=whole(1), default=10, help="rows to show")
-    add_options(parser, SimilarOptions)
 
 
 def _run_similar(values: dict[str, Any]) -> None:
@@ -424,6 +381,7 @@ SIMILAR = Command(
     "--word compare one word as it stands in each text:\n\n"
     '    bertine similar "the bank of the river" --word bank --in texts.txt --model MODEL',
     add_arguments=_add_similar_arguments,
+    options="bertine.options.inference:SimilarOptions",
     run=_run_similar,
 )
 
@@ -432,15 +390,12 @@ SIMILAR = Command(
 
 
 def _add_index_vectors_arguments(parser: Parser) -> None:
-    from bertine.options.vectors import IndexOptions
-
     parser.add_argument(
         "vectors", metavar="VECTORS", type=Path, help="a .npy that 'bertine embed' wrote"
     )
     parser.add_argument(
         "--out", metavar="DIR", type=Path, required=True, help="folder of the index"
     )
-    add_options(parser, IndexOptions)
 
 
 INDEX_VECTORS = Command(
@@ -455,6 +410,7 @@ INDEX_VECTORS = Command(
     "    bertine similar --queries queries.txt --in vectors.npy --index vectors-index \\\n"
     "        --texts texts.csv --model MODEL --output nearest.csv",
     add_arguments=_add_index_vectors_arguments,
+    options="bertine.options.vectors:IndexOptions",
 )
 
 
@@ -462,15 +418,12 @@ INDEX_VECTORS = Command(
 
 
 def _add_serve_arguments(parser: Parser) -> None:
-    from bertine.options.inference import ServeOptions
-
     parser.add_argument(
         "models",
         metavar="MODEL",
         nargs="+",
         help="a model directory, or NAME=MODEL; the first answers requests that name none",
     )
-    add_options(parser, ServeOptions)
 
 
 SERVE = Command(
@@ -480,6 +433,7 @@ SERVE = Command(
     "Needs fastapi, uvicorn, httptools and prometheus-client. SIGTERM or Ctrl-C ends it;\n"
     "requests that have begun are answered.",
     add_arguments=_add_serve_arguments,
+    options="bertine.options.inference:ServeOptions",
     examples="bertine serve reviews-model\nbertine serve reviews-model --port 8080",
     common="--host --port --api-key-file --allowed-hosts --precision --device --max-wait-ms "
     "--config",
@@ -490,16 +444,12 @@ SERVE = Command(
 
 
 def _add_export_arguments(parser: Parser) -> None:
-    from bertine.options.inference import ExportOptions
-
-    parser.add_argument("model", metavar="MODEL", type=Path, help="a model directory of any kind")
-    parser.add_argument(
-        "--output",
-        "--out",
+    parser.add_model("a model directory of any kind")
+    parser.add_output(
+        "folder to write; an earlier export there is replaced",
         metavar="DIR",
         type=Path,
         required=True,
-        help="folder to write; an earlier export there is replaced",
     )
     parser.add_argument(
         "--format",
@@ -519,7 +469,6 @@ def _add_export_arguments(parser: Parser) -> None:
         "with the columns the model was trained with, or a folder with dev.*, val.* or "
         "validation.* (not given: no scores)",
     )
-    add_options(parser, ExportOptions)
 
 
 EXPORT = Command(
@@ -531,6 +480,7 @@ EXPORT = Command(
     "vectors of texts:\n\n"
     "    bertine export MODEL --output exported --int8 --data held-out.csv",
     add_arguments=_add_export_arguments,
+    options="bertine.options.inference:ExportOptions",
 )
 
 
@@ -538,22 +488,17 @@ EXPORT = Command(
 
 
 def _add_convert_arguments(parser: Parser) -> None:
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        type=Path,
-        help="a model directory of any kind: Google's with a TensorFlow checkpoint, or one with "
+    parser.add_model(
+        "a model directory of any kind: Google's with a TensorFlow checkpoint, or one with "
         "pytorch_model.bin; a folder of ELMo's published options and weights; or vectors of words, "
-        "a folder of word2vec or a .bin, .txt or .vec file",
+        "a folder of word2vec or a .bin, .txt or .vec file"
     )
-    parser.add_argument(
-        "--output",
-        "--out",
+    parser.add_output(
+        "folder to write; a model directory there is replaced (of vectors of words a folder, "
+        "or a .bin, .txt or .vec file)",
         metavar="DIR",
         type=Path,
         required=True,
-        help="folder to write; a model directory there is replaced (of vectors of words a folder, "
-        "or a .bin, .txt or .vec file)",
     )
     parser.add_argument(
         "--hidden-act",
@@ -577,8 +522,6 @@ CONVERT = Command(
 
 
 def _add_glue_submission_arguments(parser: Parser) -> None:
-    from bertine.options.training import TrainedMachine
-
     parser.add_argument(
         "models",
         metavar="MODEL",
@@ -590,7 +533,6 @@ def _add_glue_submission_arguments(parser: Parser) -> None:
         "--data", "DIR", "the folder of GLUE's tasks' folders, with their test files"
     )
     parser.require_path("--out", "FILE", "the zip file to write")
-    add_options(parser, TrainedMachine)
 
 
 GLUE_SUBMISSION = Command(
@@ -600,4 +542,5 @@ GLUE_SUBMISSION = Command(
     "CoLA.tsv, SST-2.tsv, MRPC.tsv, STS-B.tsv, QQP.tsv, MNLI-m.tsv, MNLI-mm.tsv, QNLI.tsv,\n"
     "RTE.tsv, WNLI.tsv, AX.tsv. The ones for which there is no model are named.",
     add_arguments=_add_glue_submission_arguments,
+    options="bertine.options.training:TrainedMachine",
 )

@@ -56,8 +56,6 @@ DEMO = Command(
 
 
 def _add_pretrain_elmo_arguments(parser: Parser) -> None:
-    from bertine.contrib.options import ElmoOptions
-
     add_corpus_argument(parser)
     parser.add_argument(
         "--model",
@@ -67,7 +65,6 @@ def _add_pretrain_elmo_arguments(parser: Parser) -> None:
         "with sizes of your own; or an ELMo to go on from",
     )
     parser.require_path("--out", "RUN", "folder of the run and its model")
-    add_options(parser, ElmoOptions)
 
 
 PRETRAIN_ELMO = Command(
@@ -76,6 +73,7 @@ PRETRAIN_ELMO = Command(
     description="Train ELMo: a language model forwards and one backwards, over characters of\n"
     "words (Peters et al. 2018).\n" + CORPUS_HELP,
     add_arguments=_add_pretrain_elmo_arguments,
+    options="bertine.contrib.options:ElmoOptions",
 )
 
 
@@ -83,13 +81,10 @@ PRETRAIN_ELMO = Command(
 
 
 def _add_word2vec_arguments(parser: Parser) -> None:
-    from bertine.contrib.options import Word2VecOptions
-
     add_corpus_argument(parser)
     parser.require_path(
         "--out", "VECTORS", "folder to write, or a .bin, .txt or .vec file of word2vec's"
     )
-    add_options(parser, Word2VecOptions)
 
 
 WORD2VEC = Command(
@@ -99,6 +94,7 @@ WORD2VEC = Command(
     "or CBOW with negative sampling. One thread does some hundred thousand words a\n"
     "second; a run that was stopped goes on with --resume.\n" + CORPUS_HELP,
     add_arguments=_add_word2vec_arguments,
+    options="bertine.contrib.options:Word2VecOptions",
 )
 
 
@@ -106,13 +102,8 @@ WORD2VEC = Command(
 
 
 def _add_feature_based_arguments(parser: Parser) -> None:
-    from bertine.contrib.options import FeatureBasedOptions
-
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        type=Path,
-        help="model directory of an encoder or an ELMo, or vectors of words (bertine word2vec)",
+    parser.add_model(
+        "model directory of an encoder or an ELMo, or vectors of words (bertine word2vec)"
     )
     parser.require_path(
         "--data",
@@ -125,7 +116,6 @@ def _add_feature_based_arguments(parser: Parser) -> None:
         "DIR",
         "folder of the results, the model's states, the answers and the run of fine-tuning",
     )
-    add_options(parser, FeatureBasedOptions)
 
 
 FEATURE_BASED = Command(
@@ -136,6 +126,7 @@ FEATURE_BASED = Command(
     "ELMo and a mix of its layers, or vectors of words; or classify texts (--task).\n"
     "The table and all answers are kept, the taggers are not.",
     add_arguments=_add_feature_based_arguments,
+    options="bertine.contrib.options:FeatureBasedOptions",
     examples="bertine feature-based bertine-en --data conll/ --out table\n"
     "bertine feature-based elmo --data conll/ --rows last mix --crf --out elmo-table\n"
     "bertine feature-based vectors --task text --data reviews.csv --out baseline",
