@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 
 import bertine
 import toys
@@ -25,7 +27,7 @@ from bertine.corpora.batch import Batch
 from bertine.data.examples import Example, Examples
 from bertine.families.fitted_heads import can_be_linear, make_linear
 from bertine.families.modernbert import ModernHead
-from bertine.families.roberta import DenseClassificationHead, RobertaConfig
+from bertine.families.roberta import RobertaConfig
 from bertine.hub.model_directory import load_model
 from bertine.inference.baselines.linear import LinearModel
 from bertine.inference.baselines.texts import FrozenEncoder, Scaling, pair_features
@@ -34,7 +36,7 @@ from bertine.inference.predictor import Predictor
 from bertine.models.config import Config
 from bertine.models.encoder import TextInputs
 from bertine.models.family import family_of
-from bertine.models.heads import Model, PairHead, shares_in_common, texts_apart
+from bertine.models.heads import DenseHead, Model, PairHead, shares_in_common, texts_apart
 from bertine.models.pooling import Pooling
 from bertine.tasks.base import Features
 from bertine.tasks.classification import TextClassification
@@ -163,27 +165,6 @@ def test_a_model_of_an_earlier_version_is_read(model: Path, tmp_path: Path, olde
     assert sum(chance for _, chance in answer.chances()) == pytest.approx(1.0)
 
 
-class ReluHead(DenseClassificationHead):
-    """A dense layer, a ReLU, and the scores."""
-
-    function = staticmethod(F.relu)
-
-    def __init__(self, config: Config, num_labels: int) -> None:
-        super().__init__(config, num_labels)
-        self.act = self.function
-
-    def forward(self, first: Tensor) -> Tensor:
-        return self.out(self.act(self.dense(first)))
-
-
-class GeluHead(ReluHead):
-    function = staticmethod(F.gelu)
-
-
-class SiluHead(ReluHead):
-    function = staticmethod(F.silu)
-
-
 def _modern(config: Any) -> Config:
     """A ModernBERT as wide as `config`, whose heads have all that they may have."""
     return (
@@ -199,9 +180,14 @@ def _modern(config: Any) -> Config:
 
 
 @pytest.mark.parametrize(
-    "kind", [DenseClassificationHead, ReluHead, GeluHead, SiluHead, ModernHead]
+    "kind",
+    [
+        DenseHead,
+        *(partial(DenseHead, act=act, first=0.0, last=0.0) for act in (F.relu, F.gelu, F.silu)),
+        ModernHead,
+    ],
 )
-def test_what_stands_before_the_scores_leaves_them_linear(kind: type[nn.Module]) -> None:
+def test_what_stands_before_the_scores_leaves_them_linear(kind: Callable[..., nn.Module]) -> None:
     config: Config = RobertaConfig(**toys.config().to_dict())
     config = _modern(config) if kind is ModernHead else config
     model = Model(config, {"classifier": kind(config, 3)}).eval()

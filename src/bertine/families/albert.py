@@ -11,17 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
-from torch import Tensor, nn
-
 from bertine.core.errors import BertineError
 from bertine.families.bert import PLAIN_ENCODER, SIZES, TABLES, TASK_HEADS, WRITTEN
 from bertine.models.config import MOST_LAYERS, Config
 from bertine.models.config_file import ConfigKeys
-from bertine.models.dropout import StreamDropout
 from bertine.models.encoder import Encoder
 from bertine.models.family import Family, HeadKind
-from bertine.models.heads import HEADS
-from bertine.models.layers import init_weights
+from bertine.models.heads import HEADS, ClassificationHead
 from bertine.models.tensor_names import HeadNames, WeightNames
 
 #: ``shared_across_groups`` → the parts of a layer that all groups share.
@@ -30,22 +26,6 @@ _SHARED: Mapping[str, tuple[str, ...]] = {
     "attention": ("attention", "attention_norm"),
     "feed-forward": ("up", "down", "output_norm"),
 }
-
-
-class SopHead(nn.Module):
-    """The sentence-order head on the pooled output: dropout, linear (transformers,
-    ``AlbertSOPHead``); label 0 is "in order", 1 is "swapped"."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        p = config.classifier_dropout
-        self.dropout = StreamDropout(config.hidden_dropout_prob if p is None else p)
-        self.out = nn.Linear(config.hidden_size, 2)
-        init_weights(self, config.initializer_range)
-
-    def forward(self, pooled: Tensor) -> Tensor:
-        """Map pooled [B, H] to logits [B, 2]."""
-        return self.out(self.dropout(pooled))
 
 
 @dataclass(frozen=True)
@@ -183,9 +163,9 @@ FAMILY = Family(
         # There to compare the two exercises (table 5); transformers does not have it.
         "nsp": replace(HEADS["nsp"], published=False),
         "mlm": HEADS["mlm"],
-        # transformers has it beside the MLM head alone.
+        # transformers has it beside the MLM head alone; 0 is "in order", 1 is "swapped".
         "sop": HeadKind(
-            *("pooled", lambda config, _: SopHead(config), "SOP head"),
+            *("pooled", lambda config, _: ClassificationHead(config, 2), "SOP head"),
             suffix="ForSentenceOrderPrediction",
             published=False,
         ),

@@ -14,11 +14,10 @@ from bertine.core.files import read_json_object
 from bertine.core.task_info import TaskInfo
 from bertine.families.bart_layers import BartBackbone, BartConfig
 from bertine.families.bert import PLAIN_ENCODER, TASK_HEADS
-from bertine.families.roberta import DenseClassificationHead
 from bertine.models.config import Config
 from bertine.models.config_file import ConfigKeys
 from bertine.models.family import Family, HeadKind
-from bertine.models.heads import HEADS, PAIR_CLASSIFIER, VECTOR_CLASSIFIER
+from bertine.models.heads import HEADS, PAIR_CLASSIFIER, VECTOR_CLASSIFIER, DenseHead
 from bertine.models.layers import linear
 from bertine.models.tensor_names import HeadNames, LayerRows, LayerStack, WeightNames
 from bertine.options.inference import DecodingOptions
@@ -193,7 +192,7 @@ FAMILY = Family(
         "token_classifier": replace(HEADS["token_classifier"], published=False),
         "choice": replace(HEADS["choice"], published=False),
         # The backbone pools the state at the last end of a text.
-        "classifier": replace(HEADS["classifier"], new=DenseClassificationHead),
+        "classifier": replace(HEADS["classifier"], new=DenseHead),
         **{name: HEADS[name] for name in (VECTOR_CLASSIFIER, PAIR_CLASSIFIER)},
     },
     new_backbone=lambda config, _: BartBackbone(config),

@@ -32,7 +32,7 @@ from bertine.models.dropout import StreamDropout
 from bertine.models.embeddings import WordEmbeddings, new_table
 from bertine.models.encoder import RowBackbone
 from bertine.models.family import Family
-from bertine.models.heads import HEADS
+from bertine.models.heads import HEADS, DenseHead
 from bertine.models.layers import (
     ACTIVATIONS,
     EncoderLayer,
@@ -282,26 +282,6 @@ class DebertaEncoder(RowBackbone):
         return self.embeddings.relative(x.dtype), pairs
 
 
-class ContextClassificationHead(nn.Module):
-    """Head that scores the first token's state: dropout, dense, an activation, dropout, linear
-    (microsoft/DeBERTa, ``ContextPooler``)."""
-
-    def __init__(self, config: DebertaConfig, num_labels: int) -> None:
-        super().__init__()
-        p = config.classifier_dropout
-        self.pooler_dropout = StreamDropout(config.pooler_dropout)
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.act = activation(config.pooler_hidden_act)
-        self.dropout = StreamDropout(config.hidden_dropout_prob if p is None else p)
-        self.out = nn.Linear(config.hidden_size, num_labels)
-        init_weights(self, config.initializer_range)
-
-    def forward(self, first: Tensor) -> Tensor:
-        """Map first [B, H] to logits [B, K]."""
-        pooled = self.act(self.dense(self.pooler_dropout(first)))
-        return self.out(self.dropout(pooled))
-
-
 @dataclass(frozen=True)
 class DebertaConfig(Config):
     """Sizes and rates of a DeBERTa-v3; deberta-v3-base is a preset.
@@ -399,12 +379,19 @@ _VERSION_3 = {
 }
 _QKV = ("attention.self.query_proj", "attention.self.key_proj", "attention.self.value_proj")
 
+
+def _classifier(config: DebertaConfig, num_labels: int) -> DenseHead:
+    """Return a head on the first token's state (microsoft/DeBERTa, ``ContextPooler``)."""
+    act = activation(config.pooler_hidden_act)
+    return DenseHead(config, num_labels, act, first=config.pooler_dropout)
+
+
 FAMILY = Family(
     config=DebertaConfig,
     heads={
         **{name: kind for name, kind in HEADS.items() if name != "nsp"},
-        "classifier": replace(HEADS["classifier"], reads="first", new=ContextClassificationHead),
-        "choice": replace(HEADS["choice"], reads="first", new=ContextClassificationHead),
+        "classifier": replace(HEADS["classifier"], reads="first", new=_classifier),
+        "choice": replace(HEADS["choice"], reads="first", new=_classifier),
     },
     new_backbone=lambda config, _: DebertaEncoder(config),
     class_prefix="DebertaV2",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from bertine.families.bert import PLAIN_ENCODER, TABLES, TASK_HEADS
 from bertine.models.config import Config
@@ -19,25 +19,8 @@ from bertine.models.config_file import ConfigKeys
 from bertine.models.dropout import StreamDropout
 from bertine.models.encoder import Encoder
 from bertine.models.family import Family
-from bertine.models.heads import HEADS, SpanHead
-from bertine.models.layers import init_weights
+from bertine.models.heads import HEADS, DenseHead, SpanHead
 from bertine.models.tensor_names import HeadNames, WeightNames
-
-
-class ReluClassificationHead(nn.Module):
-    """Head that scores the first token's state: dense, ReLU, dropout, linear (published code)."""
-
-    def __init__(self, config: DistilBertConfig, num_labels: int) -> None:
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.act = F.relu
-        self.dropout = StreamDropout(config.seq_classif_dropout)
-        self.out = nn.Linear(config.hidden_size, num_labels)
-        init_weights(self, config.initializer_range)
-
-    def forward(self, first: Tensor) -> Tensor:
-        """Map first [B, H] to logits [B, K]."""
-        return self.out(self.dropout(self.act(self.dense(first))))
 
 
 class DropoutSpanHead(SpanHead):
@@ -82,12 +65,18 @@ PRESETS: Mapping[str, DistilBertConfig] = {"distilbert-base": DistilBertConfig()
 
 _CLASSIFIER = (("dense", "pre_classifier"), ("out", "classifier"))
 
+
+def _classifier(config: DistilBertConfig, num_labels: int) -> DenseHead:
+    """Return a head on the first token's state (published code)."""
+    return DenseHead(config, num_labels, F.relu, first=0.0, last=config.seq_classif_dropout)
+
+
 FAMILY = Family(
     config=DistilBertConfig,
     heads={
         **{name: kind for name, kind in HEADS.items() if name != "nsp"},
-        "classifier": replace(HEADS["classifier"], reads="first", new=ReluClassificationHead),
-        "choice": replace(HEADS["choice"], reads="first", new=ReluClassificationHead),
+        "classifier": replace(HEADS["classifier"], reads="first", new=_classifier),
+        "choice": replace(HEADS["choice"], reads="first", new=_classifier),
         "spans": replace(HEADS["spans"], new=lambda config, _: DropoutSpanHead(config)),
     },
     new_backbone=Encoder,

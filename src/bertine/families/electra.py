@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, cast
 
 import torch
@@ -22,11 +23,10 @@ from bertine.core.errors import BertineError
 from bertine.families.bert import MODULES, PLAIN_ENCODER, SIZES, WRITTEN, encoder_names
 from bertine.models.config import Config
 from bertine.models.config_file import ConfigKeys
-from bertine.models.dropout import StreamDropout
 from bertine.models.embeddings import Embeddings
 from bertine.models.encoder import Encoder, Inputs, layout_of
 from bertine.models.family import Family, HeadKind
-from bertine.models.heads import HEADS, MlmHead, Model
+from bertine.models.heads import HEADS, DenseHead, MlmHead, Model
 from bertine.models.layers import EncoderLayer, activation, init_weights
 from bertine.models.tensor_names import HeadNames
 
@@ -47,41 +47,6 @@ class ReplacedTokenHead(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """Map hidden [B, T, H] to logits [B, T], above 0 for "replaced"."""
         return self.out(self.act(self.dense(hidden))).squeeze(-1)
-
-
-class GeluClassificationHead(nn.Module):
-    """Head that scores the first token's state: dropout, dense, gelu, dropout, linear
-    (transformers, ``ElectraClassificationHead``; the published code has only the linear layer)."""
-
-    def __init__(self, config: ElectraConfig, num_labels: int) -> None:
-        super().__init__()
-        p = config.classifier_dropout
-        self.dropout = StreamDropout(config.hidden_dropout_prob if p is None else p)
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.act = F.gelu
-        self.out = nn.Linear(config.hidden_size, num_labels)
-        init_weights(self, config.initializer_range)
-
-    def forward(self, first: Tensor) -> Tensor:
-        """Map first [B, H] to logits [B, K]."""
-        return self.out(self.dropout(self.act(self.dense(self.dropout(first)))))
-
-
-class SummaryHead(nn.Module):
-    """Head that scores a choice by its first token's state: dense, gelu, dropout, linear
-    (transformers, ``ElectraSequenceSummary`` with the settings of published configurations)."""
-
-    def __init__(self, config: ElectraConfig, num_labels: int) -> None:
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.act = F.gelu
-        self.dropout = StreamDropout(config.summary_last_dropout)
-        self.out = nn.Linear(config.hidden_size, num_labels)
-        init_weights(self, config.initializer_range)
-
-    def forward(self, first: Tensor) -> Tensor:
-        """Map first [B, H] to logits [B, K]."""
-        return self.out(self.dropout(self.act(self.dense(first))))
 
 
 # Sampling: tokens drawn from a softmax by given random numbers.
@@ -349,6 +314,13 @@ _NAMES = encoder_names(
     copies=(("generator_lm_head.weight", "embeddings.word_embeddings.weight"),),
 )
 
+
+def _summary(config: ElectraConfig, num_labels: int) -> DenseHead:
+    """Return a head that scores a choice by its first token's state (transformers,
+    ``ElectraSequenceSummary`` with the settings of published configurations)."""
+    return DenseHead(config, num_labels, F.gelu, first=0.0, last=config.summary_last_dropout)
+
+
 FAMILY = Family(
     config=ElectraConfig,
     heads={
@@ -362,8 +334,11 @@ FAMILY = Family(
         **{name: kind for name, kind in HEADS.items() if name != "nsp"},
         # Its activation does not follow `hidden_act`.
         "mlm": replace(HEADS["mlm"], new=lambda config, _: MlmHead(config, "gelu")),
-        "classifier": replace(HEADS["classifier"], reads="first", new=GeluClassificationHead),
-        "choice": replace(HEADS["choice"], reads="first", new=SummaryHead),
+        # transformers, ``ElectraClassificationHead``; the published code has only the linear layer.
+        "classifier": replace(
+            HEADS["classifier"], reads="first", new=partial(DenseHead, act=F.gelu)
+        ),
+        "choice": replace(HEADS["choice"], reads="first", new=_summary),
         "generator": HeadKind("inputs", _new_generator, "generator", "ForMaskedLM", tied=True),
     },
     new_backbone=Encoder,

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -66,21 +67,6 @@ class LmHead(nn.Module):
     def forward(self, hidden: Tensor, decoder_weight: Tensor) -> Tensor:
         """Map hidden [P, H] and decoder_weight [V, H] to logits [P, V]."""
         return linear(hidden, decoder_weight, None, self.training)
-
-
-class LinearHead(nn.Module):
-    """Dropout and one linear layer without a bias on the pooled output."""
-
-    def __init__(self, config: Config, num_labels: int) -> None:
-        super().__init__()
-        p = config.classifier_dropout
-        self.dropout = StreamDropout(config.hidden_dropout_prob if p is None else p)
-        self.out = nn.Linear(config.hidden_size, num_labels, bias=False)
-        init_weights(self, config.initializer_range)
-
-    def forward(self, pooled: Tensor) -> Tensor:
-        """Map pooled [B, H] to logits [B, K]."""
-        return self.out(self.dropout(pooled))
 
 
 # Writing: each token is read once, and its keys and values are kept.
@@ -594,16 +580,19 @@ def _nested(config: Config) -> Mapping[str, Any]:
     return {"afn": theirs.get(config.hidden_act, config.hidden_act)}
 
 
+#: Dropout and a linear layer without a bias, on the pooled output.
+_CLASSIFIER = partial(ClassificationHead, bias=False)
+
 FAMILY = Family(
     config=OpenAIGPTConfig,
     heads={
         "lm": HeadKind("rows", lambda *_: LmHead(), "LM head", "LMHeadModel", tied=True),
         # The backbone pools the last token.
-        "classifier": replace(HEADS["classifier"], new=LinearHead),
+        "classifier": replace(HEADS["classifier"], new=_CLASSIFIER),
         "spans": replace(HEADS["spans"], published=False),
         "choice": replace(HEADS["choice"], new=ClassificationHead, suffix="DoubleHeadsModel"),
         BOTH_ORDERS: HeadKind(
-            *("pooled", LinearHead, "classifier of both orders", "ForPairsInBothOrders"),
+            *("pooled", _CLASSIFIER, "classifier of both orders", "ForPairsInBothOrders"),
             published=False,
             named=True,
         ),

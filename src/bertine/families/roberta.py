@@ -10,36 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor, nn
-
 from bertine.core.names import TokenizerKind
 from bertine.families.bert import PLAIN_ENCODER, SIZES, WRITTEN, encoder_names
 from bertine.models.config import Config
 from bertine.models.config_file import ConfigKeys
-from bertine.models.dropout import StreamDropout
 from bertine.models.encoder import Encoder
 from bertine.models.family import Family
-from bertine.models.heads import HEADS, MlmHead
-from bertine.models.layers import init_weights
+from bertine.models.heads import HEADS, DenseHead, MlmHead
 from bertine.models.tensor_names import HeadNames
-
-
-class DenseClassificationHead(nn.Module):
-    """Head that scores the first token's state: dropout, dense, tanh, dropout, linear (fairseq,
-    ``RobertaClassificationHead``)."""
-
-    def __init__(self, config: Config, num_labels: int) -> None:
-        super().__init__()
-        p = config.classifier_dropout
-        self.dropout = StreamDropout(config.hidden_dropout_prob if p is None else p)
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.out = nn.Linear(config.hidden_size, num_labels)
-        init_weights(self, config.initializer_range)
-
-    def forward(self, first: Tensor) -> Tensor:
-        """Map first [B, H] to logits [B, K]."""
-        return self.out(self.dropout(torch.tanh(self.dense(self.dropout(first)))))
 
 
 @dataclass(frozen=True)
@@ -149,7 +127,8 @@ def _family(
             **{name: kind for name, kind in HEADS.items() if name != "nsp"},
             # Its activation does not follow `hidden_act`.
             "mlm": replace(HEADS["mlm"], new=lambda config, _: MlmHead(config, "gelu")),
-            "classifier": replace(HEADS["classifier"], reads="first", new=DenseClassificationHead),
+            # fairseq, ``RobertaClassificationHead``.
+            "classifier": replace(HEADS["classifier"], reads="first", new=DenseHead),
         },
         # A bare encoder and multiple choice have a pooler; published models that fill masks,
         # classify or tag have none.

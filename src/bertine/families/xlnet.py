@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,10 +17,9 @@ from bertine.families.bert import PLAIN_ENCODER, TASK_HEADS
 from bertine.families.xlnet_layers import XlnetBackbone, XlnetConfig
 from bertine.models.config import Config
 from bertine.models.config_file import ConfigKeys
-from bertine.models.dropout import StreamDropout
 from bertine.models.family import Family, HeadKind
-from bertine.models.heads import HEADS
-from bertine.models.layers import init_weights, linear
+from bertine.models.heads import HEADS, DenseHead
+from bertine.models.layers import linear
 from bertine.models.tensor_names import HeadNames, WeightNames
 
 # Heads: the words at places, and classes from the last token.
@@ -48,23 +48,6 @@ class PermutationLmHead(nn.Module):
     def forward(self, hidden: Tensor, decoder_weight: Tensor) -> Tensor:
         """Map hidden [P, H] and decoder_weight [V, H] to logits [P, V]."""
         return linear(hidden, decoder_weight, self.bias, self.training)
-
-
-class LastTokenHead(nn.Module):
-    """Head that scores a sequence by its last token: dense, tanh, dropout, linear (zihangdai/xlnet,
-    ``modeling.py: summarize_sequence``, ``classification_loss``)."""
-
-    def __init__(self, config: Config, num_labels: int) -> None:
-        super().__init__()
-        p = config.classifier_dropout
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.dropout = StreamDropout(config.hidden_dropout_prob if p is None else p)
-        self.out = nn.Linear(config.hidden_size, num_labels)
-        init_weights(self, config.initializer_range)
-
-    def forward(self, last: Tensor) -> Tensor:
-        """Map last [B, H] to logits [B, K]."""
-        return self.out(self.dropout(torch.tanh(self.dense(last))))
 
 
 #: Preset → architecture: the published ones, and three of Bertine's own with the layers and the
@@ -110,10 +93,11 @@ FAMILY = Family(
             tied=True,
         ),
         # The backbone pools the last token.
-        "classifier": replace(HEADS["classifier"], new=LastTokenHead),
+        # zihangdai/xlnet, ``modeling.py: summarize_sequence``, ``classification_loss``.
+        "classifier": replace(HEADS["classifier"], new=partial(DenseHead, first=0.0)),
         "spans": replace(HEADS["spans"], suffix="ForQuestionAnsweringSimple"),
         "token_classifier": HEADS["token_classifier"],
-        "choice": replace(HEADS["choice"], new=LastTokenHead),
+        "choice": replace(HEADS["choice"], new=partial(DenseHead, first=0.0)),
     },
     new_backbone=lambda config, _: XlnetBackbone(config),
     class_prefix="XLNet",

@@ -9,7 +9,7 @@ size, K labels.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
@@ -112,19 +112,57 @@ class SpanHead(nn.Module):
         return self.out(hidden)
 
 
+def classifier_dropout(config: Config) -> float:
+    """Return the rate of the dropout in classifiers: that of states, unless there is another."""
+    p = config.classifier_dropout
+    return config.hidden_dropout_prob if p is None else p
+
+
 class ClassificationHead(nn.Module):
     """Dropout and one linear layer on the pooled output (paper, section 4.1)."""
 
-    def __init__(self, config: Config, num_labels: int) -> None:
+    def __init__(self, config: Config, num_labels: int, *, bias: bool = True) -> None:
         super().__init__()
-        p = config.classifier_dropout
-        self.dropout = StreamDropout(config.hidden_dropout_prob if p is None else p)
-        self.out = nn.Linear(config.hidden_size, num_labels)
+        self.dropout = StreamDropout(classifier_dropout(config))
+        self.out = nn.Linear(config.hidden_size, num_labels, bias)
         init_weights(self, config.initializer_range)
 
     def forward(self, pooled: Tensor) -> Tensor:
         """Map pooled [B, H] to logits [B, K]."""
         return self.out(self.dropout(pooled))
+
+
+class DenseHead(nn.Module):
+    """Head that scores the state of one token: dropout, dense, activation, dropout, linear.
+
+    Args:
+        config: of the backbone.
+        num_labels: K.
+        act: the activation.
+        first: the rate of the first dropout; None: that of classifiers.
+        last: the rate of the last dropout; None: that of classifiers.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        num_labels: int,
+        act: Callable[[Tensor], Tensor] = torch.tanh,
+        first: float | None = None,
+        last: float | None = None,
+    ) -> None:
+        super().__init__()
+        usual = classifier_dropout(config)
+        self.first_dropout = StreamDropout(usual if first is None else first)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.act = act
+        self.last_dropout = StreamDropout(usual if last is None else last)
+        self.out = nn.Linear(config.hidden_size, num_labels)
+        init_weights(self, config.initializer_range)
+
+    def forward(self, state: Tensor) -> Tensor:
+        """Map state [B, H] to logits [B, K]."""
+        return self.out(self.last_dropout(self.act(self.dense(self.first_dropout(state)))))
 
 
 class PairHead(nn.Module):
