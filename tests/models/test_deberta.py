@@ -14,8 +14,9 @@ from safetensors.torch import load_file, save_file
 from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
 
 from bertine.core.errors import BertineError
-from bertine.families.deberta import DisentangledAttention, RelativePositions, bucket, shifted
+from bertine.families.deberta import DisentangledAttention, RelativePositions, bucket
 from bertine.families.presets import preset
+from bertine.families.xlnet_layers import by_pairs
 from bertine.hub.model_directory import load_model, save_model
 from bertine.models.dropout import stream
 from bertine.models.family import config_to_huggingface, family_of, read_config
@@ -48,7 +49,7 @@ def test_near_positions_have_a_row_each_and_far_ones_share() -> None:
 @pytest.mark.parametrize("length", [1, 2, 7])
 def test_scores_of_offsets_are_put_where_their_pairs_are(length: int) -> None:
     scores = torch.randn(2, 3, length, 2 * length - 1, requires_grad=True)
-    moved = shifted(scores)
+    moved = by_pairs(scores, scores.shape[-2])
     for i in range(length):
         for j in range(length):
             assert torch.equal(moved[..., i, j], scores[..., i, length - 1 - (i - j)])

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from bertine.core.errors import BertineError
 from bertine.families.bert import LAYER, PLAIN_ENCODER, SIZES, TABLES, TASK_HEADS, WRITTEN
+from bertine.families.xlnet_layers import by_pairs
 from bertine.models.config import LARGEST, Config
 from bertine.models.config_file import ConfigKeys
 from bertine.models.dropout import StreamDropout
@@ -109,18 +110,6 @@ def table_rows(offsets: Tensor, span: int, buckets: int, longest: int) -> Tensor
     return (bucket(offsets, buckets, longest) + span).clamp(0, 2 * span - 1)
 
 
-def shifted(scores: Tensor) -> Tensor:
-    """Return [..., T, T] from `scores` [..., T, 2 T - 1], whose row i holds a score for each offset
-    from T - 1 down to 1 - T: the pair (i, j) has the offset i - j. No data moves: each row begins
-    one place earlier than the one before."""
-    length = scores.shape[-2]
-    if length == 1:
-        return scores
-    width = 2 * length - 2
-    flat = scores.flatten(-2)[..., length - 1 : length - 1 + length * width]
-    return flat.unflatten(-1, (length, width))[..., :length]
-
-
 # Disentangled attention: content and position of a token have separate scores.
 #
 # Shape legend: B sequences, T tokens of the longest, H hidden size, A heads, D = H / A; N rows
@@ -182,8 +171,8 @@ class DisentangledAttention(SelfAttention):
         else:
             keys = keys.index_select(1, places)
             queries = queries.index_select(1, places.flip(0))
-            by_key = shifted(q @ keys.transpose(-1, -2))
-            by_query = shifted(k @ queries.transpose(-1, -2))
+            by_key = by_pairs(q @ keys.transpose(-1, -2), q.shape[-2])
+            by_query = by_pairs(k @ queries.transpose(-1, -2), k.shape[-2])
         return q @ k.transpose(-1, -2) + by_key + by_query.transpose(-1, -2) * scale
 
     def _positions(self, rows: Tensor) -> tuple[Tensor, Tensor]:
