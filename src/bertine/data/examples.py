@@ -35,7 +35,8 @@ from bertine.data.streams import (
 )
 from bertine.data.tables import Table, TableRow
 from bertine.data.workbooks import SUFFIXES as WORKBOOKS
-from bertine.options.data import DEFAULTS, DataConfig
+from bertine.options.data import DEFAULTS, DataConfig, TableReading
+from bertine.options.declare import shared_values
 
 # Labels of a column: apply class names that the `datasets` library stores with a Parquet table
 # (its ``ClassLabel``) in place of the column's numbers; spell truth values as in the known labels;
@@ -679,16 +680,7 @@ def open_table(
     if wanted is None:
         named = [config.label_column] if config.label_column else []
         wanted = [*as_columns(config.text_columns), *named]
-    return Table(
-        path,
-        format=config.format,
-        wanted=wanted,
-        quotes=config.quotes,
-        strict=config.strict,
-        encoding=config.encoding,
-        optional=optional,
-        sheet=config.sheet,
-    )
+    return Table(path, wanted=wanted, optional=optional, **shared_values(TableReading, config))
 
 
 def read_examples(

@@ -44,6 +44,7 @@ from bertine.data.streams import (
 from bertine.data.tables import Table
 from bertine.data.workbooks import SUFFIXES as WORKBOOKS
 from bertine.data.workbooks import is_workbook
+from bertine.options.data import CorpusReading
 
 # Tables: find their texts, one in each row.
 
@@ -261,16 +262,11 @@ class Corpus:
 
     Args:
         paths: files and folders.
-        document_per_file: a plain-text file is one document.
-        text_column: the key or column of the text; None: ``text``, ``sentence``, or the only one,
-            determined for each file (for JSON lines by the first line).
-        quotes: whether ``"`` quotes the cells of csv and tsv; None: in csv, but not in tsv.
-        strict: refuse invalid UTF-8 and NUL bytes instead of fixing and counting them.
-        encoding: the encoding of all files but Parquet; None: detected for each file
-            (:func:`~bertine.data.streams.open_text`).
         max_document_bytes: a larger document is split at line ends (a larger line at a space), and
             counted. A pass needs two to three times this memory.
         allow_empty: accept a corpus without any text.
+        reading: the options of :class:`~bertine.options.data.CorpusReading`. Columns (by the first
+            line of JSON lines) and encodings that are not given are determined for each file.
 
     Raises:
         BertineError: a path is missing or of no known format, or a folder has no readable file.
@@ -283,14 +279,9 @@ class Corpus:
         self,
         paths: Sequence[Path | str] | Path | str,
         *,
-        document_per_file: bool = False,
-        text_column: str | None = None,
-        quotes: bool | None = None,
-        strict: bool = False,
-        sheet: str | None = None,
-        encoding: str | None = None,
         max_document_bytes: int = 64 << 20,
         allow_empty: bool = False,
+        **reading: Any,
     ) -> None:
         if isinstance(paths, str | Path):
             paths = [paths]
@@ -298,10 +289,8 @@ class Corpus:
             raise BertineError("no corpus given; name at least one file or folder of text")
         if max_document_bytes < 16:
             raise BertineError(f"max_document_bytes is {max_document_bytes}; give at least 16")
-        self.document_per_file, self.allow_empty = document_per_file, allow_empty
-        self.text_column, self.quotes, self.strict = text_column, quotes, strict
-        self.sheet, self.encoding = sheet, encoding
-        self.max_document_bytes = max_document_bytes
+        self.reading = CorpusReading(**reading)
+        self.max_document_bytes, self.allow_empty = max_document_bytes, allow_empty
         self.paths = [Path(path) for path in paths]
         self._skipped, self._first_skipped = 0, list[str]()
         self.files = [file for path in self.paths for file in self._expand(path)]
@@ -352,12 +341,13 @@ class Corpus:
                 `sheet` without a workbook, or `encoding` without a file of text.
         """
         kinds = {format_of(file) or "plain" for file in self.files}
-        for name, value, lacking, why in (
-            ("text_column", self.text_column, kinds <= {"plain"}, "plain text, without columns"),
-            ("quotes", self.quotes, "table" not in kinds, "not csv or tsv, with quoted cells"),
-            ("sheet", self.sheet, "workbook" not in kinds, "no workbook with sheets"),
-            ("encoding", self.encoding, kinds <= _TYPED, "Parquet or a workbook"),
+        for name, lacking, why in (
+            ("text_column", kinds <= {"plain"}, "plain text, without columns"),
+            ("quotes", "table" not in kinds, "not csv or tsv, with quoted cells"),
+            ("sheet", "workbook" not in kinds, "no workbook with sheets"),
+            ("encoding", kinds <= _TYPED, "Parquet or a workbook"),
         ):
+            value = getattr(self.reading, name)
             if value is not None and lacking:
                 raise BertineError(f"{self.paths[0]}: is {why}; leave out {option(name, value)}")
 
@@ -399,12 +389,12 @@ class Corpus:
     # Each reader yields (text, row, bytes of the file on disk that have been read).
 
     def _plain(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
-        with open_text(path, self.encoding) as stream:
-            decoder = TextDecoder(path, stats, strict=self.strict, codec=stream.codec)
+        with open_text(path, self.reading.encoding) as stream:
+            decoder = TextDecoder(path, stats, strict=self.reading.strict, codec=stream.codec)
             documents = blocks(
                 stream.reader,
                 self.max_document_bytes,
-                blank_line_ends=not self.document_per_file,
+                blank_line_ends=not self.reading.document_per_file,
                 path=path,
             )
             for raw, line, part in documents:
@@ -417,9 +407,9 @@ class Corpus:
                 del text
 
     def _json_lines(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
-        with open_text(path, self.encoding) as stream:
-            decoder = TextDecoder(path, stats, strict=self.strict, codec=stream.codec)
-            column = self.text_column
+        with open_text(path, self.reading.encoding) as stream:
+            decoder = TextDecoder(path, stats, strict=self.reading.strict, codec=stream.codec)
+            column = self.reading.text_column
             for number, line in self._json_texts(path, stream, decoder):
                 place = f"{path}:{number}"
                 values = json_row(line, place, column or "text")
@@ -456,17 +446,16 @@ class Corpus:
                 yield number, text
 
     def _table(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
-        wanted = [] if self.text_column is None else [self.text_column]
-        book = is_workbook(path)
+        asked, book = self.reading, is_workbook(path)
         with Table(
             path,
-            wanted=wanted,
-            quotes=None if book else self.quotes,
-            strict=self.strict,
-            encoding=None if book else self.encoding,
-            sheet=self.sheet if book else None,
+            wanted=[] if asked.text_column is None else [asked.text_column],
+            quotes=None if book else asked.quotes,
+            strict=asked.strict,
+            encoding=None if book else asked.encoding,
+            sheet=asked.sheet if book else None,
         ) as table:
-            column = choose_text_column(table.name, table.columns, self.text_column)
+            column = choose_text_column(table.name, table.columns, asked.text_column)
             for note in table.stats.remarks:
                 logger.info(note)
             rows = ((unix_ends(table.text(row, column)), row.line, table.position) for row in table)
@@ -476,9 +465,8 @@ class Corpus:
             stats.encoding = table.stats.encoding
 
     def _parquet(self, path: Path, stats: CorpusStats) -> Iterator[tuple[str, int, int]]:
-        return self._rows(
-            parquet_texts(path, self.text_column, strict=self.strict, fixes=stats), stats
-        )
+        column, strict = self.reading.text_column, self.reading.strict
+        return self._rows(parquet_texts(path, column, strict=strict, fixes=stats), stats)
 
     def _rows(
         self, rows: Iterator[tuple[str, int, int]], stats: CorpusStats
