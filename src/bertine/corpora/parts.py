@@ -298,19 +298,18 @@ class _Sums:
         return np.diff(reached, prepend=0)
 
 
+@dataclass
 class _Splitter:
     """A splitter of documents into batches of sentences."""
 
-    def __init__(
-        self, corpus: Corpus, language: str, drop_duplicates: bool, keeps_spaces: bool
-    ) -> None:
-        self.corpus = corpus
-        self.language = language
-        self.drop_duplicates = drop_duplicates
-        #: Whether the tokenizer needs the space before a sentence.
-        self.keeps_spaces = keeps_spaces
-        self.cut_sentences = 0
-        self.documents = self.copies = 0
+    corpus: Corpus
+    language: str
+    drop_duplicates: bool
+    #: Whether the tokenizer needs the space before a sentence.
+    keeps_spaces: bool
+    cut_sentences: int = 0
+    documents: int = 0
+    copies: int = 0
 
     def __iter__(self) -> Iterator[_Sentences]:
         batch = _Sentences()

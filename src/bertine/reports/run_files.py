@@ -157,12 +157,12 @@ class RunFolder:
     environment: dict[str, Any]
     log: list[LogRow]
     samples: list[LogRow]
+    finished: bool
     scores: dict[str, Any]
     worst: dict[str, Any]
     explained: dict[str, Any]
     start: dict[str, Any]
     data: dict[str, Any]
-    finished: bool
 
     @classmethod
     def read(cls, folder: Path | str) -> RunFolder:
@@ -184,10 +184,8 @@ class RunFolder:
                 problem = "no such folder"
             raise BertineError(f"{folder}: {problem}{hint}")
         settings, environment = read_begun(file)
-        scores, worst, explained, start, data = (
-            _optional(folder / name)
-            for name in ("scores.json", "worst.json", EXPLAINED, START, DATA)
-        )
+        names = ("scores.json", "worst.json", EXPLAINED, START, DATA)
+        scores, *others = (_optional(folder / name) for name in names)
         try:
             check_shape(scores, _SCORES, "damaged")
         except BertineError as error:
@@ -197,19 +195,7 @@ class RunFolder:
             log = pretraining_names(log, main_term(settings.get("objective")))
         samples = by_step(read_log(folder / "samples.jsonl"))
         finished = (folder / "model").is_dir()
-        return cls(
-            folder,
-            settings,
-            environment,
-            log,
-            samples,
-            scores,
-            worst,
-            explained,
-            start,
-            data,
-            finished,
-        )
+        return cls(folder, settings, environment, log, samples, finished, scores, *others)
 
     @property
     def task(self) -> str | None:
@@ -260,19 +246,10 @@ class RunFolder:
 
 #: Settings that pages and checks compute with; each may be missing, by the kind of run.
 _SETTINGS: Shape = {
-    "task?": TEXT,
-    "steps?": COUNT,
-    "warmup_steps?": COUNT,
-    "schedule?": TEXT,
-    "num_tokens?": COUNT,
-    "num_examples?": COUNT,
-    "unigram_entropy?": NUMBER,
-    "max_grad_norm?": NUMBER,
-    "budget_seconds?": NUMBER,
-    "patience?": NUMBER,
+    **dict.fromkeys(("task?", "schedule?", "model_path?", "data_path?"), TEXT),
+    **dict.fromkeys(("steps?", "warmup_steps?", "num_tokens?", "num_examples?"), COUNT),
+    **dict.fromkeys(("unigram_entropy?", "max_grad_norm?", "budget_seconds?", "patience?"), NUMBER),
     "mask_split?": [NUMBER],
-    "model_path?": TEXT,
-    "data_path?": TEXT,
     "labels_and_columns?": {"labels?": [TEXT], "text_columns?": [TEXT], "metrics?": [TEXT]},
 }
 

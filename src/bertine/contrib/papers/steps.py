@@ -307,15 +307,10 @@ def _search(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
     return {"scores": {score: [run.metrics[score] for run in runs]}, "chosen": str(result.chosen)}
 
 
-def _train_vocab(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
+def _once(verb: Callable[..., Any], folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Do what cannot be resumed, unless it is done: the folder is whole or absent."""
     if not folder.exists():
-        train_vocab(out=folder, **arguments)
-    return {}
-
-
-def _prepare(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
-    if not folder.exists():
-        prepare(out=folder, **arguments)
+        verb(out=folder, **arguments)
     return {}
 
 
@@ -375,8 +370,8 @@ def _time(folder: Path, arguments: dict[str, Any]) -> dict[str, Any]:
 
 _VERBS: dict[str, Callable[[Path, dict[str, Any]], dict[str, Any]]] = {
     "split": _split,
-    "train_vocab": _train_vocab,
-    "prepare": _prepare,
+    "train_vocab": partial(_once, train_vocab),
+    "prepare": partial(_once, prepare),
     "pretrain": partial(_of_store, pretrain, "model"),
     "pretrain_elmo": _pretrain_elmo,
     "grow": _grow,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -332,6 +333,7 @@ def _write_data_files(prepared: Prepared, folder: Path) -> None:
         write_json(folder / "not_aligned.json", answers)
 
 
+@dataclass(eq=False)
 class _Finetuning:
     """A run of :func:`train`, from its first step (or the step where it is resumed) to its end.
 
@@ -341,17 +343,15 @@ class _Finetuning:
             alone.
     """
 
-    def __init__(
-        self,
-        prepared: Prepared,
-        config: FitConfig,
-        run: Run,
-        world: DistContext,
-        dtype: torch.dtype,
-        baselines: list[dict[str, Any]],
-    ) -> None:
-        self.prepared, self.config, self.run, self.world = prepared, config, run, world
-        self.dtype, self.baselines = dtype, baselines
+    prepared: Prepared
+    config: FitConfig
+    run: Run
+    world: DistContext
+    dtype: torch.dtype
+    baselines: list[dict[str, Any]]
+
+    def __post_init__(self) -> None:
+        prepared = self.prepared
         self.steps_per_epoch = prepared.batches.steps_per_epoch
         self.held = prepared.held
         train = prepared.data.train
@@ -364,8 +364,8 @@ class _Finetuning:
         self.lines = EpochLines(
             prepared.metric_names,
             epoch=self.steps_per_epoch,
-            steps=config.steps,
-            earlier=_scores(run.folder),
+            steps=self.config.steps,
+            earlier=_scores(self.run.folder),
         )
 
     def fit(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -85,31 +85,29 @@ def _number_of(row: PairRow) -> int:
     return row_number(replace(row, texts=row.texts[:2]))
 
 
+@dataclass(eq=False)
 class SimilarityRun:
     """A run, from its rows to its model directory."""
 
-    def __init__(
-        self,
-        folder: Path,
-        options: SimilarityOptions,
-        embedder: Embedder,
-        modules: SentenceModules | None,
-        columns: PairColumns,
-        loss: PairLoss,
-        start: Path,
-    ) -> None:
-        self.start = start
-        self.folder, self.options, self.embedder = folder, options, embedder
-        self.modules, self.columns, self.loss = modules, columns, loss
-        self.kind: PairKind = columns.kind
+    folder: Path
+    options: SimilarityOptions
+    embedder: Embedder
+    modules: SentenceModules | None
+    columns: PairColumns
+    loss: PairLoss
+    start: Path
+
+    def __post_init__(self) -> None:
+        self.kind: PairKind = self.columns.kind
         self.notes: list[str] = []
         self.rows = array("I")
         self.judge: Evaluator | None = None
         self.report: SimilarityReport | None = None
-        where = resolve_device(options.device)
-        self.device = where.type
-        asked, world = options.precision, DistContext(device=where)
-        self.computing = computing_of_run(folder, asked, options.resume, embedder.model, world)
+        where, options = resolve_device(self.options.device), self.options
+        self.device, world = where.type, DistContext(device=where)
+        self.computing = computing_of_run(
+            self.folder, options.precision, options.resume, self.embedder.model, world
+        )
         self.precision = self.computing.precision
 
     @property
