@@ -7,6 +7,7 @@ neighbours of a masked word, or both segments of a pair, can know what the frequ
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
@@ -238,6 +240,28 @@ def write_pairs(path: Path, rows: int = 48, seed: int = 0) -> Path:
 def weights(folder: Path) -> dict[str, Tensor]:
     """The tensors of a model directory."""
     return load_file(folder / "model.safetensors")
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    """Whether two model directories have the same weights, bit for bit."""
+    ours, theirs = weights(one), weights(other)
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[n], theirs[n]) for n in ours)
+
+
+@contextlib.contextmanager
+def interrupted_at(call: int, owner: Any, name: str) -> Iterator[None]:
+    """Interrupt the work in the block at the given call of a function of `owner`, from 1."""
+    original, calls = getattr(owner, name), itertools.count(1)
+
+    def counted(*args: Any, **options: Any) -> Any:
+        if next(calls) == call:
+            raise KeyboardInterrupt
+        return original(*args, **options)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(owner, name, counted)
+        with pytest.raises(KeyboardInterrupt):
+            yield
 
 
 def log(run: Path) -> list[dict[str, Any]]:

@@ -146,13 +146,7 @@ def test_a_runs_folder_is_a_tokenizer_and_a_model_too(home: Home, tmp_path: Path
         *("--objective", home.variant.family.objectives[0], "--learning-rate", 0),
         *("--steps", 1, "--batch-size", 2, "--max-seq-length", 24),
     )
-    assert same(home.pretrained, tmp_path / "run" / "model")
-
-
-def same(one: Path, other: Path) -> bool:
-    """Whether two model directories have the same weights."""
-    ours, theirs = toys.weights(one), toys.weights(other)
-    return ours.keys() == theirs.keys() and all(torch.equal(ours[n], theirs[n]) for n in ours)
+    assert toys.same_weights(home.pretrained, tmp_path / "run" / "model")
 
 
 def test_a_store_can_be_trained_on_further(home: Home, tmp_path: Path, run: Run) -> None:
@@ -163,7 +157,7 @@ def test_a_store_can_be_trained_on_further(home: Home, tmp_path: Path, run: Run)
         *("--objective", home.variant.family.objectives[0], "--out", tmp_path / "run"),
         *("--steps", 1, "--batch-size", 2, "--learning-rate", 0, "--max-seq-length", 48),
     )
-    assert same(home.pretrained, tmp_path / "run" / "model")
+    assert toys.same_weights(home.pretrained, tmp_path / "run" / "model")
 
 
 @pytest.mark.fast_cases(home=("modernbert",))
@@ -177,7 +171,7 @@ def test_a_folder_that_transformers_saved_trains_to_the_same_model(
     for start in (home.pretrained, theirs):
         given = ("--model", start, "--data", data, "--out", tmp_path / f"from-{start.name}")
         run("finetune", "text", *given, "--epochs", 1, "--max-length", 40, "--no-frozen")
-    assert same(tmp_path / "from-model" / "model", tmp_path / "from-theirs" / "model")
+    assert toys.same_weights(tmp_path / "from-model" / "model", tmp_path / "from-theirs" / "model")
 
 
 def has_published_head(home: Home) -> bool:

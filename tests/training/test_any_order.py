@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-import math
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import bertine
 import processes
 import toys
 from bertine.cli import main
 from bertine.core.errors import BertineError
-from bertine.corpora.store import TokenStore
 from bertine.families.presets import preset
 from bertine.models.family import config_to_huggingface
 from training.test_kill import life
+from training.test_next_tokens import check_learning, check_parts_of_a_batch
 
 SETTINGS: dict[str, Any] = {
     "steps": 12,
@@ -77,27 +75,15 @@ def test_a_killed_run_goes_on_bit_for_bit(home: Path, tmp_path: Path) -> None:
     with toys.one_thread():
         assert main(arguments(tmp_path / "run")) == 0
     assert toys.log(tmp_path / "run") == toys.log(tmp_path / "whole")
-    ours, theirs = (toys.weights(tmp_path / run / "model") for run in ("whole", "run"))
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert toys.same_weights(tmp_path / "whole" / "model", tmp_path / "run" / "model")
 
 
 @pytest.mark.slow
 def test_it_learns_and_held_out_text_has_a_perplexity(home: Path, tmp_path: Path) -> None:
     given = SETTINGS | {"steps": 120, "batch_size": 16, "checkpoint_every": 120}
     given |= {"learning_rate": 1e-2}
-    result = bertine.pretrain(
-        home / "store", out=tmp_path / "run", model=home / "config.json", **given
-    )
-    assert any(line.startswith("Permutation LM loss") for line in result.lines())
-    entropy = TokenStore.open(home / "store").unigram_entropy
-    report = bertine.evaluate(tmp_path / "run", home / "store", precision="fp32")
-    loss = report.metrics["plm_loss"]
-    assert loss < entropy - 0.5, "it uses what is known"
-    assert report.metrics["plm_perplexity"] == pytest.approx(math.exp(loss))
-    settings = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
-    assert (settings["objective"], settings["input_format"]) == ("plm", "segment-pair")
-    assert settings["longest_span"] == 5
+    settings = check_learning(home, tmp_path / "run", "plm", "Permutation LM", given)
+    assert (settings["input_format"], settings["longest_span"]) == ("segment-pair", 5)
 
 
 @pytest.mark.slow
@@ -114,17 +100,7 @@ def test_evaluate_scores_as_the_run_did_along_the_way(home: Path, tmp_path: Path
 @pytest.mark.slow
 def test_gradients_in_parts_of_a_batch_are_those_of_the_whole(home: Path, tmp_path: Path) -> None:
     given: dict[str, Any] = {**SETTINGS, **EVERYTHING, "steps": 3, "dropout": 0.0}
-    for room in (1000, 64):
-        bertine.pretrain(
-            home / "store",
-            out=tmp_path / str(room),
-            model=home / "config.json",
-            max_tokens_per_micro_batch=room,
-            **given,
-        )
-    one, two = (toys.weights(tmp_path / name / "model") for name in ("1000", "64"))
-    for name, tensor in one.items():
-        torch.testing.assert_close(two[name], tensor, rtol=1e-4, atol=1e-5)
+    check_parts_of_a_batch(home, tmp_path, 64, given)
 
 
 def test_what_does_nothing_or_does_not_go_together_is_said(
@@ -134,6 +110,7 @@ def test_what_does_nothing_or_does_not_go_together_is_said(
     bertine.pretrain(home / "store", out=tmp_path / "run", whole_word_mask=True, **given)
     assert "whole_word_mask: does nothing with objective plm" in capsys.readouterr().err
     for options, message in (
+        ({"model": "bert-tiny", "objective": "plm"}, r"mlm-nsp or mlm or mlm-neighbours, not"),
         ({"objective": "mlm"}, r"xlnet is pre-trained with objective plm, not with mlm"),
         ({"input_format": "running-text"}, r"objective plm works on input_format segment-pair"),
         ({"initialization": "mimetic"}, r"mimetic"),
@@ -142,13 +119,4 @@ def test_what_does_nothing_or_does_not_go_together_is_said(
         ({"longest_span": 0}, r"longest_span is 0, but must be"),
     ):
         with pytest.raises(BertineError, match=message):
-            bertine.pretrain(home / "store", out=tmp_path / "other", **given, **options)
-    with pytest.raises(
-        BertineError, match=r"pre-trained with objective mlm-nsp or mlm or mlm-neighbours, not"
-    ):
-        bertine.pretrain(
-            home / "store",
-            out=tmp_path / "other",
-            **given | {"model": "bert-tiny"},
-            objective="plm",
-        )
+            bertine.pretrain(home / "store", out=tmp_path / "other", **given | options)

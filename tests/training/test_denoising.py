@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import bertine
-import processes
 import toys
 from bertine.core.errors import BertineError
-from bertine.corpora.store import TokenStore
 from bertine.families.presets import preset
 from bertine.models.family import config_to_huggingface
+from training.test_next_tokens import (
+    check_learning,
+    check_parts_of_a_batch,
+    kill_at_a_checkpoint,
+)
 
 SETTINGS: dict[str, Any] = {
     "steps": 12,
@@ -44,13 +44,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def assert_same(one: Path, other: Path) -> None:
-    assert toys.log(one) == toys.log(other)
-    ours, theirs = (toys.weights(run / "model") for run in (one, other))
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-
-
 @pytest.mark.slow
 def test_a_killed_run_goes_on_bit_for_bit(home: Path, tmp_path: Path) -> None:
     """With dropout, after ``kill -9``."""
@@ -59,52 +52,23 @@ def test_a_killed_run_goes_on_bit_for_bit(home: Path, tmp_path: Path) -> None:
     run = tmp_path / "parts"
     options = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
     arguments = ["pretrain", str(home / "store"), "--out", str(run), *options]
-    process = processes.forked(processes.bertine, arguments)
-    try:
-        deadline = time.monotonic() + 60
-        while not list((run / "checkpoints").glob("step-*")):
-            assert process.is_alive()
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
-    finally:
-        process.kill()
-        process.join()
-    assert process.exitcode == -signal.SIGKILL
-    assert not (run / "model").exists()
+    kill_at_a_checkpoint(arguments, run)
     bertine.pretrain(home / "store", out=run, resume=True, **given)
-    assert_same(run, tmp_path / "whole")
+    assert toys.log(run) == toys.log(tmp_path / "whole")
+    assert toys.same_weights(run / "model", tmp_path / "whole" / "model")
 
 
 @pytest.mark.takes(5)
 def test_it_learns_and_held_out_text_is_scored(home: Path, tmp_path: Path) -> None:
     given = SETTINGS | {"steps": 100, "checkpoint_every": 100, "dropout": 0.0}
-    result = bertine.pretrain(
-        home / "store", out=tmp_path / "run", model=home / "config.json", **given
-    )
-    assert any(line.startswith("Denoising loss") for line in result.lines())
-    entropy = TokenStore.open(home / "store").unigram_entropy
-    report = bertine.evaluate(tmp_path / "run", home / "store", precision="fp32")
-    assert report.metrics["denoising_loss"] < entropy - 0.5
-    assert "denoising_perplexity" in report.metrics
-    settings = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
-    assert settings["objective"] == "denoising"
+    settings = check_learning(home, tmp_path / "run", "denoising", "Denoising", given)
     assert (settings["infill_share"], settings["permute_share"]) == (0.3, 1.0)
 
 
 @pytest.mark.slow
 def test_gradients_in_parts_of_a_batch_are_those_of_the_whole(home: Path, tmp_path: Path) -> None:
     given: dict[str, Any] = {**SETTINGS, "steps": 3, "dropout": 0.0, "checkpoint_every": 9}
-    for room in (1000, 48):
-        bertine.pretrain(
-            home / "store",
-            out=tmp_path / str(room),
-            model=home / "config.json",
-            max_tokens_per_micro_batch=room,
-            **given,
-        )
-    one, two = (toys.weights(tmp_path / name / "model") for name in ("1000", "48"))
-    for name, tensor in one.items():
-        torch.testing.assert_close(two[name], tensor, rtol=1e-4, atol=1e-5)
+    check_parts_of_a_batch(home, tmp_path, 48, given)
 
 
 def test_what_does_not_go_together_is_said(

@@ -183,30 +183,14 @@ def test_a_table_is_answered_in_its_own_format(
 
 
 @pytest.mark.takes(3)
-def test_a_killed_run_goes_on_to_the_same_bits(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_run_goes_on_to_the_same_bits(model: Path, tmp_path: Path) -> None:
     data = write_squad(tmp_path / "data", v2=True, articles=12, dev=4)
     whole = train(model, data, tmp_path / "whole", 2)
-    calls = 0
-    terms = SpanExtraction.terms
-
-    def killed(task: SpanExtraction, model: Any, batch: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == 8:
-            raise RuntimeError("killed")
-        return terms(task, model, batch)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(SpanExtraction, "terms", killed)
-        with pytest.raises(RuntimeError, match="killed"):
-            train(model, data, tmp_path / "broken", 2, checkpoint_every=5)
+    with toys.interrupted_at(8, SpanExtraction, "terms"):
+        train(model, data, tmp_path / "broken", 2, checkpoint_every=5)
     resumed = train(model, data, tmp_path / "broken", 2, checkpoint_every=5, resume=True)
     assert resumed.metrics == whole.metrics
-    before, after = toys.weights(whole.model), toys.weights(resumed.model)
-    assert before.keys() == after.keys()
-    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert toys.same_weights(whole.model, resumed.model)
 
 
 def test_answers_that_do_not_align_are_in_a_file_of_the_run(

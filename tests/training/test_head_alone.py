@@ -362,27 +362,13 @@ def test_texts_are_compared_and_all_weights_trained(
 
 
 @pytest.mark.slow
-def test_a_trained_comparison_is_resumed(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trained_comparison_is_resumed(model: Path, tmp_path: Path) -> None:
     data = _pairs(tmp_path / "pairs.csv")
     options = {"pairs": "apart", "baselines": False, "epochs": 2, "batch_size": 8}
     _finetune("text", model, data, tmp_path / "whole", **options)
     every = {"checkpoint_every": 3, **options}
-    terms = TextClassification.terms_of
-    calls = 0
-
-    def killed(*args: Any, **kwargs: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == 8:
-            raise KeyboardInterrupt
-        return terms(*args, **kwargs)
-
-    monkeypatch.setattr(TextClassification, "terms_of", killed)
-    with pytest.raises(KeyboardInterrupt):
+    with toys.interrupted_at(8, TextClassification, "terms_of"):
         _finetune("text", model, data, tmp_path / "run", **every)
-    monkeypatch.undo()
     _finetune("text", model, data, tmp_path / "run", resume=True, **every)
     files = [tmp_path / name / "model" / "model.safetensors" for name in ("whole", "run")]
     assert files[0].read_bytes() == files[1].read_bytes()

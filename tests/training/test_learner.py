@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import bertine
 import toys
@@ -208,8 +207,7 @@ def test_examples_in_memory_train_the_same_model(
 ) -> None:
     read = read_labelled("text", labelled)
     of_memory = bertine.finetune("text", model=model, data=read, out=tmp_path / "run", **RECIPE)
-    mine, theirs = toys.weights(tmp_path / "run/model"), toys.weights(run / "model")
-    assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+    assert toys.same_weights(tmp_path / "run/model", run / "model")
     assert of_memory.predictor.training["data_path"] == str(labelled / "train.csv")
     assert of_memory.validate().metrics == learner.validate().metrics
 

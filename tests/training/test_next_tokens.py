@@ -49,6 +49,49 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def check_parts_of_a_batch(home: Path, folder: Path, tokens: int, given: dict[str, Any]) -> None:
+    """The weights after micro-batches of at most `tokens` are those after whole batches."""
+    for room in (1000, tokens):
+        bertine.pretrain(
+            home / "store",
+            out=folder / str(room),
+            model=home / "config.json",
+            max_tokens_per_micro_batch=room,
+            **given,
+        )
+    one, two = (toys.weights(folder / str(room) / "model") for room in (1000, tokens))
+    for name, tensor in one.items():
+        torch.testing.assert_close(two[name], tensor, rtol=1e-4, atol=1e-5)
+
+
+def check_learning(home: Path, run: Path, term: str, title: str, given: dict[str, Any]) -> Any:
+    """Train, score held-out text by `term`, and return the run's settings: it uses what it sees."""
+    result = bertine.pretrain(home / "store", out=run, model=home / "config.json", **given)
+    assert any(line.startswith(f"{title} loss") for line in result.lines())
+    metrics = bertine.evaluate(run, home / "store", precision="fp32").metrics
+    assert metrics[f"{term}_loss"] < TokenStore.open(home / "store").unigram_entropy - 0.5
+    assert metrics[f"{term}_perplexity"] == pytest.approx(math.exp(metrics[f"{term}_loss"]))
+    settings = json.loads((run / "run.json").read_text())["settings"]
+    assert settings["objective"] == term
+    return settings
+
+
+def kill_at_a_checkpoint(arguments: list[str], run: Path) -> None:
+    """Start a command of the line, and kill it as soon as there is a checkpoint."""
+    process = processes.forked(processes.bertine, arguments)
+    try:
+        deadline = time.monotonic() + 60
+        while not list((run / "checkpoints").glob("step-*")):
+            assert process.is_alive()
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+    finally:
+        process.kill()
+        process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert not (run / "model").exists()
+
+
 def test_each_token_is_the_target_of_the_one_before(home: Path) -> None:
     """Nothing is hidden or added, and no target is another sequence's."""
     tokenizer, store = Tokenizer.load(home / "vocab"), TokenStore.open(home / "store")
@@ -82,56 +125,23 @@ def test_a_killed_run_goes_on_bit_for_bit(
 ) -> None:
     given: dict[str, Any] = {"model": home / "config.json", **SETTINGS}
     bertine.pretrain(home / "store", out=tmp_path / "whole", **given)
-    step, left = fit.check_batch, 7
-
-    def counted(*args: Any, **options: Any) -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise KeyboardInterrupt
-        step(*args, **options)
-
-    monkeypatch.setattr(fit, "check_batch", counted)
-    with pytest.raises(KeyboardInterrupt):
+    with toys.interrupted_at(8, fit, "check_batch"):
         bertine.pretrain(home / "store", out=tmp_path / "parts", **given)
-    monkeypatch.undo()
     bertine.pretrain(home / "store", out=tmp_path / "parts", resume=True, **given)
     assert toys.log(tmp_path / "parts") == toys.log(tmp_path / "whole")
-    ours, theirs = (toys.weights(tmp_path / run / "model") for run in ("whole", "parts"))
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert toys.same_weights(tmp_path / "whole" / "model", tmp_path / "parts" / "model")
 
 
 @pytest.mark.takes(4)
 def test_it_learns_and_held_out_text_has_a_perplexity(home: Path, tmp_path: Path) -> None:
     given = SETTINGS | {"steps": 80, "checkpoint_every": 80}
-    result = bertine.pretrain(
-        home / "store", out=tmp_path / "run", model=home / "config.json", **given
-    )
-    assert any(line.startswith("LM loss") for line in result.lines())
-    entropy = TokenStore.open(home / "store").unigram_entropy
-    report = bertine.evaluate(tmp_path / "run", home / "store", precision="fp32")
-    loss = report.metrics["clm_loss"]
-    assert loss < entropy - 0.5, "it uses what stands before"
-    assert report.metrics["clm_perplexity"] == pytest.approx(math.exp(loss))
-    settings = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
-    assert settings["objective"] == "clm"
+    settings = check_learning(home, tmp_path / "run", "clm", "LM", given)
     assert settings["input_format"] == "running-text"
 
 
 def test_gradients_in_parts_of_a_batch_are_those_of_the_whole(home: Path, tmp_path: Path) -> None:
     given: dict[str, Any] = {**SETTINGS, "steps": 3, "dropout": 0.0, "checkpoint_every": 9}
-    for room in (1000, 48):
-        bertine.pretrain(
-            home / "store",
-            out=tmp_path / str(room),
-            model=home / "config.json",
-            max_tokens_per_micro_batch=room,
-            **given,
-        )
-    one, two = (toys.weights(tmp_path / name / "model") for name in ("1000", "48"))
-    for name, tensor in one.items():
-        torch.testing.assert_close(two[name], tensor, rtol=1e-4, atol=1e-5)
+    check_parts_of_a_batch(home, tmp_path, 48, given)
 
 
 def test_what_does_nothing_or_does_not_go_together_is_said(
@@ -141,41 +151,19 @@ def test_what_does_nothing_or_does_not_go_together_is_said(
     bertine.pretrain(home / "store", out=tmp_path / "run", whole_word_mask=True, **given)
     assert "whole_word_mask: does nothing with objective clm" in capsys.readouterr().err
     for options, message in (
+        ({"model": "bert-tiny", "objective": "clm"}, r"mlm-nsp or mlm or mlm-neighbours, not"),
         ({"objective": "mlm"}, r"openai-gpt is pre-trained with objective clm, not with mlm"),
         ({"input_format": "segment-pair"}, r"objective clm works on input_format running-text"),
         ({"initialization": "mimetic"}, r"mimetic"),
     ):
         with pytest.raises(BertineError, match=message):
-            bertine.pretrain(home / "store", out=tmp_path / "other", **given, **options)
-    with pytest.raises(
-        BertineError, match=r"pre-trained with objective mlm-nsp or mlm or mlm-neighbours, not"
-    ):
-        bertine.pretrain(
-            home / "store",
-            out=tmp_path / "other",
-            **given | {"model": "bert-tiny"},
-            objective="clm",
-        )
+            bertine.pretrain(home / "store", out=tmp_path / "other", **given | options)
 
 
 @pytest.mark.slow
 def test_after_kill_9_a_run_goes_on_bit_for_bit(home: Path, tmp_path: Path) -> None:
     """With dropout, after ``kill -9``; so does its fine-tuning, with the next tokens beside the
     task."""
-
-    def killed(arguments: list[str], run: Path) -> None:
-        process = processes.forked(processes.bertine, arguments)
-        try:
-            deadline = time.monotonic() + 60
-            while not list((run / "checkpoints").glob("step-*")):
-                assert process.is_alive()
-                assert time.monotonic() < deadline
-                time.sleep(0.001)
-        finally:
-            process.kill()
-            process.join()
-        assert process.exitcode == -signal.SIGKILL
-        assert not (run / "model").exists()
 
     def check(verb: str, first: str, given: dict[str, Any]) -> Path:
         runs = [tmp_path / f"{verb}-{name}" for name in ("whole", "parts")]
@@ -184,7 +172,7 @@ def test_after_kill_9_a_run_goes_on_bit_for_bit(home: Path, tmp_path: Path) -> N
         options += [f"--no-{name}" for name in alone]
         call = getattr(bertine, verb)
         call(first, out=runs[0], **given, **alone)
-        killed([verb, first, "--out", str(runs[1]), *options], runs[1])
+        kill_at_a_checkpoint([verb, first, "--out", str(runs[1]), *options], runs[1])
         call(first, out=runs[1], resume=True, **given, **alone)
         assert toys.log(runs[0]) == toys.log(runs[1])
         ours, theirs = (toys.weights(run / "model") for run in runs)

@@ -60,35 +60,18 @@ def trained(store: Path, config: Path, tmp_path_factory: pytest.TempPathFactory)
     return out
 
 
-def same(one: Path, other: Path) -> bool:
-    ours, theirs = toys.weights(one), toys.weights(other)
-    return ours.keys() == theirs.keys() and all(torch.equal(ours[n], theirs[n]) for n in ours)
-
-
 @pytest.mark.slow
 def test_a_killed_run_goes_on_bit_for_bit(
-    store: Path, config: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Path, config: Path, trained: Path, tmp_path: Path
 ) -> None:
     options = {"model": config, "out": tmp_path / "run", "held_out": store, "save_generator": True}
-    step = fit_module.check_batch
-    left = [3]
-
-    def counted(*args: Any, **options: Any) -> None:
-        left[0] -= 1
-        if left[0] < 0:
-            raise KeyboardInterrupt
-        step(*args, **options)
-
-    monkeypatch.setattr(fit_module, "check_batch", counted)
     for _ in range(2):
-        left[0] = 3
-        with pytest.raises(KeyboardInterrupt):
+        with toys.interrupted_at(4, fit_module, "check_batch"):
             pretrain(store, resume=True, **options, **SETTINGS)
-    monkeypatch.undo()
     pretrain(store, resume=True, **options, **SETTINGS)
     assert toys.log(tmp_path / "run") == toys.log(trained)
     for name in ("model", "generator"):
-        assert same(tmp_path / "run" / name, trained / name)
+        assert toys.same_weights(tmp_path / "run" / name, trained / name)
     with pytest.raises(BertineError, match=r"started with generator_size = 0\.25, not 0\.5"):
         pretrain(store, resume=True, generator_size=0.5, **options, **SETTINGS)
 
@@ -167,8 +150,8 @@ def test_a_pair_goes_on(store: Path, trained: Path, tmp_path: Path) -> None:
         **{"model": model, "generator": generator, "save_generator": True},
         **{"out": tmp_path / "run", **STILL},
     )
-    assert same(tmp_path / "run" / "model", model)
-    assert same(tmp_path / "run" / "generator", generator)
+    assert toys.same_weights(tmp_path / "run" / "model", model)
+    assert toys.same_weights(tmp_path / "run" / "generator", generator)
 
 
 def test_a_discriminator_alone_goes_on_with_a_new_generator(
@@ -180,8 +163,8 @@ def test_a_discriminator_alone_goes_on_with_a_new_generator(
         options = {"model": trained, "out": out, "save_generator": True, "generator_size": 0.5}
         pretrain(store, **options, **STILL)
     assert "new (random): generator" in capsys.readouterr().err
-    assert same(folders[0] / "model", trained / "model")
-    assert same(folders[0] / "generator", folders[1] / "generator")
+    assert toys.same_weights(folders[0] / "model", trained / "model")
+    assert toys.same_weights(folders[0] / "generator", folders[1] / "generator")
     assert load_model(folders[0] / "generator").config.hidden_size == 16
 
 
@@ -214,7 +197,7 @@ def test_mistakes_with_generators_are_one_line(
     capsys.readouterr()
     pretrain(store, model=model, generator=alone, out=tmp_path / "went", **STILL)
     assert "its embeddings are not the model's" in capsys.readouterr().err
-    assert same(tmp_path / "went" / "model", model)
+    assert toys.same_weights(tmp_path / "went" / "model", model)
 
 
 def test_options_of_the_objective_do_nothing_with_others(

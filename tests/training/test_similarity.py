@@ -377,8 +377,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(
         monkeypatch.setattr(PairSampler, "__call__", call)
         again = bertine.finetune_similarity(out=tmp_path / "again", resume=True, **settings)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
-    ours, theirs = toys.weights(whole.model), toys.weights(again.model)
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert toys.same_weights(whole.model, again.model)
 
 
 @pytest.mark.slow
