@@ -99,19 +99,6 @@ class BartConfig(Config):
                 f"hidden_size {self.hidden_size} is not a multiple of decoder_attention_heads "
                 f"{self.decoder_attention_heads}"
             )
-        if not 0.0 <= self.activation_dropout < 1.0:
-            raise BertineError(
-                f"activation_dropout is {self.activation_dropout}, but must be in [0, 1)"
-            )
-        for name in (
-            *("bos_token_id", "eos_token_id", "decoder_start_token_id"),
-            *("forced_bos_token_id", "forced_eos_token_id"),
-        ):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < self.vocab_size:
-                raise BertineError(
-                    f"{name} is {value}, but must be in [0, vocab_size), which is {self.vocab_size}"
-                )
 
     @property
     def passes(self) -> range:

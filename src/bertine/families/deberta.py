@@ -315,8 +315,6 @@ class DebertaConfig(Config):
                 raise BertineError(
                     f"{name} is {getattr(self, name)}, but must be at most {LARGEST:,}"
                 )
-        if not 0.0 <= self.pooler_dropout < 1.0:
-            raise BertineError(f"pooler_dropout is {self.pooler_dropout}, but must be in [0, 1)")
         half = self.position_buckets // 2
         if half < 1 <= self.position_buckets:
             raise BertineError("position_buckets is 1, but must be at least 2, or below 1 for none")

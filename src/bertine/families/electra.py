@@ -19,7 +19,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertine.core.errors import BertineError
 from bertine.families.bert import MODULES, PLAIN_ENCODER, SIZES, WRITTEN, encoder_names
 from bertine.models.config import Config
 from bertine.models.config_file import ConfigKeys
@@ -245,10 +244,6 @@ class ElectraConfig(Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_sizes("embedding_size")
-        if not 0.0 <= self.summary_last_dropout < 1.0:
-            raise BertineError(
-                f"summary_last_dropout is {self.summary_last_dropout}, but must be in [0, 1)"
-            )
 
     @property
     def paper_family(self) -> str:

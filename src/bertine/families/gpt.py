@@ -435,10 +435,6 @@ class OpenAIGPTConfig(Config):
                 f"hidden_act is {self.hidden_act!r}, but {self.title} has only "
                 f"{', '.join(ACTIVATIONS)}"
             )
-        if not 0.0 <= self.embedding_dropout < 1.0:
-            raise BertineError(
-                f"embedding_dropout is {self.embedding_dropout}, but must be in [0, 1)"
-            )
 
     @property
     def num_segments(self) -> int:

@@ -109,10 +109,6 @@ class ModernBertConfig(Config):
                 f"{self.num_attention_heads} is {self.head_size}, but rotary positions need an "
                 "even number"
             )
-        if not 0.0 <= self.embedding_dropout < 1.0:
-            raise BertineError(
-                f"embedding_dropout is {self.embedding_dropout}, but must be in [0, 1)"
-            )
         if self.classifier_pooling not in POOLINGS:
             raise BertineError(
                 f"classifier_pooling is {self.classifier_pooling!r}, but must be "

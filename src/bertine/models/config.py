@@ -100,19 +100,19 @@ class Config:
                 f"{self.attention_field} {self.attention_width} is not a multiple of "
                 f"num_attention_heads {self.num_attention_heads}"
             )
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
-            rate = getattr(self, name)
-            if rate is not None and not 0.0 <= rate < 1.0:  # NaN is not either
-                raise BertineError(f"{name} is {rate}, but must be in [0, 1)")
+        for name, value in self.to_dict().items():
+            if value is None:
+                continue
+            if "dropout" in name and not 0.0 <= value < 1.0:  # NaN is not either
+                raise BertineError(f"{name} is {value}, but must be in [0, 1)")
+            if name.endswith("_token_id") and not 0 <= value < self.vocab_size:
+                raise BertineError(
+                    f"{name} is {value}, but must be in [0, vocab_size), which is {self.vocab_size}"
+                )
         for name in ("initializer_range", "layer_norm_eps"):
             value = getattr(self, name)
             if not 0.0 <= value < math.inf:
                 raise BertineError(f"{name} is {value}, but must be at least 0, and finite")
-        if not 0 <= self.pad_token_id < self.vocab_size:
-            raise BertineError(
-                f"pad_token_id is {self.pad_token_id}, but must be in [0, vocab_size), which is "
-                f"{self.vocab_size}"
-            )
 
     def _check_sizes(self, *names: str) -> None:
         """Refuse a size below 1, or above :data:`LARGEST`, in one of the fields `names`."""
