@@ -22,7 +22,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from bertine.core.console import logger, plural, quietly
+from bertine.core.console import log_all, logger, plural, quietly
 from bertine.core.errors import BertineError
 from bertine.core.names import ClassWeights, LongText, Precision, ScheduleName, TaskName
 from bertine.core.text import Index, briefly
@@ -273,8 +273,7 @@ class BertEstimator(BaseEstimator):
                 if weight
             ],
         )
-        for note in names_of_labels(kind, train):
-            logger.warning(note)
+        log_all(names_of_labels(kind, train), logger.warning)
         none: Examples[Example] = Examples(_SOURCE, columns, LABEL)
         settings["long_text"] = self.long_text
         labelled = DatasetSplits(kind, train, none, settings=settings)

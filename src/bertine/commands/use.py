@@ -68,14 +68,13 @@ def _run_predict(values: dict[str, Any]) -> None:
         # NumPy's library starts a thread for each core, which takes longer than a few texts need.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from bertine import predict
-    from bertine.core.console import logger
+    from bertine.core.console import log_all
 
     values["texts"] = values["texts"] or None
     if all(values[name] is None for name in ("texts", "question", "context", "input")):
         read_what_is_piped_in(values, "predict", "a text, --input FILE")
     # The answers are the result; the report on them is a note.
-    for line in predict(**values).lines():
-        logger.info(line)
+    log_all(predict(**values).lines())
 
 
 PREDICT = Command(
@@ -159,7 +158,7 @@ def _add_explain_arguments(parser: Parser) -> None:
 
 def _run_explain(values: dict[str, Any]) -> None:
     from bertine import explain
-    from bertine.core.console import logger
+    from bertine.core.console import log_all
 
     values["texts"] = values["texts"] or None
     if values["texts"] is None and values["input"] is None:
@@ -168,8 +167,7 @@ def _run_explain(values: dict[str, Any]) -> None:
     if values["output"] is None:
         print("\n".join(report.lines()).rstrip("\n"))
         return
-    for line in report.lines():
-        logger.info(line)
+    log_all(report.lines())
 
 
 EXPLAIN = Command(
@@ -358,14 +356,13 @@ def _add_similar_arguments(parser: Parser) -> None:
 
 def _run_similar(values: dict[str, Any]) -> None:
     from bertine import similar
-    from bertine.core.console import logger
+    from bertine.core.console import log_all
 
     report = similar(**values)
     if str(values["output"]) != "-":
         print("\n".join(report.lines()))
         return
-    for line in report.lines():
-        logger.info(line)
+    log_all(report.lines())
 
 
 SIMILAR = Command(

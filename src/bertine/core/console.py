@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -223,6 +223,12 @@ logger.propagate = bool(logger.handlers)
 logger.addFilter(_printable_record)
 _terminal = TerminalHandler()
 logger.addHandler(_terminal)
+
+
+def log_all(lines: Iterable[str], log: Callable[[str], None] = logger.info) -> None:
+    """Log each of `lines`, by default as notes."""
+    for line in lines:
+        log(line)
 
 
 def _shows_notes() -> bool:

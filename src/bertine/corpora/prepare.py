@@ -25,6 +25,7 @@ from bertine.core.console import (
     human_bytes,
     human_count,
     human_time,
+    log_all,
     logger,
     plural,
     progress,
@@ -433,8 +434,7 @@ def prepare(
         warnings=store_warnings(store, unknown),
         resumed_files=resumed,
     )
-    for warning in report.warnings:
-        logger.warning(warning)
+    log_all(report.warnings, logger.warning)
     return report
 
 

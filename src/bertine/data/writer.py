@@ -11,7 +11,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from bertine.core.console import logger
+from bertine.core.console import log_all, logger
 from bertine.core.errors import BertineError, require_packages
 from bertine.core.files import atomic_dir, atomic_file, os_errors
 from bertine.core.names import option
@@ -212,8 +212,7 @@ def convert_rows(
                 new.write(between + end + line.removesuffix(end))
                 between = ","
             new.write(f"{end}]{end}" if between == "," else f"{between}]{end}")
-    for note in notes:
-        logger.info(note)
+    log_all(notes)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from bertine.core.console import ReportOf, aligned, logger, plural
+from bertine.core.console import ReportOf, aligned, log_all, logger, plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.scores import ranking
@@ -80,8 +80,7 @@ def fill_mask(model: LoadedModel | Path | str, text: str, *, top_k: int = 5) -> 
         loaded = model
     else:
         loaded = load_model(model)
-        for line in loaded.report.lines():
-            logger.info(line)
+        log_all(loaded.report.lines())
     tokenizer, config = loaded.tokenizer, loaded.config
     if "mlm" not in loaded.model.heads:
         name = "this model" if isinstance(model, LoadedModel) else str(model)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from pathlib import Path
 
-from bertine.core.console import ReportOf, logger, plural, quietly
+from bertine.core.console import ReportOf, log_all, logger, plural, quietly
 from bertine.core.errors import BertineError
 from bertine.core.names import in_python, option
 from bertine.corpora.formats import FORMATS
@@ -234,8 +234,7 @@ class TextGenerator:
             )
         loaded = model if isinstance(model, LoadedModel) else load_model(model)
         if not isinstance(model, LoadedModel):
-            for line in loaded.report.lines():
-                logger.info(line)
+            log_all(loaded.report.lines())
         if config.writes_with not in loaded.model.heads:
             title = loaded.model.family.heads[config.writes_with].title
             raise BertineError(
@@ -475,8 +474,7 @@ def generate(
             advance(len(chunk))
         report.notes = [*author.notes(number), *table.stats.notes(table.name)]
     report.seconds = time.monotonic() - started
-    for note in report.notes:
-        logger.warning(note)
+    log_all(report.notes, logger.warning)
     return report
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from bertine.core.console import logger, progress
+from bertine.core.console import log_all, progress
 from bertine.core.errors import BertineError
 from bertine.core.loss_names import TERMS, rarer_answers, terms_among
 from bertine.core.names import option
@@ -286,8 +286,7 @@ def evaluate_store(
     where = resolve_device(device)
     opened = TokenStore.open(store)
     loaded = load_model(model)
-    for line in loaded.report.lines():
-        logger.info(line)
+    log_all(loaded.report.lines())
     objective = objective_of(loaded.model)
     if objective is None and loaded.model.missing_partners():
         objective = _with_generator(Path(model), loaded)

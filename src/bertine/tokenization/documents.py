@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertine.core.console import human_bytes, logger, plural
+from bertine.core.console import human_bytes, log_all, plural
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors
 from bertine.core.foreign_files import reading_outside
@@ -456,8 +456,7 @@ class Corpus:
             sheet=asked.sheet if book else None,
         ) as table:
             column = choose_text_column(table.name, table.columns, asked.text_column)
-            for note in table.stats.remarks:
-                logger.info(note)
+            log_all(table.stats.remarks)
             rows = ((unix_ends(table.text(row, column)), row.line, table.position) for row in table)
             yield from self._rows(rows, stats)
             stats.invalid_utf8 += table.stats.invalid_utf8

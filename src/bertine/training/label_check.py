@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bertine.core.console import Report, aligned, logger, plural
+from bertine.core.console import Report, aligned, log_all, logger, plural
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_file, write_json, write_text
@@ -480,8 +480,7 @@ def check_labels(
         raise BertineError("check-labels starts its own processes; start it without torchrun")
     source = _training_part(data)
     examples = read_examples(source, DataConfig.of(options, DEFAULTS))
-    for note in examples.notes:
-        logger.info(note)
+    log_all(examples.notes)
     _checked(examples, Path(out), options.output_encoding)  # refuses an encoding
     model = model or model_for(examples.items)
     loaded = load_model(model, heads={})

@@ -44,7 +44,7 @@ from bertine.contrib.feature_based.problems import (
 )
 from bertine.contrib.options import BilstmRecipe, FeatureBasedOptions
 from bertine.contrib.word2vec.vectors import WordVectors
-from bertine.core.console import logger
+from bertine.core.console import log_all, logger
 from bertine.core.contrib import kind_of_model, registered
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
@@ -213,8 +213,7 @@ def feature_based(
         if any(name not in results for name in wanted if name not in (FINE_TUNING, *own)):
             states_of(source)
         for part in sets.values():
-            for note in part.notes:
-                logger.warning(note)
+            log_all(part.notes, logger.warning)
         for name in wanted:
             if name in results:
                 logger.info(f"{name}: done before")

@@ -10,7 +10,7 @@ from typing import Any, cast, overload
 
 import numpy as np
 
-from bertine.core.console import Shown, logger, plural
+from bertine.core.console import Shown, log_all, logger, plural
 from bertine.core.contrib import kind_of_model, registered
 from bertine.core.errors import BertineError
 from bertine.core.names import AnswerPrecision, PoolingName, implementation
@@ -193,8 +193,7 @@ class Embedder(Shown):
         if isinstance(model, Embedder):
             return model
         embedder = cls.load(model, **options)
-        for line in embedder.load_lines:
-            logger.info(line)
+        log_all(embedder.load_lines)
         return embedder
 
     @property

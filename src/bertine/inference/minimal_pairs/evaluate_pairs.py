@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertine.core.console import aligned, logger, plural, progress
+from bertine.core.console import aligned, log_all, plural, progress
 from bertine.core.contrib import job_of_model
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors, read_json
@@ -286,8 +286,7 @@ def open_log_probability(
         scorer: LogProbability = own(model, where, precision)
         return scorer
     loaded = load_model(model)
-    for line in loaded.report.lines():
-        logger.info(line)
+    log_all(loaded.report.lines())
     loaded.model.to(where)
     way = next((way for fits, way in _WAYS if fits(loaded.model)), None)
     if way is None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from bertine.core.console import Shown, human_count, logger
+from bertine.core.console import Shown, human_count, log_all, logger
 from bertine.core.contrib import registered
 from bertine.core.errors import BertineError
 from bertine.core.model_folders import recorded_model
@@ -211,8 +211,7 @@ class _StoreDistillation:
                     f"{plan.folder}: the student's vocabulary is not that of the teacher "
                     f"{options.teacher}; both must have the same"
                 )
-            for line in loaded.report.lines():
-                logger.info(line)
+            log_all(loaded.report.lines())
             built = loaded.model
         else:
             built, _ = make_student(

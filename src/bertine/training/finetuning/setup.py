@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import torch
 
-from bertine.core.console import logger, plural
+from bertine.core.console import log_all, logger, plural
 from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.names import option
@@ -411,8 +411,7 @@ def check_examples(
         ],
         weighed=weighed,
     )
-    for line in loaded.report.lines():
-        logger.info(line)
+    log_all(loaded.report.lines())
     columns = " + ".join(train.text_columns)
     label = train.label_column or "none"
     if train.items and isinstance(train.items[0], SoftExample):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bertine.core.console import logger
+from bertine.core.console import log_all, logger
 from bertine.core.errors import BertineError
 from bertine.core.model_folders import locate
 from bertine.core.names import Initialization, option
@@ -156,8 +156,7 @@ def starting_model(
         # No directory holds a generator beside the model.
         held = {n: head for n, head in heads.items() if kinds[n].reads != "inputs"}
         loaded = load_model(model, heads=held, seed=seed, dropout=dropout)
-        for line in loaded.report.lines():
-            logger.info(line)
+        log_all(loaded.report.lines())
         built = loaded.model
         for name in heads.keys() - held.keys():
             if generator is not None:

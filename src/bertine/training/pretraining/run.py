@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from bertine.core import cpu
-from bertine.core.console import human_count, logger
+from bertine.core.console import human_count, log_all, logger
 from bertine.core.errors import BertineError
 from bertine.core.loss_names import TERMS, choosing_score, main_term
 from bertine.core.model_folders import recorded_model
@@ -313,8 +313,7 @@ def train_on_store(
             )
     assert steps is not None
     data = PhasedData(phases, shares, steps)
-    for warning in data.warnings():
-        logger.warning(warning)
+    log_all(data.warnings(), logger.warning)
     if beginning.fresh and not resume:
         to_see = steps * tokens_per_step(phases, shares)
         short = too_short(

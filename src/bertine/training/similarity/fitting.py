@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bertine.core.console import Report, human_time, logger, plural, quietly
+from bertine.core.console import Report, human_time, log_all, logger, plural, quietly
 from bertine.core.errors import BertineError
 from bertine.core.names import PairKind
 from bertine.corpora.batch import Batch
@@ -114,8 +114,7 @@ class Evaluator:
             BertineError: no row has both texts, and the score if there are scores.
         """
         fingerprint = rows.fingerprint()
-        for note in rows.notes():
-            logger.warning(note)
+        log_all(rows.notes(), logger.warning)
         if rows.read == 0:
             raise BertineError(f"{rows.source}: has no row to judge by")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bertine.core.console import logger, plural, progress
+from bertine.core.console import log_all, logger, plural, progress
 from bertine.core.errors import BertineError
 from bertine.core.files import read_json_object, scratch_dir, write_json
 from bertine.core.model_folders import locate, recorded_model
@@ -129,8 +129,7 @@ class SimilarityRun:
                     yield row
 
             file = PairFile(scratch).write(counted_rows(), self.embedder)
-        for note in rows.notes():
-            logger.warning(note)
+        log_all(rows.notes(), logger.warning)
         if file.cut:
             cut = plural(file.cut, "text", "is", "are")
             self.notes.append(f"{cut} cut at {self.embedder.max_length} pieces")
@@ -537,6 +536,5 @@ def _embedder(
         precision="fp32",
         loaded=loaded,
     )
-    for line in embedder.load_lines:
-        logger.info(line)
+    log_all(embedder.load_lines)
     return embedder, modules
