@@ -10,10 +10,12 @@ sum of 32 bits, which therefore begins at -128 times the sum of the activations.
 
 bertine.fast.kernel calls it; tools/build_hook.py compiles it. */
 
+#define _GNU_SOURCE
 #include <immintrin.h>
 #include <linux/futex.h>
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -379,7 +381,8 @@ static struct {
     _Atomic uint32_t sleeping;
     Task task;
     void *what;
-    int started;
+    pthread_t threads[HELPERS];
+    int started, core; /* how many threads there are, and the core that they leave to the caller */
 } pool = {.use = PTHREAD_MUTEX_INITIALIZER};
 
 /* Do the next task, if there is one. */
@@ -412,7 +415,7 @@ static void *helper(void *number) {
 
 /* A forked process has no helpers yet. */
 static void in_child(void) {
-    pool.started = 0;
+    pool.started = pool.core = 0;
     pool.ticket = pool.wanted = pool.sleeping = 0;
     pthread_mutex_init(&pool.use, NULL);
 }
@@ -422,10 +425,20 @@ static int begin(int64_t threads) {
     if (threads < 2 || pthread_mutex_trylock(&pool.use)) return 0;
     static int registered;
     if (!registered) registered = 1, pthread_atfork(NULL, NULL, in_child);
-    for (; pool.started < MIN(threads - 1, HELPERS); pool.started++) {
-        pthread_t thread;
-        if (pthread_create(&thread, NULL, helper, (void *)(uintptr_t)pool.started)) break;
-        pthread_detach(thread);
+    int before = pool.started, core = sched_getcpu();
+    for (; pool.started < MIN(threads - 1, HELPERS); pool.started++)
+        if (pthread_create(pool.threads + pool.started, NULL, helper,
+                           (void *)(uintptr_t)pool.started))
+            break;
+    /* Linux may wake a thread on the core of the one that wakes it, though another is idle, and
+       moves it at the next tick of the clock, up to four milliseconds later. */
+    cpu_set_t cores;
+    if ((core != pool.core || before < pool.started) &&
+        !sched_getaffinity(0, sizeof cores, &cores) && CPU_COUNT(&cores) > 1) {
+        CPU_CLR(core, &cores);
+        for (int i = 0; i < pool.started; i++)
+            pthread_setaffinity_np(pool.threads[i], sizeof cores, &cores);
+        pool.core = core;
     }
     atomic_store(&pool.wanted, (uint32_t)(threads - 1));
     if (atomic_load(&pool.sleeping))

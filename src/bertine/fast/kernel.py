@@ -24,7 +24,7 @@ from bertine.fast.backbone import LayerPart, PackedBackbone
 from bertine.fast.int8 import LayerRanges, smoothing
 from bertine.fast.layers import PaddedRows, Rows, UnpaddedRows, scaled_queries
 from bertine.models.config import Config
-from bertine.models.precision import kernel_library
+from bertine.models.precision import allowed_threads, kernel_library
 
 _ACTIVATIONS = {"gelu": 0, "gelu_new": 1, "gelu_pytorch_tanh": 1, "relu": 2}
 #: BLOCK and PANEL of ``int8.c``, and the numbers of a register.
@@ -78,7 +78,12 @@ class KernelBackbone(PackedBackbone):
         backbone: on the CPU, see :class:`bertine.fast.backbone.PackedBackbone`;
             :func:`can_compute` is true of its config.
         ranges: of the layers' activations.
+
+    Attributes:
+        threads: the number of threads of the kernel's own; None: as many as PyTorch computes with.
     """
+
+    threads: int | None = None
 
     def __init__(self, backbone: Any, ranges: Sequence[LayerRanges]) -> None:
         super().__init__(backbone, torch.int8, ranges)
@@ -184,7 +189,7 @@ class KernelBackbone(PackedBackbone):
             c_int64(begin),
             c_int64(end),
             c_void_p(None if to is None else to.data_ptr()),
-            c_int64(torch.get_num_threads()),
+            c_int64(allowed_threads(self.threads or torch.get_num_threads())),
         )
         if failed:
             raise MemoryError("no memory for the activations of a batch")

@@ -33,7 +33,7 @@ from bertine.fast.layers import PaddedRows
 from bertine.fast.modern import PackedModern
 from bertine.models.config import Config
 from bertine.models.encoder import Backbone, Encoder, each_text_alone
-from bertine.models.heads import Model
+from bertine.models.heads import GuessesWords, Model
 from bertine.models.matmul_timing import best_of
 from bertine.models.precision import (
     allowed_threads,
@@ -440,6 +440,7 @@ class Engine:
         check: the comparison and the reason for this precision; None for fp32, which needs no
             check.
         threads: the number of threads it computes with.
+        torch_threads: the number of PyTorch's threads meanwhile.
         config: the config of the model.
         backbone: the packed backbone, called like the model's.
         model: the packed backbone with the model's heads, as a task's ``outputs`` takes it.
@@ -467,10 +468,17 @@ class Engine:
         self.precision = {torch.int8: "int8", torch.bfloat16: "bf16"}.get(
             self.backbone.dtype, "fp32"
         )
-        self.threads = threads or measured_threads(self.backbone)
-        # Threads are measured last, on padded batches of any size.
-        self.max_tokens = max_tokens
         self.model = PackedModel(model, self.backbone)
+        if isinstance(self.backbone, KernelBackbone):
+            self.threads = self.backbone.threads = threads or unmeasured_threads()
+            # PyTorch's threads go on polling for milliseconds, on cores that the kernel's need; so
+            # what is not a layer has one, unless it scores all words.
+            words = any(isinstance(head, GuessesWords) for head in self.model.heads.values())
+            self.torch_threads = self.threads if words else 1
+        else:
+            self.threads = self.torch_threads = threads or measured_threads(self.backbone)
+        # Threads are measured before, on padded batches of any size.
+        self.max_tokens = max_tokens
 
     @property
     def max_tokens(self) -> int:
@@ -648,7 +656,7 @@ def batch_tokens(device: torch.device, asked: int | None) -> int:
 def computing_with(model: Computing, dtype: torch.dtype) -> Iterator[None]:
     """Set threads, mode and precision for computing with `model`, and restore them afterwards."""
     if isinstance(model, Engine):
-        with torch.inference_mode(), using_threads(model.threads):
+        with torch.inference_mode(), using_threads(model.torch_threads):
             yield
         return
     allowed_threads(torch.get_num_threads())
