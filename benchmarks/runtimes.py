@@ -60,7 +60,7 @@ def mean(hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 def first(hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """hidden [B, T, H] → [B, H], the states of first tokens, which a pair is scored by."""
-    return np.asarray(hidden[:, 0])
+    return np.array(hidden[:, 0])  # a copy: a runtime may use its memory again
 
 
 def tags(hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
