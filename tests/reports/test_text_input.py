@@ -145,8 +145,9 @@ def test_sizes_are_shown_without_weights(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_without_a_path_it_is_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    (line,) = bertine.inspect().lines()
-    assert re.match(r"machine: .*\d cores?, [\d.]+ GB of memory; no GPU", line)
+    machine, kernel = bertine.inspect().lines()
+    assert re.match(r"machine: .*\d cores?, [\d.]+ GB of memory; no GPU", machine)
+    assert re.match(r"layers in 8 bits: (Bertine's kernel|PyTorch's products \()", kernel)
     gpu = SimpleNamespace(name="NVIDIA X", total_memory=24 * 10**9)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
