@@ -22,7 +22,7 @@ help: ## Show this list
 setup: $(STAMP) ## Create .venv and install Bertine and its development tools in it
 
 # Done once, and again whenever a dependency or a pinned version changes.
-$(STAMP): pyproject.toml constraints.txt src/bertine/fast/int8.c
+$(STAMP): pyproject.toml constraints.txt src/bertine/fast/int8.c tools/build_hook.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Bertine needs Python 3.11 or newer: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 1; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) \

@@ -177,6 +177,8 @@ class Later:
         return implementation(self._place)
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_place":  # in a copy that is not filled yet
+            raise AttributeError(name)
         return getattr(self._it, name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

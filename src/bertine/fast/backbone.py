@@ -262,7 +262,7 @@ class PackedBackbone(nn.Module):
         b, t = input_ids.shape
         lengths = None
         if attention_mask is not None:
-            lengths = attention_mask.sum(1)
+            lengths = attention_mask.sum(1).long().clamp_(min=1)
             t = int(lengths.max())
         rows = self._rows(b, t, lengths)
         types = None if token_type_ids is None else token_type_ids[:, :t]

@@ -320,11 +320,13 @@ INLINE void exponentials(float *scores, const int rows, int64_t tokens, int64_t 
     for (int r = 0; r < rows; r++) factor[r] = 1.0f / _mm512_reduce_add_ps(sum[r]);
 }
 
-/* Attention of one head: the first `queries` tokens of a text attend to all its tokens. */
-static void attend(const float *qkv, int64_t size, int64_t depth, int64_t head, int64_t tokens,
+/* Attention of one head: the first `queries` tokens of a text attend to all its tokens. Returns 0
+   without memory. */
+static int attend(const float *qkv, int64_t size, int64_t depth, int64_t head, int64_t tokens,
                    int64_t queries, float *mixed) {
     int64_t places = UP(tokens, 16), stride = 3 * size;
     float *keys = aligned_alloc(64, (depth + QUERIES) * places * sizeof(float));
+    if (!keys) return 0;
     float *scores = keys + depth * places;
     const float *q = qkv + head * depth, *k = q + size, *v = k + size;
     for (int64_t t = 0; t < places; t += 4) { /* keys become [depth][places] */
@@ -366,6 +368,7 @@ static void attend(const float *qkv, int64_t size, int64_t depth, int64_t head, 
         if (single) break;
     }
     free(keys);
+    return 1;
 }
 
 /* ---- Threads: each takes the next task of a phase, so a slow one delays only its own ---- */
@@ -475,6 +478,7 @@ typedef struct {
     float *x;
     const int64_t *starts; /* of the chunk's texts, and their end, counted from its first row */
     int64_t texts, rows, firsts_only;
+    _Atomic int *failed;
 } Chunk;
 
 static void qkv_task(void *what, int64_t panel) {
@@ -489,8 +493,9 @@ static void attend_task(void *what, int64_t head) {
     for (int64_t i = 0; i < c->texts; i++) {
         int64_t start = c->starts[i], tokens = c->starts[i + 1] - start;
         int64_t to = c->firsts_only ? i : start;
-        attend(c->space->qkv + start * 3 * size, size, depth, head, tokens,
-               c->firsts_only ? 1 : tokens, c->space->mixed + to * size);
+        if (!attend(c->space->qkv + start * 3 * size, size, depth, head, tokens,
+                    c->firsts_only ? 1 : tokens, c->space->mixed + to * size))
+            *c->failed = 1;
     }
 }
 
@@ -604,13 +609,16 @@ static void texts_task(void *what, int64_t number) {
                 starts[to - i] = t->starts[to] - row;
             starts[to - i] = t->starts[to] - row;
             Chunk chunk = {e, e->layers[number], &space, t->x + row * e->size, starts, to - i,
-                           starts[to - i], t->first && number == e->count - 1};
+                           starts[to - i], t->first && number == e->count - 1, &t->failed};
             layer_of(&chunk, t->together);
             if (chunk.firsts_only)
                 memcpy(t->first + i * e->size, chunk.x, chunk.texts * e->size * sizeof(float));
         }
     free(memory);
 }
+
+/* The checksum of this file when it was compiled: an older library must not be called. */
+uint32_t source(void) { return SOURCE; }
 
 /* Take the rows x [starts[texts]][H] of texts through layers `from` to `to`, in place; with `first`
    [texts][H], only the states of first tokens come out of the last layer, there. Returns 0, or 1

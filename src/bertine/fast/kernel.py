@@ -3,7 +3,7 @@
 It needs AVX-512 VNNI, and a C compiler when Bertine is installed; without either, 8-bit layers are
 those of :mod:`bertine.fast.int8`. A whole stack of layers is one call: for a text of 16 tokens
 PyTorch takes longer to call its products than the processor to compute them. Scales are those of
-each row, so answers do not depend, to the bit, on the other texts of a batch.
+each row, so states do not depend, to the bit, on the other texts of a batch.
 
 Channels with large values would make the steps of the others coarse, so they are divided by factors
 before they are rounded (:func:`bertine.fast.int8.smoothing`).

@@ -151,7 +151,10 @@ class ExportedPredictor(Predictor):
         keep_freed_memory()
         with reading_outside(file):
             self._run = onnx_runner(file)
-        self.model = cast(Any, SimpleNamespace(fingerprint=partial(sha256_file, file)))
+        # Large weights stand in a file of their own.
+        parts = [part for part in (file, Path(f"{file}.data")) if part.is_file()]
+        digest = partial("".join, map(sha256_file, parts))
+        self.model = cast(Any, SimpleNamespace(fingerprint=digest))
         self.engine, self.load_lines, self.training, self.folder = None, [], info.training, folder
         precision: Any = "int8" if file.name == INT8 else "fp32"
         Pipeline.__init__(self, self.model, task, Tokenizer.load(folder), precision)

@@ -591,8 +591,11 @@ def _timed(
 
 def _opened(model: Predictor | Path | str, size: int | None, options: PredictOptions) -> Predictor:
     """Load the model, unless it is loaded, for texts of `size` bytes."""
-    if isinstance(model, Path | str) and (Path(model) / ABOUT).is_file():
-        return ExportedPredictor(Path(model), options).deciding(options)
+    if isinstance(model, Path | str):
+        with os_errors(model, "looking for a model"):
+            exported = (Path(model) / ABOUT).is_file()
+        if exported:
+            return ExportedPredictor(Path(model), options).deciding(options)
     chosen = unmeasured(model, size, options.device, options.precision)
     if options.batch_invariant:
         chosen = {"precision": options.precision, "batch_invariant": True}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast, overload
 import numpy as np
 
 from bertine.core.console import Shown, logger, visible_list
+from bertine.core.cpu import cores
 from bertine.core.errors import BertineError
 from bertine.core.files import check_replaceable
 from bertine.core.model_folders import CONFIG
@@ -639,6 +641,8 @@ def onnx_runner(path: Path) -> Runner:
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    options.intra_op_num_threads = min(cores(), int(wanted)) if wanted.isdigit() else cores()
     # Its threads sleep while they wait: they would take longer to start than a short text takes.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -477,6 +477,11 @@ class _Linear(torch.autograd.Function):
         return grad_x, grad_weight, grad_bias, None
 
 
+def _multiplies(x: Tensor, dtype: torch.dtype) -> bool:
+    """Return whether products of x in `dtype` can be :class:`_Linear`'s, which is not compiled."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling() and has_packed(dtype)
+
+
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, training: bool) -> Tensor:
     """Compute x weight' + bias as ``torch.nn.functional.linear`` does, on a CPU in training by
     faster products.
@@ -490,10 +495,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, training: bool) -> Te
     Returns:
         [..., O].
     """
-    if not training or not torch.is_grad_enabled() or x.device.type != "cpu":
-        return F.linear(x, weight, bias)
-    dtype = autocast_dtype("cpu") or x.dtype
-    if not has_packed(dtype):
+    dtype = autocast_dtype(x.device.type) or x.dtype
+    if not training or not torch.is_grad_enabled() or not _multiplies(x, dtype):
         return F.linear(x, weight, bias)
     rows = x.reshape(-1, x.shape[-1]).to(dtype).contiguous()
     product: Tensor = _Linear.apply(rows, weight, bias, False)
@@ -509,8 +512,9 @@ class _TrainedLinear(nn.Linear):
 
 @contextlib.contextmanager
 def faster_products(model: nn.Module) -> Iterator[None]:
-    """Make the linear layers of `model` compute by :func:`linear` within the context."""
-    layers = [part for part in model.modules() if type(part) is nn.Linear]
+    """Make the linear layers of `model`, on a CPU, compute by :func:`linear` within the context."""
+    here = next(model.parameters()).device.type == "cpu"
+    layers = [part for part in model.modules() if here and type(part) is nn.Linear]
     for layer in layers:
         layer.__class__ = _TrainedLinear
     try:
@@ -524,7 +528,7 @@ def activated_linear(
     x: Tensor, act: Callable[[Tensor], Tensor], down: nn.Linear, training: bool
 ) -> Tensor:
     """Compute ``down(act(x))`` of x [N, I]: the second half of a feed-forward."""
-    if training and act is F.gelu and x.device.type == "cpu" and has_packed(x.dtype):
+    if training and act is F.gelu and _multiplies(x, x.dtype):
         result: Tensor = _Linear.apply(x, down.weight, down.bias, True)
         return result
     return down(act(x))

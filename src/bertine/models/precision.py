@@ -13,6 +13,7 @@ import os
 import platform
 import re
 import threading
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -156,18 +157,22 @@ def cpu_words() -> set[str]:
 
 #: The compiled kernel of :mod:`bertine.fast.kernel`, and the instructions that it needs.
 _KERNEL = Path(__file__).parents[1] / "fast" / "_int8.so"
+_SOURCE = _KERNEL.with_name("int8.c")
 _KERNEL_NEEDS = {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni"}
 
 
 @functools.cache
 def kernel_library() -> ctypes.CDLL | None:
-    """Return the compiled kernel; None: it is not installed, or this CPU lacks its instructions."""
+    """Return the compiled kernel; None: it is not installed, or of another version of its source,
+    or this CPU lacks its instructions."""
     if not _KERNEL.is_file() or not cpu_words() >= _KERNEL_NEEDS:
         return None
     try:
-        return ctypes.CDLL(str(_KERNEL))
-    except OSError:  # for another system
+        library = ctypes.CDLL(str(_KERNEL))
+        same = ctypes.c_uint32(library.source()).value == zlib.crc32(_SOURCE.read_bytes())
+    except (AttributeError, OSError):  # for another system, or of an older version
         return None
+    return library if same else None
 
 
 def kernel_line() -> str:
@@ -176,6 +181,8 @@ def kernel_line() -> str:
         return "Bertine's kernel"
     if not _KERNEL.is_file():
         return "PyTorch's products (the kernel needs a C compiler when Bertine is installed)"
+    if cpu_words() >= _KERNEL_NEEDS:
+        return "PyTorch's products (the kernel is of another version; install Bertine again)"
     return "PyTorch's products (the kernel needs Linux and a CPU with AVX-512 VNNI)"
 
 

@@ -118,7 +118,8 @@ def zeros_of(parameter: Tensor) -> Tensor:
     """Return zeros of the shape and type of `parameter`; those of a table of words, on a CPU, take
     memory only where they are written."""
     here = type(parameter) is nn.Parameter and parameter.device.type == "cpu"
-    if sys.platform == "win32" or not here or len(parameter) < _MANY_ROWS:
+    large = here and parameter.ndim == 2 and len(parameter) >= _MANY_ROWS
+    if sys.platform == "win32" or not large:
         return torch.zeros_like(parameter)
     pages = mmap.mmap(-1, parameter.nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     # Otherwise a row that is written takes two megabytes, where the system's pages are that large.
@@ -290,6 +291,8 @@ class AdamW(ClippedOptimizer):
         bit. Do nothing, and return False, if these are more than a third of the rows, as then a
         dense update is faster."""
         assert table.grad is not None
+        if table.numel() % 16:  # the last numbers would be rounded in another way
+            return False
         state = self.state[table]
         used = self._used.get(table)
         if used is None:  # The first step, or that after a checkpoint.
