@@ -239,53 +239,36 @@ static void product(const Bytes *x, int64_t first, int64_t rows, const Product *
 
 /* ---- Attention ---- */
 
-#define QUERIES 4
+#define QUERIES 4 /* rows of a tile */
 
-INLINE void scores_of(const float *q, int64_t stride, const int queries, const float *keys,
-                      int64_t places, const int vectors, int64_t depth, float *to) {
+/* Write the product of left [rows][count] and right [count][16 * vectors]; with `factor` [rows],
+   each row times its factor. */
+INLINE void product_of(const float *left, int64_t left_stride, const int rows, const float *right,
+                       int64_t right_stride, const int vectors, int64_t count, const float *factor,
+                       float *to, int64_t stride) {
     __m512 sum[QUERIES][4];
 #pragma GCC unroll 4
-    for (int r = 0; r < queries; r++)
+    for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++) sum[r][j] = _mm512_setzero_ps();
-    for (int64_t d = 0; d < depth; d++) {
+    for (int64_t i = 0; i < count; i++) {
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++) {
-            __m512 k = _mm512_loadu_ps(keys + d * places + 16 * j);
+            __m512 v = _mm512_loadu_ps(right + i * right_stride + 16 * j);
 #pragma GCC unroll 4
-            for (int r = 0; r < queries; r++)
-                sum[r][j] = _mm512_fmadd_ps(k, _mm512_set1_ps(q[r * stride + d]), sum[r][j]);
+            for (int r = 0; r < rows; r++) {
+                __m512 number = _mm512_set1_ps(left[r * left_stride + i]);
+                sum[r][j] = _mm512_fmadd_ps(v, number, sum[r][j]);
+            }
         }
     }
 #pragma GCC unroll 4
-    for (int r = 0; r < queries; r++)
-#pragma GCC unroll 4
-        for (int j = 0; j < vectors; j++) _mm512_storeu_ps(to + r * places + 16 * j, sum[r][j]);
-}
-
-INLINE void mix(const float *probs, int64_t places, const int queries, const float *values,
-                int64_t stride, const int vectors, int64_t tokens, const float *factor, float *to,
-                int64_t to_stride) {
-    __m512 sum[QUERIES][4];
-#pragma GCC unroll 4
-    for (int r = 0; r < queries; r++)
-#pragma GCC unroll 4
-        for (int j = 0; j < vectors; j++) sum[r][j] = _mm512_setzero_ps();
-    for (int64_t t = 0; t < tokens; t++) {
-#pragma GCC unroll 4
-        for (int j = 0; j < vectors; j++) {
-            __m512 v = _mm512_loadu_ps(values + t * stride + 16 * j);
-#pragma GCC unroll 4
-            for (int r = 0; r < queries; r++)
-                sum[r][j] = _mm512_fmadd_ps(v, _mm512_set1_ps(probs[r * places + t]), sum[r][j]);
-        }
-    }
-#pragma GCC unroll 4
-    for (int r = 0; r < queries; r++)
+    for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++)
-            _mm512_storeu_ps(to + r * to_stride + 16 * j,
-                             _mm512_mul_ps(sum[r][j], _mm512_set1_ps(factor[r])));
+            _mm512_storeu_ps(
+                to + r * stride + 16 * j,
+                factor ? _mm512_mul_ps(sum[r][j], _mm512_set1_ps(factor[r])) : sum[r][j]);
 }
 
 /* Exponentiate rows of scores in place; factor [rows] becomes 1 / their sums. All rows take a step
@@ -341,31 +324,28 @@ static int attend(const float *qkv, int64_t size, int64_t depth, int64_t head, i
             _mm_store_ps(to + 2 * places, c), _mm_store_ps(to + 3 * places, e);
         }
     }
-    for (int64_t first = 0; first < queries; first += QUERIES) {
+    int64_t step = queries < QUERIES ? 1 : QUERIES;
+    for (int64_t first = 0; first < queries; first += step) {
         /* The last ones again where fewer are left: the same numbers. */
-        int64_t row = queries < QUERIES ? first : MIN(first, queries - QUERIES);
-        int single = queries < QUERIES;
-        for (int64_t r = row; r < (single ? queries : row + 1); r++) {
-            float factor[QUERIES];
-            for (int64_t t = 0; t < places; t += 64) {
-                int64_t vectors = MIN(4, (places - t) / 16);
+        int64_t r = MIN(first, queries - step);
+        float factor[QUERIES];
+#define WIDTHS(call, n) \
+    if (vectors == 4) call(n, 4); else if (vectors == 3) call(n, 3); \
+    else if (vectors == 2) call(n, 2); else call(n, 1);
 #define SCORES(n, j) \
-    scores_of(q + r * stride, stride, n, keys + t, places, j, depth, scores + t)
-#define WIDTHS(call, n, width) \
-    if (width == 4) call(n, 4); else if (width == 3) call(n, 3); \
-    else if (width == 2) call(n, 2); else call(n, 1);
-                if (single) { WIDTHS(SCORES, 1, vectors) } else { WIDTHS(SCORES, 4, vectors) }
-            }
-            if (single) exponentials(scores, 1, tokens, places, factor);
-            else exponentials(scores, QUERIES, tokens, places, factor);
-            for (int64_t d = 0; d < depth; d += 64) {
-                int64_t vectors = MIN(4, (depth - d) / 16);
-                float *to = mixed + r * size + head * depth + d;
-#define MIX(n, j) mix(scores, places, n, v + d, stride, j, tokens, factor, to, size)
-                if (single) { WIDTHS(MIX, 1, vectors) } else { WIDTHS(MIX, 4, vectors) }
-            }
+    product_of(q + r * stride, stride, n, keys + t, places, j, depth, NULL, scores + t, places)
+        for (int64_t t = 0; t < places; t += 64) {
+            int64_t vectors = MIN(4, (places - t) / 16);
+            if (step == 1) { WIDTHS(SCORES, 1) } else { WIDTHS(SCORES, QUERIES) }
         }
-        if (single) break;
+        if (step == 1) exponentials(scores, 1, tokens, places, factor);
+        else exponentials(scores, QUERIES, tokens, places, factor);
+#define MIX(n, j) product_of(scores, places, n, v + d, stride, j, tokens, factor, to + d, size)
+        float *to = mixed + r * size + head * depth;
+        for (int64_t d = 0; d < depth; d += 64) {
+            int64_t vectors = MIN(4, (depth - d) / 16);
+            if (step == 1) { WIDTHS(MIX, 1) } else { WIDTHS(MIX, QUERIES) }
+        }
     }
     free(keys);
     return 1;
@@ -376,6 +356,7 @@ static int attend(const float *qkv, int64_t size, int64_t depth, int64_t head, i
 typedef void (*Task)(void *what, int64_t number);
 
 #define HELPERS 63
+#define PAUSES 2000 /* of a thread that waits, before it gives its core away */
 static struct {
     pthread_mutex_t use;
     _Atomic uint64_t ticket; /* phase << 40 | tasks << 20 | next task */
@@ -406,7 +387,7 @@ static void *helper(void *number) {
         uint32_t wanted = atomic_load(&pool.wanted);
         if (wanted > mine && work_once()) { idle = 0; continue; }
         _mm_pause();
-        if (++idle < 2000) continue;
+        if (++idle < PAUSES) continue;
         idle = 0;
         if (wanted > mine) { sched_yield(); continue; }
         atomic_fetch_add(&pool.sleeping, 1);
@@ -466,7 +447,7 @@ static void each(Task task, void *what, int64_t tasks, int together) {
     atomic_store(&pool.ticket, phase << 40 | (uint64_t)tasks << 20);
     while (work_once());
     for (int spins = 0; atomic_load(&pool.done) < tasks; spins++)
-        if (spins < 2000) _mm_pause(); else sched_yield();
+        if (spins < PAUSES) _mm_pause(); else sched_yield();
 }
 
 /* ---- A layer ---- */

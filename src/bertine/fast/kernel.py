@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from ctypes import c_float, c_int64, c_void_p
+from functools import partial
 from typing import Any
 
 import torch
@@ -60,17 +61,6 @@ def can_compute(config: Config) -> bool:
     return fits and config.hidden_act in _ACTIVATIONS and kernel_library() is not None
 
 
-class KernelLayer:
-    """One layer of a :class:`KernelBackbone`; see there."""
-
-    def __init__(self, backbone: KernelBackbone, number: int) -> None:
-        self._backbone, self._number = backbone, number
-
-    def __call__(self, x: Tensor, rows: Rows) -> Tensor:
-        """Map x fp32 [N, H] to fp32 [N, H]."""
-        return self._backbone.encode(x, rows, self._number, self._number + 1)
-
-
 class KernelBackbone(PackedBackbone):
     """A packed backbone whose layers are computed by the compiled kernel.
 
@@ -107,7 +97,7 @@ class KernelBackbone(PackedBackbone):
             _ACTIVATIONS[config.hidden_act],
             config.layer_norm_eps,
         )
-        self.layers = [KernelLayer(self, number) for number in range(len(passes))]
+        self.layers = [partial(self.encode, begin=i, end=i + 1) for i in range(len(passes))]
 
     def _layer(self, layer: Any, seen: LayerRanges) -> _Layer:
         attention = layer.attention

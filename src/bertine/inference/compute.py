@@ -477,7 +477,7 @@ class Engine:
             self.torch_threads = self.threads if words else 1
         else:
             self.threads = self.torch_threads = threads or measured_threads(self.backbone)
-        # Threads are measured before, on padded batches of any size.
+        # Last, since threads are measured on padded batches of any size.
         self.max_tokens = max_tokens
 
     @property
