@@ -41,10 +41,11 @@ from bertine.options.training import (
     Updates,
     WarmUp,
 )
-from bertine.options.vectors import PairPasses, PairTables, SimilarityOptions
+from bertine.options.vectors import PairTables, SimilarityOptions, VectorTraining
 
 _STORE = "on a token store"
 _TASK = "on texts of a task"
+_VECTORS = "on vectors"
 
 
 class TeacherFile(OptionGroup):
@@ -278,7 +279,7 @@ class TeacherVectors(OptionGroup):
 class VectorTerms(OptionGroup):
     """The loss terms of distillation on vectors, in addition to the cosine with the teacher's."""
 
-    title = "vectors"
+    title = _VECTORS
 
     relation_weight: float = declare(
         0.0,
@@ -292,13 +293,13 @@ class VectorTerms(OptionGroup):
         default=0.0,
         help="weight of the loss on masked words, in half of the texts; the model then keeps a "
         "head that guesses them",
-        title="vectors",
+        title=_VECTORS,
     )
     masked_lm_prob: float = like(
         InstanceOptions,
         "masked_lm_prob",
         help="with `mlm_weight`: share of the words that are masked in these texts",
-        title="vectors",
+        title=_VECTORS,
     )
 
 
@@ -308,16 +309,7 @@ class VectorOptions(
     StudentModel,
     VectorTerms,
     Cleaning,
-    PairPasses,
-    Seed,
-    Rate,
-    WarmUp,
-    Updates,
-    DropoutRate,
-    Patience,
-    Machine,
-    RunOutput,
-    Resuming,
+    VectorTraining,
 ):
     """The options of distillation on vectors."""
 
@@ -329,9 +321,8 @@ class VectorOptions(
     )
     format: PlainFormat | None = like(PairTables, "format")
     batch_size: int | None = like(
-        SimilarityOptions, "batch_size", help="texts of an update", otherwise="128"
+        VectorTraining, "batch_size", help="texts of an update", otherwise="128"
     )
-    max_length: int | None = like(SimilarityOptions, "max_length")
     validation: Path | str | None = declare(
         None,
         "pairs of texts that the student is judged on, with a score or without",
@@ -339,15 +330,11 @@ class VectorOptions(
         metavar="FILE",
         title="score",
     )
-    held_out_texts: int | None = declare(
-        None,
-        "texts that are held out, to judge by the teacher's vectors of them; 0: none",
-        otherwise="a tenth, at most 2,000",
-        least=0,
-        title="score",
+    held_out_texts: int | None = like(
+        SimilarityOptions,
+        "held_out_pairs",
+        help="texts that are held out, to judge by the teacher's vectors of them; 0: none",
     )
-    evaluate_every: int | None = like(SimilarityOptions, "evaluate_every")
-    patience: int | None = like(SimilarityOptions, "patience")
 
 
 class TaskOptions(

@@ -38,7 +38,7 @@ from bertine.data.examples import find_splits
 from bertine.data.in_memory import Data
 from bertine.data.parquet import count_rows, is_parquet
 from bertine.data.published import data_of_run
-from bertine.data.tables import Table
+from bertine.data.tables import Table, TableRow
 from bertine.data.text_pairs import PairRows
 from bertine.hub.model_directory import LoadedModel, load_config, load_model
 from bertine.inference.embedding.embedder import Embedder
@@ -199,18 +199,14 @@ class VectorFile(VectorTeacher):
             with Table(path) as table:
                 first = next(iter(table), None)
                 column = None if first is None else vector_column(table.columns, first)
+                self._rows = count_rows(path) if is_parquet(path) else 1 + sum(1 for _ in table)
             if first is None or column is None:
                 raise BertineError(
                     f"{path}: has no column of vectors, as 'bertine embed' writes them (vector); "
                     "give a .npy, .parquet or .jsonl of vectors"
                 )
-            self.width = len(first.values[column])
-            if is_parquet(path):
-                self._rows = count_rows(path)
-            else:
-                with Table(path) as table:
-                    self._rows = sum(1 for _ in table)
-            self._reading = self._read(path, column)
+            self.width, self._column = len(first.values[column]), column
+            self._reading = self._read(path)
         with os_errors(path, "reading it"), open(path, "rb") as file:
             self.fingerprint = hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -230,16 +226,15 @@ class VectorFile(VectorTeacher):
         if self._table is not None:
             return self._table[list(rows)]
         found = []
-        for row in rows:
-            found.append(next(islice(self._reading, row - self._at, None)))
-            self._at = row + 1
-        return np.stack(found)
+        for number in rows:
+            row = next(islice(self._reading, number - self._at, None))
+            found.append(vectors_of(self.name, [row], self._column, self.width, "as in row 1"))
+            self._at = number + 1
+        return np.concatenate(found)
 
-    def _read(self, path: Path, column: str) -> Iterator[np.ndarray]:
+    def _read(self, path: Path) -> Iterator[TableRow]:
         with Table(path) as table:
-            for row in table:
-                advice = "as the first row has"
-                yield vectors_of(table.name, [row], column, self.width, advice)[0]
+            yield from table
 
 
 #: The texts of a part, which is computed and written as a whole.
@@ -523,6 +518,7 @@ def _student(
 
     def load(folder: Path) -> LoadedModel:
         seed, dropout = options.seed, options.dropout
+        logger.info(plan.line(load_config(folder)))
         if plan.folder is not None:
             own = heads(load_config(folder))
             return load_model(folder, heads=own, seed=seed, dropout=dropout)
@@ -538,7 +534,6 @@ def _student(
         return as_loaded(model, taken, loaded.tokenizer)
 
     embedder, modules = embedder_to_train(origin, tuning, load)
-    logger.info(plan.line(None))
     if options.mlm_weight:
         embedder.tokenizer.require_mask(f"{origin}: {option('mlm_weight', options.mlm_weight)}")
     return embedder, modules
