@@ -269,11 +269,11 @@ DISTILL = Command(
     "bertine distill task texts.txt --teacher reviews-model --layers 0 2 4 --out s\n"
     "bertine distill task new.csv --probabilities p.csv --student model --out small\n"
     "bertine distill lm store --teacher run --steps 20000 --out small\n"
-    "bertine distill vectors texts.txt --teacher minilm --layers 0 2 5 --out small\n"
-    "bertine distill vectors texts.txt --vectors v.npy --student model --out small"
+    "bertine distill vectors texts.txt --teacher minilm --layers 0 2 5 --out s\n"
+    "bertine distill vectors texts.txt --vectors v.npy --student model --out s"
     + "".join(f"\n{more['example']}" for more in _MORE.values()),
-    common="--teacher --probabilities --vectors --student --layers --out --epochs --steps "
-    "--dimensions "
+    common="--teacher --probabilities --vectors --student --layers --relation-weight "
+    "--mlm-weight --validation --out --epochs --steps --dimensions "
     "--resume --config",
     kinds={
         "task": "on texts of a task, from a fine-tuned model or a file of another model's answers",

@@ -225,12 +225,12 @@ class VectorFile(VectorTeacher):
         advance(len(rows))
         if self._table is not None:
             return self._table[list(rows)]
-        found = []
+        vectors = []
         for number in rows:
             row = next(islice(self._reading, number - self._at, None))
-            found.append(vectors_of(self.name, [row], self._column, self.width, "as in row 1"))
+            vectors.append(vectors_of(self.name, [row], self._column, self.width, "as in row 1"))
             self._at = number + 1
-        return np.concatenate(found)
+        return np.concatenate(vectors)
 
     def _read(self, path: Path) -> Iterator[TableRow]:
         with Table(path) as table:
@@ -273,8 +273,8 @@ class StoredVectors:
 
     def __call__(self, rows: Sequence[int]) -> np.ndarray:
         """Return the vectors of some rows, fp32 [N, E]."""
-        found = [self.parts[row // _PART][row % _PART] for row in rows]
-        return np.stack(found).astype(np.float32)
+        vectors = [self.parts[row // _PART][row % _PART] for row in rows]
+        return np.stack(vectors).astype(np.float32)
 
 
 def _halved(vectors: np.ndarray, rows: Sequence[int], name: str) -> np.ndarray:
@@ -347,8 +347,8 @@ class VectorRun(SimilarityRun):
         def score(embedder: Embedder) -> SimilarityReport:
             ours = unit(embedder.run([texts[0] for texts in file.read(held)]))
             theirs = unit(self.vectors(held))
-            truth, found = ((v[firsts] * v[seconds]).sum(1).tolist() for v in (theirs, ours))
-            metrics = {"spearman": regression_scores(truth, found)["spearman"]}
+            truth, cosines = ((v[firsts] * v[seconds]).sum(1).tolist() for v in (theirs, ours))
+            metrics = {"spearman": regression_scores(truth, cosines)["spearman"]}
             if ours.shape == theirs.shape:
                 metrics["cosine"] = float((ours * theirs).sum(1).mean())
             return SimilarityReport(num_examples=count, metrics=metrics)
