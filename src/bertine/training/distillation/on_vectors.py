@@ -186,6 +186,10 @@ class VectorTeacher:
         """
         return self.embedder.run(self.embedder.features(texts), advance)
 
+    def close(self) -> None:
+        """Free the memory of the model."""
+        vars(self).pop("embedder", None)
+
 
 class VectorFile(VectorTeacher):
     """A file of vectors that any program has made, a row for each row of the table of texts."""
@@ -256,9 +260,8 @@ class StoredVectors:
         """
         files = [self.folder / f"{at:06}.npy" for at in range(-(-count // _PART))]
         done = next((at for at, file in enumerate(files) if not file.exists()), len(files))
-        listed = iter(rows)
-        # A PairRows counts rows that it leaves out, too.
-        numbered = ((rows.read + rows.left_out - 1, row.texts[0]) for row in listed)
+        # Rows that are left out have a number, too.
+        numbered = ((rows.read + rows.left_out - 1, row.texts[0]) for row in rows)
         with progress() as bar:
             job = bar.add_task("ask the teacher", total=count, completed=min(count, done * _PART))
             if done < len(files):
@@ -333,6 +336,7 @@ class VectorRun(SimilarityRun):
         """Compute the teacher's vectors; an interrupted run keeps those that are complete."""
         try:
             self.vectors.make(self.teacher, self._texts, len(self._file))
+            self.teacher.close()
         except BertineError:
             if run.checkpoint is None:
                 run.discard()
