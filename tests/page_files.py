@@ -291,6 +291,7 @@ FILES: dict[str, Make] = {
     "votes.csv": of_texts("text", good=(0.9, 0.2, 0.5), bad=(0.1, 0.8, 0.5)),
     "more-votes.csv": of_texts("text", good=(0.9, 0.2, 0.5), bad=(0.1, 0.8, 0.5)),
     "theirs.csv": table([{"probability_1": 0.75, "probability_5": 0.25}] * 40),
+    "theirs.npy": lambda path: np.save(path, np.eye(len(TEXTS))),
     "costs.csv": table(
         [{"label": true, **{team: int(team != true) for team in TEAMS}} for true in TEAMS]
     ),

@@ -35,9 +35,9 @@ ONE_IMPORTER = {
     "bertine.tokenization.learn_unigram": "trains Unigram: longer than the other learners",
     "bertine.tokenization.word_cache": "the speed of `Tokenizer`, which works without it",
     "bertine.training.distillation.on_task": "on a task; `distill`: on a store",
+    "bertine.training.distillation.on_vectors": "on vectors",
     "bertine.training.learning_curve.result": "the curve's result and page",
     "bertine.training.search.table": "the grid and the table of a search, its page",
-    "bertine.training.similarity.fitting": "judges and fits; `run` is the command",
 }
 MOST = 18
 #: Words that are riddles as names of classes, functions, arguments or variables, and what the

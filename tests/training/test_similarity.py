@@ -149,12 +149,12 @@ def test_an_epoch_has_every_row_once_and_none_that_is_held_out(model: Path, tmp_
         held = hold_out(file.pair_column(), 5, 5, seed=1)
         draws = PairSampler(file, "scores", batch_size=3, seed=1, held=held)
         steps = range(draws.steps_per_epoch)
-        drawn = [row for step in steps for row in draws._rows(step)]
+        drawn = [row for step in steps for row in draws.rows(step)]
         assert len(drawn) == len(set(drawn)) == 27
         assert len(held) == 5
         assert not set(drawn) & set(held.rows.tolist())
         again = PairSampler(file, "scores", batch_size=3, seed=1, held=held)
-        assert again._rows(7) == draws._rows(7) != draws._rows(7 + draws.steps_per_epoch)
+        assert again.rows(7) == draws.rows(7) != draws.rows(7 + draws.steps_per_epoch)
         (texts,) = file.read([9])
         assert (
             texts[0].input_ids.tolist() == embedder.features(rows[9].texts[0])[0].input_ids.tolist()

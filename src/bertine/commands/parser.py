@@ -392,7 +392,7 @@ def add_options(
             if parser.kind not in kinds:
                 there = Elsewhere(entry.name, entry.default, kinds)
                 parser.elsewhere |= dict.fromkeys((entry.name, *_flags(entry)), there)
-            elif len(kinds) <= 2 and len(group.kinds) > 3:
+            elif len(kinds) <= 2 and len(group.kinds) > 4:
                 parser.of_few_kinds.update(_flags(entry))
         group = own
     listed = [entry for entry in declared(group) if entry.name not in but]

@@ -237,12 +237,17 @@ def _add_distill_arguments(parser: Parser) -> None:
         "texts, with labels or without: a file (.csv, .tsv, .jsonl, .xlsx, .parquet; for tagging "
         ".conll), or a folder with train.* and dev.*, val.* or validation.*"
     )
-    words = {"lm": store, "task": texts} | {kind: more["data"] for kind, more in _MORE.items()}
+    words = {
+        "lm": store,
+        "task": texts,
+        "vectors": "texts: a file (.txt, with a text on each line, .csv, .tsv, .jsonl, .parquet)",
+    }
+    words |= {kind: more["data"] for kind, more in _MORE.items()}
     parser.add_argument(
         "data",
         metavar="DATA",
         type=Path,
-        nargs=None if parser.kind in ("lm", "task") else "?",
+        nargs=None if parser.kind in ("lm", "task", "vectors") else "?",
         help=words.get(parser.kind, "; ".join(f"{kind}: {text}" for kind, text in words.items())),
     )
     parser.require_path("--out", "RUN", "folder of the run and its model")
@@ -263,13 +268,17 @@ DISTILL = Command(
     examples="bertine distill task reviews.csv --teacher reviews-model --out small\n"
     "bertine distill task texts.txt --teacher reviews-model --layers 0 2 4 --out s\n"
     "bertine distill task new.csv --probabilities p.csv --student model --out small\n"
-    "bertine distill lm store --teacher run --steps 20000 --out small"
+    "bertine distill lm store --teacher run --steps 20000 --out small\n"
+    "bertine distill vectors texts.txt --teacher minilm --layers 0 2 5 --out s\n"
+    "bertine distill vectors texts.txt --vectors v.npy --student model --out s"
     + "".join(f"\n{more['example']}" for more in _MORE.values()),
-    common="--teacher --probabilities --student --layers --out --epochs --steps --dimensions "
+    common="--teacher --probabilities --vectors --student --layers --relation-weight "
+    "--mlm-weight --validation --out --epochs --steps --dimensions "
     "--resume --config",
     kinds={
         "task": "on texts of a task, from a fine-tuned model or a file of another model's answers",
         "lm": "on a token store, from a pre-trained model (DistilBERT)",
+        "vectors": "on texts, from a model's vectors of them or a file of vectors",
         **{kind: more["help"] for kind, more in _MORE.items()},
     },
     kind_word="KIND",

@@ -31,7 +31,7 @@ TaskName = Literal[
     "swag",
 ]
 #: What ``distill`` learns from, and what it makes.
-DistillKind = Literal["task", "lm", "static"]
+DistillKind = Literal["task", "lm", "vectors", "static"]
 #: The tasks of few-shot learning.
 FewShotTask = Literal["text", "multi-label"]
 #: The weights that few-shot contrastive training changes.

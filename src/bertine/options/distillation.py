@@ -10,12 +10,20 @@ from bertine.core.contrib import registered
 from bertine.core.names import (
     MapKind,
     ObjectiveName,
+    PlainFormat,
     SoftTokens,
     TeacherTask,
     TokenTypesOfTeacher,
     implementation,
 )
-from bertine.options.data import OwnTable, SplitSeed, TableColumns, TableReading, TaggedColumns
+from bertine.options.data import (
+    Cleaning,
+    OwnTable,
+    SplitSeed,
+    TableColumns,
+    TableReading,
+    TaggedColumns,
+)
 from bertine.options.declare import OptionGroup, declare, like
 from bertine.options.finetuning import Calibrating, FinetuneRecipe, InputLength
 from bertine.options.pretraining import InstanceOptions, Learning, Length, SecondPhase
@@ -33,9 +41,11 @@ from bertine.options.training import (
     Updates,
     WarmUp,
 )
+from bertine.options.vectors import PairTables, SimilarityOptions, VectorTraining
 
 _STORE = "on a token store"
 _TASK = "on texts of a task"
+_VECTORS = "on vectors"
 
 
 class TeacherFile(OptionGroup):
@@ -253,6 +263,80 @@ class LmOptions(
     checkpoint_every: int | None = like(RunOutput, "checkpoint_every", otherwise="1000", more="")
 
 
+class TeacherVectors(OptionGroup):
+    """The file of vectors, in place of a teacher."""
+
+    title = "teacher and student"
+
+    vectors: Path | str | None = declare(
+        None,
+        "in place of a teacher, a file of another model's vectors, a row for each row of DATA: a "
+        ".npy, or a .parquet or .jsonl with a column 'vector'",
+        metavar="FILE",
+    )
+
+
+class VectorTerms(OptionGroup):
+    """The loss terms of distillation on vectors, in addition to the cosine with the teacher's."""
+
+    title = _VECTORS
+
+    relation_weight: float = declare(
+        0.0,
+        "weight of the loss on how alike the texts of a batch are to each other by the teacher's "
+        "vectors",
+        least=0,
+    )
+    mlm_weight: float = like(
+        StoreTerms,
+        "mlm_weight",
+        default=0.0,
+        help="weight of the loss on masked words, in half of the texts; the model then keeps a "
+        "head that guesses them",
+        title=_VECTORS,
+    )
+    masked_lm_prob: float = like(
+        InstanceOptions,
+        "masked_lm_prob",
+        help="with `mlm_weight`: share of the words that are masked in these texts",
+        title=_VECTORS,
+    )
+
+
+class VectorOptions(
+    TeacherModel,
+    TeacherVectors,
+    StudentModel,
+    VectorTerms,
+    Cleaning,
+    VectorTraining,
+):
+    """The options of distillation on vectors."""
+
+    teacher: Path | str | None = like(
+        TeacherModel, "teacher", help="model directory to learn from: any that gives vectors"
+    )
+    text_columns: Sequence[str] | str | None = like(
+        TableColumns, "text_columns", help="the text", more="", title="columns"
+    )
+    format: PlainFormat | None = like(PairTables, "format")
+    batch_size: int | None = like(
+        VectorTraining, "batch_size", help="texts of an update", otherwise="128"
+    )
+    validation: Path | str | None = declare(
+        None,
+        "pairs of texts that the student is judged on, with a score or without",
+        otherwise="the texts held out",
+        metavar="FILE",
+        title="score",
+    )
+    held_out_texts: int | None = like(
+        SimilarityOptions,
+        "held_out_pairs",
+        help="texts that are held out, to judge by the teacher's vectors of them; 0: none",
+    )
+
+
 class TaskOptions(
     TeacherModel,
     TeacherFile,
@@ -288,27 +372,43 @@ _CONTRIB: dict[str, type[OptionGroup]] = {
 }
 
 
-class DistillOptions(LmOptions, TaskOptions, *_CONTRIB.values()):  # type: ignore[misc]
+class DistillOptions(
+    LmOptions,
+    TaskOptions,
+    VectorOptions,
+    *_CONTRIB.values(),  # type: ignore[misc]
+):
     """The options of ``distill`` for all that it learns from."""
 
-    kinds: ClassVar = {"task": TaskOptions, "lm": LmOptions, **_CONTRIB}
+    kinds: ClassVar = {
+        "task": TaskOptions,
+        "lm": LmOptions,
+        "vectors": VectorOptions,
+        **_CONTRIB,
+    }
 
+    mlm_weight: float | None = like(  # type: ignore[assignment]
+        StoreTerms,
+        "mlm_weight",
+        default=None,
+        otherwise="2; of vectors 0, and above it half of the texts are masked",
+    )
     batch_size: int | None = like(
         FinetuneRecipe,
         "batch_size",
         help="sequences, or examples, in an update",
-        otherwise="32; of a task 16, or 32 with more than 4,000 examples",
+        otherwise="32; of a task 16, or 32 with more than 4,000 examples; of vectors 128",
         title="recipe",
     )
     learning_rate: float | None = like(
-        Rate, "learning_rate", otherwise="1e-4; of a task by the width of the model"
+        Rate, "learning_rate", otherwise="1e-4; of a task and of vectors by the width of the model"
     )
     warmup_ratio: float | None = like(
-        WarmUp, "warmup_ratio", otherwise="0.01; of a task 0.1, of one-cycle 0.5"
+        WarmUp, "warmup_ratio", otherwise="0.01; of a task and of vectors 0.1, of one-cycle 0.5"
     )
     checkpoint_every: int | None = like(
         RunOutput,
         "checkpoint_every",
-        otherwise="1000; of a task one after each epoch",
+        otherwise="1000; of a task and of vectors one after each epoch",
         more="Those of a task are removed when the model directory has been written.",
     )

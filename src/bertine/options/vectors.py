@@ -234,23 +234,20 @@ class PairPasses(OptionGroup):
     )
 
 
-class SimilarityOptions(
-    PairTables,
-    PairTraining,
+class VectorTraining(
     PairPasses,
     InputLength,
+    Seed,
     Rate,
     WarmUp,
     Updates,
     DropoutRate,
     Patience,
     Machine,
-    Seed,
     RunOutput,
-    Notes,
     Resuming,
 ):
-    """All options of ``finetune_similarity``."""
+    """How a model for sentence vectors is trained and judged."""
 
     batch_size: int | None = declare(
         None,
@@ -267,14 +264,6 @@ class SimilarityOptions(
         otherwise="as the model directory says, at most 128",
         more="",
     )
-    held_out_pairs: int | None = declare(
-        None,
-        "pairs that are held out to judge by, with all others that have a text in common with "
-        "them, where no validation file is given; 0: none",
-        otherwise="a tenth, at most 2,000",
-        least=0,
-        title="score",
-    )
     evaluate_every: int | None = declare(
         None,
         "steps between evaluations",
@@ -288,4 +277,17 @@ class SimilarityOptions(
         help="stop when the score on the validation rows has not improved for this many "
         "evaluations",
         more="",
+    )
+
+
+class SimilarityOptions(PairTables, PairTraining, VectorTraining, Notes):
+    """All options of ``finetune_similarity``."""
+
+    held_out_pairs: int | None = declare(
+        None,
+        "pairs that are held out to judge by, with all others that have a text in common with "
+        "them, where no validation file is given; 0: none",
+        otherwise="a tenth, at most 2,000",
+        least=0,
+        title="score",
     )

@@ -117,7 +117,11 @@ def test_mistakes_are_one_line(teacher: Path, base: Path, labelled: Path, tmp_pa
     refused("a file has no layers to begin as", probabilities=file)
     known: dict[str, Any] = {"probabilities": file, "student": base, "labels": ["animal", "dish"]}
     refused("has 3 rows, but .*train.csv has 120 rows", **known)
-    refused("steps is for lm, but this is task: .* is no token store", teacher=teacher, steps=3)
+    refused(
+        "steps is for lm and vectors, but this is task: .* is no token store",
+        teacher=teacher,
+        steps=3,
+    )
     refused("word_column is for tagging", teacher=teacher, word_column=2)
     refused("has validation examples of its own", teacher=teacher, split_seed=3)
     refused("labels is for probabilities", teacher=teacher, labels=["a"])

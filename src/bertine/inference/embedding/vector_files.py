@@ -363,8 +363,16 @@ def vector_column(columns: Sequence[str], row: TableRow) -> str | None:
     return None
 
 
-def vectors_of(source: str, rows: Sequence[TableRow], column: str, dimensions: int) -> np.ndarray:
-    """Return the vectors fp32 [N, D] in a column of N rows of the table `source`.
+def vectors_of(
+    source: str,
+    rows: Sequence[TableRow],
+    column: str,
+    dimensions: int,
+    advice: str = "as the model's vectors are; name the model that made them, or leave that column "
+    "out, to have the texts embedded",
+) -> np.ndarray:
+    """Return the vectors fp32 [N, D] in a column of N rows of the table `source`; `advice` is for
+    the message where they have another width.
 
     Raises:
         BertineError: a row has no vector, or one of another width.
@@ -378,10 +386,7 @@ def vectors_of(source: str, rows: Sequence[TableRow], column: str, dimensions: i
             vectors[at] = value
         except (TypeError, ValueError, OverflowError):
             raise BertineError(
-                f"{row_at(source, row.line)}: {column!r} is not {dimensions} numbers, as the "
-                "model's "
-                "vectors are; name the model that made them, or leave that column out, to have the "
-                "texts embedded"
+                f"{row_at(source, row.line)}: {column!r} is not {dimensions} numbers, {advice}"
             ) from None
     return vectors
 

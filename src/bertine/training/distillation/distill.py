@@ -38,11 +38,12 @@ from bertine.objectives.distillation import (
     teacher_of,
 )
 from bertine.objectives.losses import Loss, Objective
-from bertine.options.distillation import DistillOptions
+from bertine.options.distillation import DistillOptions, LmOptions
 from bertine.options.pretraining import PretrainOptions
 from bertine.options.verbs import takes_options
 from bertine.tokenization.tokenizer import Tokenizer
 from bertine.training.distillation.on_task import distill_on_task
+from bertine.training.distillation.on_vectors import distill_on_vectors
 from bertine.training.distillation.student import (
     StudentPlan,
     add_projections,
@@ -61,6 +62,7 @@ from bertine.training.pretraining.pretrain import check_options
 from bertine.training.pretraining.result import PretrainResult
 from bertine.training.pretraining.run import PretrainSetup, train_on_store
 from bertine.training.run_folder import Run
+from bertine.training.similarity.fitting import SimilarityResult
 
 #: The default format of the sequences: the published code cuts running text.
 _FORMAT: InputFormat = "full-sentences"
@@ -146,6 +148,7 @@ class _StoreDistillation:
     loaded_teacher: LoadedModel
     plan: StudentPlan
     inner: Objective
+    mlm_weight: float = 0.0
     cosine_weight: float = 0.0
     maps: MapLosses | None = None
 
@@ -156,6 +159,8 @@ class _StoreDistillation:
                 f"{options.student}: has a vocabulary of {ours.vocab_size}, but the teacher "
                 f"{options.teacher} one of {theirs.vocab_size}; both must have the same"
             )
+        asked = options.mlm_weight
+        self.mlm_weight = LmOptions().mlm_weight if asked is None else asked
         self.cosine_weight = options.cosine_weight
         same = ours.hidden_size == theirs.hidden_size
         if self.cosine_weight and not same and not options.cosine_projection:
@@ -167,7 +172,7 @@ class _StoreDistillation:
             self.cosine_weight = 0.0
         self.maps = map_losses(options, self.plan, theirs)
         warn_ignored_options(options, self.plan, theirs, self._unused(same))
-        weights = (options.soft_weight, options.mlm_weight, self.cosine_weight)
+        weights = (options.soft_weight, self.mlm_weight, self.cosine_weight)
         if not any(weights) and self.maps is None:
             raise BertineError("all weights are 0, so there is nothing to learn")
 
@@ -249,7 +254,7 @@ class _StoreDistillation:
             self.inner,
             self.loaded_teacher.model.to(where),
             soft_weight=options.soft_weight,
-            mlm_weight=options.mlm_weight,
+            mlm_weight=self.mlm_weight,
             cosine_weight=self.cosine_weight,
             temperature=options.temperature,
             soft_tokens=options.soft_tokens,
@@ -282,7 +287,7 @@ class _StoreDistillation:
             "mask_smoothing": options.mask_smoothing,
             "distillation": {
                 "soft_weight": options.soft_weight,
-                "mlm_weight": options.mlm_weight,
+                "mlm_weight": self.mlm_weight,
                 "cosine_weight": self.cosine_weight,
                 "temperature": options.temperature,
                 "soft_tokens": options.soft_tokens,
@@ -306,29 +311,32 @@ def distill(
     out: Path | str,
     kind: DistillKind | None = None,
     options: DistillOptions,
-) -> PretrainResult | Distilled | Shown:
+) -> PretrainResult | Distilled | SimilarityResult | Shown:
     """Train a small model (the student) to reproduce the outputs of a large one (the teacher).
 
     On a token store the student learns a language from a pre-trained teacher, and can be fine-tuned
     afterwards: soft targets, masked tokens, and the cosine of the last states (Sanh et al. 2019,
     DistilBERT). On texts of a task it learns that task from a fine-tuned teacher, or from a file of
-    another model's answers; if texts have labels, these are used too. With `static` the result is a
-    table with one vector for each piece of the vocabulary (model2vec of Minish Lab); the mean of a
-    text's vectors replaces the teacher's vector.
+    another model's answers; if texts have labels, these are used too. With the kind "vectors" it
+    learns to give texts the vectors that its teacher, or a file, has for them. With `static` the
+    result is a table with one vector for each piece of the vocabulary (model2vec of Minish Lab);
+    the mean of a text's vectors replaces the teacher's vector.
 
     Args:
         data: a token store (``prepare``); or the texts of a task, with labels or without, as
             ``finetune`` takes them: a file, a folder with training and validation files, a table in
-            memory. For a table of static vectors any texts, or None.
+            memory. For vectors a table of texts; for a table of static vectors any texts, or None.
         out: the run's folder; the model directory is ``out/model``. For a table of static vectors
             the model directory itself.
-        kind: what is learned: a language on a token store (lm), a task on its texts (task), or a
-            table of static vectors; None: by the data, and `static`.
+        kind: what is learned: a language on a token store (lm), a task on its texts (task), a
+            teacher's vectors of texts (vectors), or a table of static vectors; None: by the data,
+            and `static`.
         options: the values of the other arguments.
 
     Returns:
         For a store a :class:`~bertine.training.pretraining.result.PretrainResult`; for a task a
-        :class:`~bertine.training.distillation.teacher_on_task.Distilled`; for a table of vectors a
+        :class:`~bertine.training.distillation.teacher_on_task.Distilled`; for vectors a
+        :class:`~bertine.training.similarity.fitting.SimilarityResult`; for a table of vectors a
         :class:`~bertine.contrib.static_vectors.distill.StaticResult`.
 
     Raises:
@@ -366,6 +374,10 @@ def distill(
             if store is not None
             else f"{data}: is no token store; the kind task learns from texts"
         )
+    if kind == "vectors":
+        if world.size > 1:
+            raise BertineError(f"the kind vectors is for one process, but there are {world.size}")
+        return distill_on_vectors(data, out, options)
     if store is not None:
         options.refuse_others("lm", changed, f"this is lm: {data} is a token store")
         return distill_on_store(store, out, options, world)

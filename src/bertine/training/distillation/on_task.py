@@ -204,7 +204,7 @@ class _TaskDistillation:
         config = DataConfig.of(tuning, DEFAULTS)
         teacher = open_teacher(data, options, config)
         logger.info(teacher.line())
-        plan = plan_for(teacher, options)
+        plan = plan_for(config_of(teacher), options)
         seed = options.seed
         if isinstance(teacher, ModelTeacher):
             # Examples that were held out when the teacher was trained are held out again.

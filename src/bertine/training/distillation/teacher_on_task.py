@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -36,7 +36,7 @@ from bertine.inference.predictor import Pipeline, Predictor
 from bertine.inference.train_overlap import overlap_line
 from bertine.models.config import Config
 from bertine.models.family import family_of
-from bertine.models.heads import BOTH_ORDERS, PAIR_CLASSIFIER
+from bertine.models.heads import BOTH_ORDERS, PAIR_CLASSIFIER, Model
 from bertine.objectives.distillation import HIDDEN, MapLosses, StagedBatches, check_maps
 from bertine.options.data import DataConfig
 from bertine.options.declare import declared
@@ -45,6 +45,7 @@ from bertine.options.finetuning import FinetuneOptions
 from bertine.tasks import task_class
 from bertine.tasks.base import Task
 from bertine.tasks.multi_label import MultiLabel
+from bertine.tokenization.tokenizer import Tokenizer
 from bertine.training.distillation.student import (
     StudentPlan,
     add_projections,
@@ -138,10 +139,11 @@ def config_of(teacher: Teacher) -> Config | None:
     return teacher.layers_config if isinstance(teacher, ModelTeacher) else None
 
 
-def plan_for(teacher: Teacher, options: DistillOptions) -> StudentPlan:
-    if isinstance(teacher, ModelTeacher):
+def plan_for(teacher: Config | None, options: DistillOptions) -> StudentPlan:
+    """Plan a student of a teacher of this config; None: the teacher is a file."""
+    if teacher is not None:
         return plan_student(
-            teacher.layers_config,
+            teacher,
             options.student,
             options.layers,
             fresh_weights=options.fresh_weights,
@@ -149,8 +151,8 @@ def plan_for(teacher: Teacher, options: DistillOptions) -> StudentPlan:
     assert options.student is not None
     if options.fresh_weights:
         raise BertineError(
-            f"{option('fresh_weights', True)} is for a student of a teacher that is a model; of "
-            f"{option('probabilities')} it begins as {option('student')}"
+            f"{option('fresh_weights', True)} is for a student of a teacher that is a model; of a "
+            f"file it begins as {option('student')}"
         )
     if options.layers is None:
         return StudentPlan(load_config(options.student), None, options.student)
@@ -190,6 +192,13 @@ def load_student(
         with_heads=plan.source is None and task.reuses(teacher.task.task_info()) and not alone,
         with_pooler=not alone,
     )
+    return as_loaded(model, taken, tokenizer)
+
+
+def as_loaded(model: Model, taken: Collection[str], tokenizer: Tokenizer) -> LoadedModel:
+    """Return a student of :func:`~bertine.training.distillation.student.make_student` as if it had
+    been loaded; the weights `taken` are not new."""
+    config = model.config
     names = family_of(config.model_type).names
     state = model.state_dict()
     old, new = (

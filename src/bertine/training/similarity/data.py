@@ -393,7 +393,7 @@ class PairSampler:
 
     def __call__(self, step: int) -> list[Pair]:
         """Return the pairs of a step."""
-        rows = self._rows(step)
+        rows = self.rows(step)
         if self.labels is not None:
             return self._same_label(step, rows)
         records = self._file.records(rows)
@@ -409,7 +409,8 @@ class PairSampler:
             pairs.append(Pair(first, second, tuple(negatives), score))
         return pairs
 
-    def _rows(self, step: int) -> list[int]:
+    def rows(self, step: int) -> list[int]:
+        """Return the rows of a step."""
         epoch, at = divmod(step, self.steps_per_epoch)
         window = epoch * (self.steps_per_epoch // WINDOW + 1) + at // WINDOW
         if self._window[0] != window:

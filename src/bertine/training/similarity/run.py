@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,9 +24,9 @@ from bertine.data.in_memory import Data, TableLike, as_data
 from bertine.data.languages import model_for
 from bertine.data.published import data_of_run, recorded_data
 from bertine.data.text_pairs import KINDS, PairColumns, PairRow, PairRows
-from bertine.hub.model_directory import load_model, save_model
+from bertine.hub.model_directory import LoadedModel, load_model, save_model
 from bertine.inference.embedding.embedder import Embedder
-from bertine.inference.embedding.evaluate_vectors import SimilarityReport
+from bertine.inference.embedding.evaluate_vectors import JUDGED, SimilarityReport
 from bertine.inference.train_overlap import START, overlap_line, rows_known_by
 from bertine.models.config_file import SentenceModules, read_sentence_modules
 from bertine.models.precision import resolve_device
@@ -87,7 +87,17 @@ def _number_of(row: PairRow) -> int:
 
 @dataclass(eq=False)
 class SimilarityRun:
-    """A run, from its rows to its model directory."""
+    """A run, from its rows to its model directory.
+
+    Attributes:
+        row: the word for a row.
+        judging: the kinds of rows of which some are held out.
+        title: of the display.
+    """
+
+    row: ClassVar[str] = "pair"
+    judging: ClassVar[tuple[PairKind, ...]] = JUDGED
+    title: ClassVar[str] = "similarity"
 
     folder: Path
     options: SimilarityOptions
@@ -178,19 +188,18 @@ class SimilarityRun:
             if run.finished:
                 logger.info(f"{run.folder}: the run was finished already")
                 return self._known(run, file, len(held))
+            self._prepare(run)
             try:
                 before = self._before()
             except BaseException:
                 if run.checkpoint is None:
                     run.discard()
                 raise
-            train_on_pairs(
-                self.embedder,
+            self._fit(
                 draws,
-                loss=self.loss,
                 config=config,
                 run=run,
-                title="similarity",
+                title=self.title,
                 evaluate=None if self.judge is None else self._evaluate,
                 evaluate_every=every,
                 choose=Choice(self.metric, highest=True) if self.judge else None,
@@ -238,37 +247,44 @@ class SimilarityRun:
             run.remove_checkpoints()
             return result
 
+    def _prepare(self, run: Run) -> None:
+        """Make what training needs in the folder of the run; nothing here."""
+
+    def _fit(self, draws: PairSampler, **training: Any) -> None:
+        """Train on the rows of each step; see :func:`train_on_pairs`."""
+        train_on_pairs(self.embedder, draws, loss=self.loss, **training)
+
     def _hold_out(self, file: PairFile) -> HeldOut:
-        """Return the pairs that are held out for validation; none if the texts are no pairs, or if
-        the held-out pairs would be too few for an evaluation."""
-        asked = self.options.held_out_pairs
+        """Return the rows that are held out for validation; none if they would not judge vectors,
+        or if they would be too few for an evaluation."""
+        asked, row = self.options.held_out_pairs, self.row
+        name = f"held_out_{row}s"
         count = min(len(file) // _HELD_OUT, _MOST_HELD_OUT) if asked is None else asked
-        if self.kind not in ("pairs", "scores"):
+        if self.kind not in self.judging:
             if asked:
                 raise BertineError(
-                    f"{option('held_out_pairs', asked)} is for pairs; these are "
+                    f"{option(name, asked)} is for pairs; these are "
                     f"{KINDS[self.kind]}, so give {option('validation', 'FILE')}"
                 )
             return HeldOut()
         if asked and asked > len(file) - 2:
             raise BertineError(
-                f"{option('held_out_pairs', asked)} leaves too few of "
-                f"{plural(len(file), 'pair')} to train on"
+                f"{option(name, asked)} leaves too few of {plural(len(file), row)} to train on"
             )
         if count < _LEAST_HELD_OUT and not asked:
             if asked is None:
                 logger.warning(
-                    f"{plural(len(file), 'pair', 'is', 'are')} too few to hold a tenth out, so "
+                    f"{plural(len(file), row, 'is', 'are')} too few to hold a tenth out, so "
                     f"nothing judges the vectors; give {option('validation', 'FILE')}, or "
-                    f"{option('held_out_pairs', 10)}"
+                    f"{option(name, 10)}"
                 )
             return HeldOut()
         least = min(count, _LEAST_HELD_OUT)
         held = hold_out(file.pair_column(), count, least, self.options.seed)
         if not held.apart:
             logger.warning(
-                "nearly all pairs are connected by texts that they have in common, so texts of the "
-                "pairs held out are trained on too; for a score of new texts give "
+                f"nearly all {row}s are connected by texts that they have in common, so texts of "
+                f"the {row}s held out are trained on too; for a score of new texts give "
                 f"{option('validation')}"
             )
         return held
@@ -296,8 +312,12 @@ class SimilarityRun:
         if rows is not None:
             self.judge = Evaluator.of_rows(rows)
         elif held:
-            self.judge = Evaluator.of_held_out(file, held, self.kind)
-            logger.info(f"{plural(len(held), 'pair')} held out for validation")
+            self.judge = self._judge_of(file, held)
+            logger.info(f"{plural(len(held), self.row)} held out for validation")
+
+    def _judge_of(self, file: PairFile, held: list[int]) -> Evaluator:
+        """Return the evaluation on held-out rows."""
+        return Evaluator.of_held_out(file, held, self.kind)
 
     def _note_seen(self, judged: PairRows | None, held: list[int], known: frozenset[int]) -> None:
         """Record how many of the validation rows the model was trained on before."""
@@ -385,14 +405,7 @@ class SimilarityRun:
             "examples_fingerprint": file.fingerprint(),
             "weights_fingerprint": self.embedder.model.fingerprint(),
             "device": self.device,
-            "loss": self.loss.name,
-            "scale": self.loss.scale,
-            "symmetric": self.loss.symmetric,
-            "vector_lengths": list(self.loss.all_lengths(self.embedder.dimensions))
-            if self.loss.lengths
-            else None,
-            "mine_negatives": options.mine_negatives,
-            "negative_max_ratio": options.negative_max_ratio,
+            **self._loss_settings(),
             "pooling": self.embedder.pooling.name,
             "max_length": self.embedder.max_length,
             "batch_size": draws.batch_size,
@@ -407,6 +420,20 @@ class SimilarityRun:
             **self.computing.facts,
         }
         return settings | options.recorded()
+
+    def _loss_settings(self) -> dict[str, Any]:
+        """Return the settings of what is learned."""
+        loss, lengths = self.loss, None
+        if loss.lengths:
+            lengths = list(loss.all_lengths(self.embedder.dimensions))
+        return {
+            "loss": loss.name,
+            "scale": loss.scale,
+            "symmetric": loss.symmetric,
+            "vector_lengths": lengths,
+            "mine_negatives": self.options.mine_negatives,
+            "negative_max_ratio": self.options.negative_max_ratio,
+        }
 
     def _modules(self) -> SentenceModules:
         """Return the description of the vectors for the directory."""
@@ -477,7 +504,9 @@ def finetune_similarity(
     logger.info(columns.line(str(parts.train)))
     if model is None:
         model = (begun or {}).get("model_path") or model_for(list(islice(rows, _SAMPLE)))
-    embedder, modules = _embedder(model, options)
+    embedder, modules = embedder_to_train(
+        model, options, lambda folder: load_model(folder, heads={}, dropout=options.dropout)
+    )
     check_lengths(loss.lengths, embedder.dimensions)
     judged = validation_rows(parts.validation, validation, options)
     if judged is not None and options.held_out_pairs:
@@ -516,14 +545,19 @@ def _loss(columns: PairColumns, options: SimilarityOptions) -> PairLoss:
     return PairLoss(name, options.scale, options.symmetric, tuple(options.vector_lengths or ()))
 
 
-def _embedder(
-    model: Path | str, options: SimilarityOptions
+def embedder_to_train(
+    model: Path | str, options: SimilarityOptions, load: Callable[[Path], LoadedModel]
 ) -> tuple[Embedder, SentenceModules | None]:
-    """Load the model to train, and the description of its vectors in its directory."""
+    """Load the model to train, and the description of its vectors in its directory.
+
+    Args:
+        model: its directory.
+        options: pooling, longest text and device.
+        load: loads the model, from the folder of its encoder.
+    """
     path = Path(locate(model))
     modules = read_sentence_modules(path)
-    where = modules.transformer if modules else path
-    loaded = load_model(where, heads={}, dropout=options.dropout)
+    loaded = load(modules.transformer if modules else path)
     longest = options.max_length
     if longest is None:
         known = modules.max_length if modules else None
