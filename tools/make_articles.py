@@ -12,7 +12,8 @@ The label of an article is read off its first sentence, by the noun that says wh
 ("X is a species of *tree*", "X is an English *footballer*"). Nobody has read all of them: a few
 labels will be wrong. Every article is in one part only.
 
-The articles must not be among those that ``bertine-en`` was trained on (``tools/bundle_model.py``).
+The articles must not be among those that ``bertine-en`` was trained on (``recipes/box`` leaves
+them out).
 """
 
 from __future__ import annotations
