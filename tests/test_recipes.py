@@ -27,6 +27,7 @@ import glue_files
 import toys
 from bertine.cli import COMMANDS, parse_arguments
 from bertine.core.errors import BertineError
+from bertine.core.model_folders import locate
 from bertine.hub.model_directory import save_model
 from bertine.models.family import read_config
 from bertine.models.heads import Model, new_head
@@ -560,3 +561,115 @@ def test_pretrain_takes_the_phases_of_the_bert() -> None:
     for phase in (Path(__file__).parents[1] / "recipes" / "bert").glob("*.yaml"):
         given = ["store", "--out", "run", "--model", "m", "--config", str(phase)]
         assert parse_arguments(COMMANDS["pretrain"], given)["max_seq_length"] in (64, 128)
+
+
+# ``recipes/box``: a student of a teacher of vectors.
+
+BOX = ROOT / "recipes" / "box"
+
+
+@pytest.fixture
+def box(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Hour:
+    monkeypatch.syspath_prepend(str(BOX))
+    spec = importlib.util.spec_from_file_location("box_main", BOX / "__main__.py")
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, loaded)  # its data classes look there
+    spec.loader.exec_module(loaded)
+
+    def main(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", [str(BOX), *map(str, arguments)])
+        return loaded.main(), *capsys.readouterr()
+
+    return main
+
+
+def write_articles(file: Path, sentences: list[str], title: str = "Rivers") -> Path:
+    """Write eighty articles of nine sentences each, which all differ."""
+    lines = []
+    for number in range(80):
+        text = "\n".join(
+            " ".join(f"{one[:-1]} {number} {part}{one[-1]}" for one in sentences)
+            for part in range(3)
+        )
+        lines.append(json.dumps({"title": f"{title} {number}", "text": text}) + "\n")
+    file.write_text("".join(lines))
+    return file
+
+
+SENTENCES = ["The river runs north, past the old town.", "A king lived there.", "He sang well."]
+
+
+@pytest.mark.slow
+def test_a_student_of_minilm_is_made_in_stages(tmp_path: Path, box: Hour) -> None:
+    corpus, out = write_articles(tmp_path / "wiki.jsonl", SENTENCES), tmp_path / "out"
+    given = ("--corpus", corpus, "--out", out, "--texts", 1000)
+    status, printed, said = box(*given)
+    assert status == 0, said
+    texts = (out / "texts.txt").read_text().splitlines()
+    assert 500 < len(texts) == len(set(texts))
+    assert "Rivers 7" in texts
+    model = bertine.load_model(out / "run" / "model")
+    config = model.model.config
+    assert (config.num_hidden_layers, config.hidden_size) == (3, 384)
+    assert bertine.fill_mask(out / "run" / "model", "The [MASK] runs north.")
+    teacher, student = (bertine.Embedder.load(one) for one in ("minilm", out / "run" / "model"))
+    cosines = (teacher(texts[:50]) * student(texts[:50])).sum(1)
+    assert cosines.mean() > 0.5
+    assert list(json.loads((out / "box.json").read_text())["seconds"]) == [
+        "texts",
+        "student",
+        "distillation",
+    ]
+    # The finished command does nothing anew, and other text is another model.
+    before = toys.tree(out)
+    status, again, said = box(*given)
+    assert (status, again) == (0, printed)
+    assert "---" not in said
+    assert toys.tree(out) == before
+    corpus.write_text(corpus.read_text().replace("king", "queen"))
+    assert "was begun with another corpus" in mistake(box(*given))
+
+
+def test_texts_are_drawn_without_the_articles_of_the_demo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(BOX))
+    texts = importlib.import_module("texts")
+    asked = sorted(texts._demo_titles())[0]
+    file = write_articles(tmp_path / "wiki.jsonl", SENTENCES)
+    with file.open("a") as lines:
+        lines.write(json.dumps({"title": asked, "text": "Nobody may read this sentence."}) + "\n")
+    out = tmp_path / "texts.txt"
+    count = texts.draw_texts([file], out, 100_000, "en", 0)
+    drawn = out.read_text().splitlines()
+    assert len(drawn) == count
+    assert asked not in drawn
+    assert "Nobody may read this sentence." not in drawn
+    assert any(text.count(".") > 1 for text in drawn)
+    file.write_text("no document\n")
+    with pytest.raises(BertineError, match="line 1 is no document"):
+        texts.draw_texts([file], out, 100, "en", 0)
+
+
+def test_a_student_begins_as_layers_and_neurons_of_its_teacher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(BOX))
+    student = importlib.import_module("student")
+    teacher = bertine.load_model("bertine-bert")
+    pieces = {piece: [piece] for piece in student._vocabulary(locate("bertine-bert"))}
+    student.write_student(tmp_path / "all", locate("bertine-bert"), pieces, (0, 1, 2), 768)
+    made = bertine.load_model(tmp_path / "all")
+    for name, weights in made.model.backbone.state_dict().items():
+        assert torch.equal(weights, teacher.model.backbone.state_dict()[name])
+    # Fewer neurons: those that weigh most; a piece of several begins as their mean.
+    pieces = dict(list(pieces.items())[:200]) | {"zzz": ["a", "b"]}
+    student.write_student(tmp_path / "cut", locate("bertine-bert"), pieces, (2,), 64)
+    made = bertine.load_model(tmp_path / "cut")
+    assert (made.model.config.num_hidden_layers, made.model.config.intermediate_size) == (1, 64)
+    words = made.model.backbone.embeddings.word_embeddings.weight
+    theirs = teacher.model.backbone.embeddings.word_embeddings.weight
+    numbers = [teacher.tokenizer.token_to_id(piece) for piece in "ab"]
+    torch.testing.assert_close(words[-1], theirs[numbers].mean(0))

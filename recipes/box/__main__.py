@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,15 +57,17 @@ class Box:
 
 
 BOXES = {
-    "bertine-en": Box("en", 1_200_000, 12_000, (0, 3, 5), 1024, 1),
-    "bertine-zh": Box("zh", 200_000, 8_192, (0, 5, 11), 1280, 4),
+    "bertine-en": Box("en", 1_000_000, 14_000, (0, 3, 5), 896, 1),
+    "bertine-zh": Box("zh", 200_000, 8_192, (0, 5, 11), 896, 3),
 }
 #: Of ``bertine.distill``.
 LEARNING: dict[str, Any] = {
     "batch_size": 128,
-    "max_length": 128,
     "learning_rate": 1e-3,
     "adam_beta2": 0.98,
+    "mlm_weight": 0.2,
+    "masked_lm_prob": 0.25,
+    "dropout": 0.0,
     "log_every": 200,
 }
 
@@ -117,17 +120,16 @@ def make(name: str, box: Box, corpus: Sequence[Path], out: Path) -> Path:
     stages.do("texts", texts, lambda: draw_texts(corpus, texts, box.texts, box.language, 0))
     if box.language == "en":
         teacher = locate("minilm")
-        pieces = lambda: frequent_pieces(teacher, texts, box.pieces)  # noqa: E731
+        pieces = partial(frequent_pieces, teacher, texts, box.pieces)
     else:
         teacher, vocabulary = out / "teacher", out / "vocab"
         stages.do("teacher", teacher, lambda: unpack_e5(teacher))
-        sizes = {"vocab_size": box.pieces, "language": box.language}
         stages.do(
             "vocabulary",
             vocabulary,
-            lambda: bertine.train_vocab([texts], out=vocabulary, **sizes),
+            lambda: bertine.train_vocab([texts], out=vocabulary, vocab_size=box.pieces),
         )
-        pieces = lambda: pieces_of_xlm_r(teacher, vocabulary / "vocab.txt")  # noqa: E731
+        pieces = partial(pieces_of_xlm_r, teacher, vocabulary / "vocab.txt")
     stages.do(
         "student",
         student,
