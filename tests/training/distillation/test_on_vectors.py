@@ -11,11 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 
 import bertine
 import toys
 from bertine.core.errors import BertineError
 from bertine.inference.embedding.embedder import Embedder
+from bertine.models.pooling import Pooling
+from bertine.tasks.base import Features, pad_features
 from bertine.training.distillation import on_vectors
 from bertine.training.similarity.data import PairSampler
 from bertine.training.similarity.fitting import SimilarityResult
@@ -157,6 +161,23 @@ def test_a_layer_between_the_widths_is_thrown_away(base: Path, texts: Path, tmp_
     assert result.after["spearman"] > result.before["spearman"]
     assert not [name for name in toys.weights(result.model) if "projection" in name]
     assert Embedder.load(result.model)("the old cat").shape == (16,)
+
+
+def test_what_all_vectors_share_hides_nothing(base: Path) -> None:
+    """A student that knows nothing but the part that all vectors share, as E5's do, is far off."""
+    model = bertine.load_model(base).model.eval()
+    batch = pad_features([Features(np.array([2, n, 3]), np.zeros(3), 0) for n in (7, 8, 9)], 0, 8)
+    with torch.no_grad():
+        encoded = model.encode(batch)
+        own = F.normalize(Pooling()(encoded, batch.attention_mask), dim=-1)
+    shared = 10 * own.mean(0) / own.mean(0).norm()
+    batch.targets = {"vectors": shared + own[[1, 2, 0]], "masked": torch.zeros(3).bool()}
+    mean = F.normalize(batch.targets["vectors"], dim=-1).mean(0)
+    losses = [
+        on_vectors.VectorObjective(Pooling(), mean=value).terms(model, batch)["cosine"].total / 3
+        for value in (torch.zeros(1), mean)
+    ]
+    assert losses[0] < 0.2 < 0.5 < losses[1]
 
 
 def test_pairs_judge_where_they_are_given(base: Path, texts: Path, tmp_path: Path) -> None:

@@ -100,11 +100,15 @@ class VectorObjective(LossDefaults):
         pooling: from the tokens of a text to its vector.
         relation_weight: of the divergence of the student's relations from the teacher's; 0: none.
         mlm_weight: of the masked words; 0: none.
+        mean: fp32 [E], of the teacher's unit vectors. It is subtracted on both sides: the vectors
+            of some teachers share a large part (that of E5's has a length of 0.9), which says
+            nothing of a text, and behind which the rest would hardly count.
     """
 
     pooling: Pooling
     relation_weight: float = 0.0
     mlm_weight: float = 0.0
+    mean: Tensor = field(default_factory=lambda: torch.zeros(1))
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Count the texts whose vectors are compared, and the masked words."""
@@ -118,14 +122,15 @@ class VectorObjective(LossDefaults):
         return model.encode(batch, all_states=self.pooling.needs_all_layers)
 
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
-        """Compute 1 - cos of both vectors of each text, the divergence of its relations to the
-        texts computed with it, and the cross-entropy of the masked words."""
+        """Compute 1 - cos of both vectors of each text, less the mean; the divergence of its
+        relations to the texts computed with it; and the cross-entropy of the masked words."""
         mask = batch.attention_mask[:, : encoded.last_hidden_state.shape[1]]
         compared = _compared(batch)
         vectors = self.pooling(encoded, mask)[compared]
         theirs = F.normalize(batch.targets[_VECTORS][compared], dim=-1)
-        ours = project(model, COSINE, vectors).float()
-        total = (1.0 - F.cosine_similarity(ours, theirs, dim=-1)).sum()
+        ours = F.normalize(project(model, COSINE, vectors).float(), dim=-1)
+        mean = self.mean.to(ours.device)
+        total = (1.0 - F.cosine_similarity(ours - mean, theirs - mean, dim=-1)).sum()
         terms = {COSINE: Term(total, len(ours))}
         if self.relation_weight:
             with torch.autocast(vectors.device.type, enabled=False):
@@ -274,6 +279,11 @@ class StoredVectors:
                     np.save(out, part)
         self.parts[:] = [np.load(file, mmap_mode="r") for file in files]
 
+    def mean(self) -> Tensor:
+        """Return the mean of the unit vectors, fp32 [E]."""
+        sums = [unit(part).sum(0, dtype=np.float64) for part in self.parts]
+        return torch.from_numpy((sum(sums) / sum(map(len, self.parts))).astype(np.float32))
+
     def __call__(self, rows: Sequence[int]) -> np.ndarray:
         """Return the vectors of some rows, fp32 [N, E]."""
         vectors = [self.parts[row // _PART][row % _PART] for row in rows]
@@ -337,6 +347,7 @@ class VectorRun(SimilarityRun):
         try:
             self.vectors.make(self.teacher, self._texts, len(self._file))
             self.teacher.close()
+            self.objective = replace(self.objective, mean=self.vectors.mean())
         except BertineError:
             if run.checkpoint is None:
                 run.discard()
