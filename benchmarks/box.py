@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import importlib
 import statistics
 import sys
 import tempfile
@@ -38,9 +39,6 @@ from bertine.data.examples import read_examples
 from bertine.datasets.readers import read_labelled
 from bertine.inference.baselines.measure import measure_baselines
 from bertine.options.data import DataConfig
-
-sys.path.append(str(Path(__file__).parents[1] / "recipes" / "hour"))
-import chinese_tasks
 
 BASELINE = "tf-idf"
 #: Where all weights are trained: nothing is chosen on the set that judges.
@@ -258,6 +256,8 @@ def main() -> None:
     rows = [row for row in ROWS if row.language == given.language and row.name.startswith(wanted)]
     data = given.data
     if given.language == "zh":
+        sys.path.append(str(Path(__file__).parents[1] / "recipes" / "hour"))
+        chinese_tasks = importlib.import_module("chinese_tasks")
         data = given.resume.with_suffix(".tasks")
         if not data.exists():
             chinese_tasks.write_tasks(given.data / "zh", data)

@@ -25,7 +25,7 @@ from typing import Any
 
 from e5 import unpack_e5
 from student import frequent_pieces, pieces_of_xlm_r, write_student
-from texts import digest, draw_texts
+from texts import digest, draw_texts, write_vectors
 
 import bertine
 from bertine.commands.parser import Parser, whole
@@ -121,6 +121,7 @@ def make(name: str, box: Box, corpus: Sequence[Path], out: Path) -> Path:
     if box.language == "en":
         teacher = locate("minilm")
         pieces = partial(frequent_pieces, teacher, texts, box.pieces)
+        taught: dict[str, Any] = {"teacher": teacher}
     else:
         teacher, vocabulary = out / "teacher", out / "vocab"
         stages.do("teacher", teacher, lambda: unpack_e5(teacher))
@@ -130,6 +131,9 @@ def make(name: str, box: Box, corpus: Sequence[Path], out: Path) -> Path:
             lambda: bertine.train_vocab([texts], out=vocabulary, vocab_size=box.pieces),
         )
         pieces = partial(pieces_of_xlm_r, teacher, vocabulary / "vocab.txt")
+        vectors = out / "vectors.npy"
+        stages.do("vectors", vectors, lambda: write_vectors(teacher, texts, vectors))
+        taught = {"vectors": vectors}
     stages.do(
         "student",
         student,
@@ -141,7 +145,7 @@ def make(name: str, box: Box, corpus: Sequence[Path], out: Path) -> Path:
         lambda: bertine.distill(
             texts,
             kind="vectors",
-            teacher=teacher,
+            **taught,
             student=student,
             out=run,
             epochs=box.epochs,
