@@ -85,7 +85,8 @@ _LINEAR = {torch.tanh: (2.0**-13, 0.0, 1.0), F.relu: (1.0, 32.0, 1.0)}
 _HALF = (2.0**-17, 0.0, 0.5)
 #: The factor on the two shares in common, relative to other scaled features, so that the penalty
 #: has almost no effect on them. On held-out training examples of STS-B, with the vectors of
-#: bertine-en, 3, 10 and 30 were equally good, and better than 1 (docs/hour.md).
+#: a ModernBERT trained for an hour, 3, 10 and 30 were equally good, and better than 1
+#: (docs/hour.md).
 _SHARES_FACTOR = 10.0
 #: Options of training with values that switch something off, so that they are accepted here.
 _HARMLESS = (("save_best", False), ("lm_weight", 0))
