@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -14,19 +16,41 @@ from bertine.core.errors import BertineError
 from bertine.core.model_folders import locate
 
 FOLDER = locate("bertine-en")
+#: The teachers of the students in the package, each with its licence.
+TEACHERS = {
+    "bertine-en": ("all-MiniLM-L6-v2", "Apache"),
+    "bertine-zh": ("multilingual-e5-small", "MIT"),
+}
 
 
-@pytest.mark.parametrize("name", ["bertine-en", "bertine-zh"])
-def test_what_is_in_the_folder(name: str) -> None:
-    folder = locate(name)
-    assert (folder / "model.safetensors").stat().st_size <= 16_000_000
-    card = (folder / "README.md").read_text(encoding="utf-8")
-    for word in ("Creative Commons", "recipes/hour", "±", "not good for", "sha256", name):
+@pytest.mark.parametrize("name", TEACHERS)
+def test_what_the_card_says(name: str) -> None:
+    card = (locate(name) / "README.md").read_text(encoding="utf-8")
+    for word in ("Creative Commons", "recipes/box", *TEACHERS[name], "not good for", "sha256"):
         assert word in card
-    config = json.loads((folder / "config.json").read_text())
+    assert "±" in card or "interval" in card
+    assert f"# {name}" in card
+
+
+@pytest.mark.parametrize("name", TEACHERS)
+def test_the_model_is_a_small_bert(name: str) -> None:
+    """With all that a BERT of its own can do: two segments, texts of 512 pieces, masks, and dropout
+    for whoever fine-tunes it."""
+    config = json.loads((locate(name) / "config.json").read_text())
+    assert config["architectures"] == ["BertForMaskedLM"]
     assert config["dtype"] == config["torch_dtype"] == "bfloat16"
-    assert config["mlp_dropout"] == 0.1
-    assert config["architectures"] == ["ModernBertForMaskedLM"]
+    assert config["hidden_dropout_prob"] == config["attention_probs_dropout_prob"] == 0.1
+    sizes = {"num_hidden_layers": 3, "hidden_size": 384, "type_vocab_size": 2}
+    assert sizes.items() <= config.items()
+    assert config["max_position_embeddings"] == 512
+
+
+@pytest.mark.takes(6.0)
+@pytest.mark.parametrize("name", TEACHERS)
+def test_the_wheel_holds_little_of_it(name: str) -> None:
+    """Compressed as in a wheel."""
+    files = [file for file in locate(name).rglob("*") if file.is_file()]
+    assert sum(len(zlib.compress(file.read_bytes(), 6)) for file in files) <= 12_000_000
 
 
 def test_the_bert_is_small_and_has_both_heads() -> None:
@@ -68,31 +92,59 @@ def test_other_names_are_folders(name: str) -> None:
 )
 def test_transformers_computes_the_same(name: str, text: str) -> None:
     ours, folder = bertine.load_model(name), locate(name)
-    theirs = transformers.ModernBertForMaskedLM.from_pretrained(folder, dtype=torch.float32).eval()
+    theirs = transformers.BertForMaskedLM.from_pretrained(folder, dtype=torch.float32).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     encoded = tokenizer(text, return_tensors="pt")
-    ids = encoded["input_ids"]
-    assert ids[0].tolist() == list(ours.tokenizer.encode(text).input_ids)
+    ids = encoded["input_ids"][0]
+    assert ids.tolist() == list(ours.tokenizer.encode(text).input_ids)
     with torch.inference_mode():
-        logits = theirs(input_ids=ids, attention_mask=encoded["attention_mask"]).logits[0]
-    at = ids[0].tolist().index(tokenizer.mask_token_id)
-    best = bertine.fill_mask(name, text)[0].candidates
-    probabilities = logits[at].softmax(-1)
-    for candidate in best:
+        output = theirs(**encoded, output_hidden_states=True)
+    probabilities = output.logits[0, ids.tolist().index(tokenizer.mask_token_id)].softmax(-1)
+    for candidate in bertine.fill_mask(name, text)[0].candidates:
         assert float(probabilities[tokenizer.convert_tokens_to_ids(candidate.token)]) == (
             pytest.approx(candidate.probability, abs=1e-4)
         )
+    vector = bertine.Embedder.load(name, precision="fp32")(text)
+    np.testing.assert_allclose(vector, output.hidden_states[-1][0].mean(0), atol=1e-4)
 
 
-def test_it_knows_some_english() -> None:
+@pytest.mark.parametrize(
+    ("name", "asked", "meant", "others"),
+    [
+        (
+            "bertine-en",
+            "How do I get my money back?",
+            "I want a refund for this order.",
+            ("How do I get to the railway station?", "Penguins are birds that cannot fly."),
+        ),
+        (
+            "bertine-zh",
+            "他生病了，去了医院。",
+            "医生给病人开了药。",
+            ("这部电影很好看。", "火车晚点了两个小时。"),
+        ),
+    ],
+)
+def test_its_vectors_say_what_texts_mean(
+    name: str, asked: str, meant: str, others: tuple[str, ...]
+) -> None:
+    """As they come, without fine-tuning: what means the same is nearest."""
+    embedder = bertine.Embedder.load(name, precision="fp32", normalize=True)
+    query, *rows = embedder([asked, meant, *others])
+    nearness = np.stack(rows) @ query
+    assert nearness[0] == nearness.max()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "known"),
+    [
+        ("bertine-en", "He was born in the United [MASK].", {"states", "kingdom"}),
+        ("bertine-zh", "中华人民共和[MASK]的首都是北京。", {"国"}),
+    ],
+)
+def test_it_guesses_some_words(name: str, text: str, known: set[str]) -> None:
     """Enough that weights which were mixed up would show."""
-    best = bertine.fill_mask("bertine-en", "He was born in the United [MASK].")[0].candidates
-    assert best[0].token in ("states", "kingdom")
-
-
-def test_it_knows_some_chinese() -> None:
-    best = bertine.fill_mask("bertine-zh", "中华人民共和[MASK]的首都是北京。")[0].candidates
-    assert best[0].token == "国"
+    assert known & {candidate.token for candidate in bertine.fill_mask(name, text)[0].candidates}
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,9 @@ def test_wheel_holds_code_data_types_and_licence(wheel: Path) -> None:
     assert ("bertine/fast/_int8.so" in names) == bool(compiles)
     system = "linux_x86_64" if compiles else "any"
     assert wheel.name == f"bertine-{bertine.__version__}-py3-none-{system}.whl"
-    assert wheel.stat().st_size < 27e6
+    # Of these at most 12 MB each for the students bertine-en and bertine-zh, which are worth it:
+    # all that a plain `pip install` brings for English and Chinese.
+    assert wheel.stat().st_size < 31e6
 
 
 @pytest.mark.slow
