@@ -15,8 +15,10 @@ from rich.cells import cell_len
 import bertine
 import toys
 from bertine.core.errors import BertineError
-from bertine.families.presets import PRESETS, PUBLISHED
-from bertine.hub.model_directory import load_model
+from bertine.families.presets import PRESETS, PUBLISHED, preset
+from bertine.hub.model_directory import load_model, save_model
+from bertine.models.heads import Model
+from bertine.objectives import objective
 from bertine.reports.text_input import TextInput
 from bertine.serving.attention import AttentionQuestion, AttentionReader
 
@@ -55,9 +57,16 @@ def test_the_table_has_a_line_for_each_token(model: Path) -> None:
 
 def test_chinese_columns_stand_below_each_other() -> None:
     lines = read("bertine-zh", "我的狗很可爱", "企鹅不擅长飞行", mask=True, seed=2).lines()
-    assert "positions: rotary" in "\n".join(lines)
     ends = {cell_len(re.match(r"\S+ +\S+", line)[0]) for line in lines[1:18]}  # type: ignore[index]
     assert len(ends) == 1
+
+
+def test_rotary_positions_are_no_column(tmp_path: Path) -> None:
+    config = preset("modern-tiny").replace(vocab_size=toys.tokenizer().vocab_size)
+    save_model(tmp_path, Model(config, objective("mlm").heads(config)), toys.tokenizer())
+    lines = read(tmp_path, "the cat", "the soup").lines()
+    assert lines[1].split() == ["piece", "id"]
+    assert "positions: rotary" in "\n".join(lines)
 
 
 def test_masks_are_those_of_pre_training(model: Path) -> None:
