@@ -80,12 +80,8 @@ def test_models_are_shown_the_same_and_differ_in_their_start_alone(demo: DemoRes
         return {key for key in keys if untrained_run[key] != other[key]}
 
     assert differ(new_run) == differ(bundled_run) == {"model_path", "weights_fingerprint"}
-    untrained, new, bundled = (
-        bertine.load_model(model).config.replace(vocab_size=1)
-        for model in (demo.out / "untrained", demo.pretrained_model, "bertine-en")
-    )
-    assert untrained == new
-    assert untrained.hidden_size == bundled.hidden_size
+    untrained, new = demo.out / "untrained", demo.pretrained_model
+    assert bertine.load_model(untrained).config == bertine.load_model(new).config
 
 
 class _Words(HTMLParser):
@@ -200,7 +196,7 @@ def test_the_verdict_is_about_intervals() -> None:
     assert base.helped
     assert base.verdict() == (
         "After 3 minutes of pre-training a model gives 20 more right answers in 100 than one with "
-        "random weights; bertine-en, after an hour, gives 50 more."
+        "random weights; bertine-en, a student of all-MiniLM-L6-v2, gives 50 more."
     )
     unclear = dataclasses.replace(base, pretrained=shares("new", 41))
     assert not unclear.helped

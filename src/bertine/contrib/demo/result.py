@@ -10,8 +10,8 @@ from pathlib import Path
 from bertine.contrib.demo import texts
 from bertine.contrib.demo.texts import (
     BUNDLED_MODEL,
-    BUNDLED_TIME,
     MASKED,
+    TEACHER,
     DemoRecipe,
     DemoScores,
     TextCounts,
@@ -221,7 +221,7 @@ class DemoResult(Report):
 
     @property
     def models(self) -> list[DemoScores]:
-        """The scores of the three models, by the amount of pre-training."""
+        """The scores of the three models, by what they learned before the labels."""
         return [self.untrained, self.pretrained, self.bundled]
 
     @property
@@ -250,7 +250,7 @@ class DemoResult(Report):
                 f"After {time} of pre-training a model is not clearly better than one with random "
                 f"weights ({100 * gain:+.1f} points)"
             )
-        return f"{first}; {BUNDLED_MODEL}, after {BUNDLED_TIME}, gives {100 * whole:.0f} more."
+        return f"{first}; {BUNDLED_MODEL}, a student of {TEACHER}, gives {100 * whole:.0f} more."
 
     def next_steps(self) -> list[tuple[str, str]]:
         """List the next steps, each with its command."""
@@ -285,8 +285,7 @@ class DemoResult(Report):
             rows.append(f"  {one.name:<{width}}{one.accuracy:6.1%}   {low:.1%} to {high:.1%}")
         count = len(self.tf_idf.articles)
         return [
-            f"What is a passage about? Right answers to {count:,} passages of articles that no "
-            "model had seen,",
+            f"What is a passage about? Right answers to {count:,} passages of other articles,",
             f"after {self.recipe.labels} labelled passages of each subject (mean of "
             f"{self.recipe.draws} draws of the labels; 95% interval over articles):",
             *rows,
@@ -390,13 +389,13 @@ def _comparison(result: DemoResult) -> Section:
         "Right answers",
         [*doubt, Figures([figure], columns=2), table],
         lead=f"{len(result.subjects)} subjects, {recipe.labels} labelled passages of each, of 25 "
-        "to 45 words. All passages are from articles that none of the models had read. The models "
-        "learn the labels in the same way. They differ in what they read before: nothing, "
-        f"{human_count(result.tokens)} tokens of text, or all that two cores can read in "
-        f"{BUNDLED_TIME} (that one, {BUNDLED_MODEL}, also has a larger vocabulary and three layers "
-        "of another kind in place of two). tf-idf with logistic "
-        "regression, the usual way without a language model, knows only the words of the labelled "
-        "passages.",
+        "to 45 words. All passages are from articles that none of the models was trained on. The "
+        "models learn the labels in the same way. They differ in what they learned before: "
+        f"nothing, the hidden words of {human_count(result.tokens)} tokens of text, or to give "
+        f"texts the vectors of a better model, {TEACHER} ({BUNDLED_MODEL}, which also has a larger "
+        "vocabulary and three wider layers in place of two; its teacher may have read the "
+        "articles). tf-idf with logistic regression, the usual way without a language model, knows "
+        "only the words of the labelled passages.",
     )
 
 

@@ -36,11 +36,11 @@ from bertine.contrib.demo.result import (
 )
 from bertine.contrib.demo.texts import (
     BUNDLED_MODEL,
-    BUNDLED_TIME,
     FAST,
     FULL,
     LAYERS,
     MASKED,
+    TEACHER,
     DemoRecipe,
     DemoScores,
 )
@@ -289,17 +289,14 @@ def run_demo(
 def _run(out: Path, recipe: DemoRecipe, seed: int) -> DemoResult:
     stages, runs = _Stages(5), DemoRuns(out, recipe, seed)
     counts, model = texts.count_texts(), bundled_folder(BUNDLED_MODEL)
-    with stages.stage(
-        "labels", f"A few labels for {BUNDLED_MODEL}, which has read for {BUNDLED_TIME}"
-    ):
+    with stages.stage("labels", f"A few labels for {BUNDLED_MODEL}, a student of {TEACHER}"):
         labelled = recipe.labels * len(counts.subjects)
         logger.info(
             f"what is a passage about? {labelled} labelled passages are all it is shown, "
             f"{recipe.labels} of each subject: {'; '.join(counts.subjects)}"
         )
         runs.write_labelled()
-        name = f"{BUNDLED_MODEL}, {BUNDLED_TIME}"
-        bundled = runs.learn_subjects(name, model, kind="bundled")
+        bundled = runs.learn_subjects(BUNDLED_MODEL, model, kind="bundled")
         with atomic_dir(out / "model") as folder:
             shutil.copytree(bundled.model, folder, dirs_exist_ok=True)
         for answer in first_answers(bundled.answers, 2)[:_SHOWN]:
