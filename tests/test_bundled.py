@@ -115,7 +115,7 @@ def test_transformers_computes_the_same(name: str, text: str) -> None:
             "bertine-en",
             "How do I get my money back?",
             "I want a refund for this order.",
-            ("How do I get to the railway station?", "Penguins are birds that cannot fly."),
+            ("The train to London was late again.", "Penguins are birds that cannot fly."),
         ),
         (
             "bertine-zh",
