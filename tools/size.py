@@ -40,8 +40,8 @@ BUDGET = {
     # Tests of all documents' commands, of clients and of what other programs open; of the folders
     # of jobs, with kills in every kind of them; of results as JSON; a hub on loopback, and files of
     # eleven encodings, six annotation tools and three kinds of workbooks; inputs, attention and
-    # pairs beside transformers' for every family; products of training; distillation on vectors; the recipe
-    # of the models in the package.
+    # pairs beside transformers' for every family; products of training; distillation on vectors,
+    # and the recipe of the models in the package.
     "code lines of tests": 61_090,
 }
 
