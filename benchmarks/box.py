@@ -5,12 +5,12 @@
 
 Every system learns from the same examples and is judged on the same held-out file, over some
 seeds; `--systems` are names or folders of models, and tf-idf, which stands for what needs no model.
-How a task is trained was chosen for the package's models on parts of the training files. The
-tasks: vectors as they are (STS-B), five tasks of GLUE, 1,000 labels and 16 a class of emotion, all
-labels and 10 a class of BANKING77 (a tenth is held out, the same one for every seed), answers in
-text (SQuAD 1.1), names in text (WNUT-17), minimal pairs (BLiMP); in Chinese topics (SIB-200, all
-labels, and 8 a class with the layers as they are), paraphrases, entities and questions. Every
-result is kept in FILE as soon as it is there; several processes may share it.
+Rates and epochs are first guesses, which nothing chose yet. The tasks: vectors as they are (STS-B),
+five tasks of GLUE, 1,000 labels and 16 a class of emotion, all labels and 10 a class of BANKING77
+(a tenth is held out, the same one for every seed), answers in text (SQuAD 1.1), names in text
+(WNUT-17), minimal pairs (BLiMP); in Chinese topics (SIB-200, all labels, and 8 a class with the
+layers as they are), paraphrases, entities and questions. Every result is kept in FILE as soon as it
+is there; several processes may share it.
 """
 
 from __future__ import annotations

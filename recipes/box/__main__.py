@@ -110,7 +110,7 @@ def make(name: str, box: Box, corpus: Sequence[Path], out: Path) -> Path:
     """Make the model `name`, and return its directory."""
     facts = {
         "model": name,
-        "box": {key: _listed(value) for key, value in dataclasses.asdict(box).items()},
+        "box": {**dataclasses.asdict(box), "layers": list(box.layers)},
         "learning": LEARNING,
         "corpus": {file.name: digest(file) for file in corpus},
     }
@@ -157,10 +157,6 @@ def make(name: str, box: Box, corpus: Sequence[Path], out: Path) -> Path:
     parts = ", ".join(f"{part} {human_time(seconds)}" for part, seconds in spent.items())
     print(f"{run / 'model'}: made in {human_time(sum(spent.values()))} ({parts})")
     return run / "model"
-
-
-def _listed(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def box(arguments: Sequence[str]) -> None:

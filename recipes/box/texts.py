@@ -31,6 +31,8 @@ _SENTENCES = (0.8, 0.13, 0.07)
 _CLAUSES = 6
 #: The fewest and the most characters of a text, by language.
 _LENGTHS = {"en": (12, 400), "zh": (4, 160)}
+#: The usual number of characters of a text.
+_USUAL = {"en": 135, "zh": 30}
 #: Texts whose vectors are computed at once.
 _CHUNK = 10_000
 _CLAUSE_ENDS = re.compile(r"[,;:，、；：]\s*")
@@ -57,7 +59,7 @@ def draw_texts(corpus: Sequence[Path], file: Path, count: int, language: str, se
     size = sum(len(text) for path in corpus for _, text in _documents(path))
     least, most = _LENGTHS[language]
     # Somewhat more than needed, since texts repeat.
-    share = min(1.0, 1.2 * count * _usual(language) / max(1, size))
+    share = min(1.0, 1.2 * count * _USUAL[language] / max(1, size))
     left_out = 0
     for path in corpus:
         for number, (title, text) in enumerate(_documents(path)):
@@ -80,11 +82,6 @@ def draw_texts(corpus: Sequence[Path], file: Path, count: int, language: str, se
         "are left out"
     )
     return len(order)
-
-
-def _usual(language: str) -> float:
-    """Return the usual number of characters of a text."""
-    return {"en": 135.0, "zh": 30.0}[language]
 
 
 def _texts(paragraph: str, language: str, draws: np.random.Generator) -> Iterator[str]:
