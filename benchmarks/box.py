@@ -5,7 +5,8 @@
 
 Every system learns from the same examples and is judged on the same held-out file, over some
 seeds; `--systems` are names or folders of models, and tf-idf, which stands for what needs no model.
-Rates and epochs are first guesses, which nothing chose yet. The tasks: vectors as they are (STS-B),
+Whether the layers of a task of GLUE are trained, and for how long, is as in ``recipes/hour``, which
+chose it on held-out parts; rates are the defaults. The tasks: vectors as they are (STS-B),
 five tasks of GLUE, 1,000 labels and 16 a class of emotion, all labels and 10 a class of BANKING77
 (a tenth is held out, the same one for every seed), answers in text (SQuAD 1.1), names in text
 (WNUT-17), minimal pairs (BLiMP); in Chinese topics (SIB-200, all labels, and 8 a class with the
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import fcntl
 import importlib
 import statistics
 import sys
@@ -63,6 +65,8 @@ class Row:
         size, each: examples that are drawn from the training file, in all or of each class; 0: all.
         way: "finetune", "few-shot" (``bertine.few_shot``), "vectors", "blimp".
         language: "en" or "zh".
+        after: the task made of raw text that a copy of the model learns before: "acceptability"
+            (``recipes/hour``), "swaps" (``recipes/box``); empty: none.
     """
 
     name: str
@@ -73,10 +77,12 @@ class Row:
     each: bool = False
     way: str = "finetune"
     language: str = "en"
+    after: str = ""
 
 
-def _glue(name: str, metric: str, **arguments: Any) -> Row:
-    return Row(f"{name}, {metric}", metric, {"task": "glue", "glue_task": name, **arguments})
+def _glue(name: str, metric: str, after: str = "", **arguments: Any) -> Row:
+    task = {"task": "glue", "glue_task": name, **arguments}
+    return Row(f"{name}, {metric}", metric, task, after=after)
 
 
 _TWEETS = {"task": "text", "text_columns": "text", "label_column": "label_name"}
@@ -85,11 +91,11 @@ _EMOTION, _BANKING = ("emotion/train.txt", "emotion/val.txt"), ("banking77/train
 _PAIRS = {"task": "text", "text_columns": ["sentence1", "sentence2"], "label_column": "label"}
 ROWS = (
     Row("STS-B, vectors as they are", "spearman", files=("", "glue/STS-B/dev.tsv"), way="vectors"),
-    _glue("CoLA", "matthews", epochs=10, learning_rate=2e-4),
-    _glue("SST-2", "accuracy", epochs=2, learning_rate=2e-4),
-    _glue("MRPC", "f1", epochs=5, learning_rate=2e-4),
-    _glue("STS-B", "spearman", epochs=5, learning_rate=1.5e-4, pairs="apart"),
-    _glue("RTE", "accuracy", epochs=5, learning_rate=2e-4),
+    _glue("CoLA", "matthews", "acceptability", epochs=10),
+    _glue("SST-2", "accuracy", epochs=2),
+    _glue("MRPC", "f1", frozen=True),
+    _glue("STS-B", "spearman", epochs=5, pairs="apart"),
+    _glue("RTE", "accuracy", frozen=True),
     Row("emotion, 1,000 labels", "accuracy", {**_TWEETS, "epochs": 10}, _EMOTION, 1000),
     Row("emotion, 16 a class", "accuracy", _TWEETS, _EMOTION, 16, True, "few-shot"),
     Row("BANKING77, all labels", "accuracy", {**_TOPICS, "epochs": 10}, _BANKING),
@@ -112,7 +118,14 @@ ROWS = (
         True,
         language="zh",
     ),
-    Row("paraphrases", "accuracy", {**_PAIRS, "epochs": 8}, ("paraphrases", ""), language="zh"),
+    Row(
+        "paraphrases",
+        "accuracy",
+        {**_PAIRS, "epochs": 8},
+        ("paraphrases", ""),
+        language="zh",
+        after="swaps",
+    ),
     Row("entities", "f1", {"task": "tagging", "epochs": 5}, ("entities", ""), language="zh"),
     Row(
         "questions",
@@ -157,8 +170,59 @@ def draw(row: Row, data: Path, seed: int, out: Path) -> Path:
     return out
 
 
-def score(row: Row, system: str, data: Path, seed: int, folder: Path) -> float | None:
-    """Return the score of a system, times 100; None: it has none for this row."""
+#: A task made of raw text: its columns, the texts it is made of, and how it is learned.
+_BETWEEN: dict[str, Any] = {
+    "label_column": "label",
+    "epochs": 1,
+    "batch_size": 64,
+    "learning_rate": 5e-4,
+    "frozen": False,
+    "baselines": False,
+}
+_SENTENCES, _SWAPPED = 36_000, 40_000
+
+
+def after(name: str, system: str, data: Path, kept: Path) -> str:
+    """Return a copy of `system` that has learned a task made of raw text; made once, in `kept`."""
+    out = kept / f"{name}-{Path(system).name}"
+    kept.mkdir(parents=True, exist_ok=True)
+    with (kept / "lock").open("w") as lock:  # of several processes one makes it
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (out / "model").exists():
+            return str(out / "model")
+        corpus, source = data / "corpus", kept / name
+        source.mkdir(parents=True, exist_ok=True)
+        file = source / "train.csv"
+        if name == "acceptability":
+            columns, longest = ["sentence"], 64
+            if not file.exists():
+                made = importlib.import_module("acceptability").write_acceptability
+                made([corpus / "wiki.jsonl.zst", corpus / "books.jsonl.zst"], file, _SENTENCES, 0)
+        else:
+            columns, longest = ["sentence1", "sentence2"], 128
+            if not file.exists():
+                texts = source / "texts.txt"
+                draw_texts = importlib.import_module("texts").draw_texts
+                draw_texts([corpus / "wiki-zh.jsonl.zst"], texts, 200_000, "zh", 0)
+                importlib.import_module("swaps").write_swaps(texts, file, _SWAPPED, 0)
+        options = {**_BETWEEN, "text_columns": columns, "max_length": longest}
+        bertine.finetune("text", model=system, data=source, out=out, seed=0, resume=True, **options)
+    return str(out / "model")
+
+
+def score(
+    row: Row, system: str, data: Path, seed: int, folder: Path, raw: Path, kept: Path
+) -> float | None:
+    """Return the score of a system, times 100; None: it has none for this row.
+
+    Args:
+        data: the folder of the tasks.
+        folder: for the run; it is removed.
+        raw: the folder of all data, with the corpus.
+        kept: for what is made once.
+    """
+    if row.after and system != BASELINE:
+        system = after(row.after, system, raw, kept)
     arguments = dict(row.arguments)
     if row.way == "vectors":
         return None if system == BASELINE else _of_vectors(system, data / row.files[1])
@@ -252,11 +316,12 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     results, seeds = Results(given.resume), range(given.seeds)
+    kept = given.resume.with_suffix(".copies")
     wanted = tuple(given.tasks or ("",))
     rows = [row for row in ROWS if row.language == given.language and row.name.startswith(wanted)]
-    data = given.data
+    data, recipes = given.data, Path(__file__).parents[1] / "recipes"
+    sys.path += [str(recipes / "hour"), str(recipes / "box")]
     if given.language == "zh":
-        sys.path.append(str(Path(__file__).parents[1] / "recipes" / "hour"))
         chinese_tasks = importlib.import_module("chinese_tasks")
         data = given.resume.with_suffix(".tasks")
         if not data.exists():
@@ -269,7 +334,7 @@ def main() -> None:
                     continue
                 began = time.monotonic()
                 with quietly(), tempfile.TemporaryDirectory() as folder:
-                    value = score(row, system, data, seed, Path(folder))
+                    value = score(row, system, data, seed, Path(folder), given.data, kept)
                 if value is not None:
                     results.add({**key, "score": value, "seconds": time.monotonic() - began})
                     print(f"{row.name}, {system}, seed {seed}: {value:.1f}", flush=True)

@@ -604,23 +604,30 @@ SENTENCES = ["The river runs north, past the old town.", "A king lived there.", 
 @pytest.mark.slow
 def test_a_student_of_minilm_is_made_in_stages(tmp_path: Path, box: Hour) -> None:
     corpus, out = write_articles(tmp_path / "wiki.jsonl", SENTENCES), tmp_path / "out"
-    given = ("--corpus", corpus, "--out", out, "--texts", 1000)
+    given = ("--corpus", corpus, "--out", out, "--texts", 1000, "--steps", 2)
     status, printed, said = box(*given)
     assert status == 0, said
-    texts = (out / "texts.txt").read_text().splitlines()
+    texts = (out / "first.txt").read_text().splitlines()
     assert 500 < len(texts) == len(set(texts))
     assert "Rivers 7" in texts
-    model = bertine.load_model(out / "run" / "model")
+    model = bertine.load_model(out / "last" / "model")
     config = model.model.config
     assert (config.num_hidden_layers, config.hidden_size) == (3, 384)
-    assert bertine.fill_mask(out / "run" / "model", "The [MASK] runs north.")
-    teacher, student = (bertine.Embedder.load(one) for one in ("minilm", out / "run" / "model"))
+    assert bertine.fill_mask(out / "last" / "model", "The [MASK] runs north.")
+    teacher, student = (bertine.Embedder.load(one) for one in ("minilm", out / "last" / "model"))
     cosines = (teacher(texts[:50]) * student(texts[:50])).sum(1)
     assert cosines.mean() > 0.5
     assert list(json.loads((out / "box.json").read_text())["seconds"]) == [
-        "texts",
+        "first texts",
         "student",
-        "distillation",
+        "first vectors",
+        "first distillation",
+        "running text",
+        "preparation",
+        "words",
+        "last texts",
+        "last vectors",
+        "last distillation",
     ]
     # The finished command does nothing anew, and other text is another model.
     before = toys.tree(out)
@@ -651,6 +658,29 @@ def test_texts_are_drawn_without_the_articles_of_the_demo(
     file.write_text("no document\n")
     with pytest.raises(BertineError, match="line 1 is no document"):
         texts.draw_texts([file], out, 100, "en", 0)
+
+
+def test_running_text_has_whole_articles_and_parts_of_books(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(BOX))
+    texts = importlib.import_module("texts")
+    file, out = write_articles(tmp_path / "wiki.jsonl", SENTENCES), tmp_path / "out.jsonl"
+    book = " ".join(map(str, range(50_000)))
+    asked = sorted(texts._demo_titles())[0]
+    with file.open("a") as lines:
+        for title, text in (("A book", book), (asked, "Nobody may read this.")):
+            lines.write(json.dumps({"title": title, "text": text}) + "\n")
+    texts.draw_running([file], out, 0.5, 0)
+    *articles, part = [json.loads(line)["text"] for line in out.read_text().splitlines()]
+    assert 20 < len(articles) < 60
+    assert {article.count("\n") for article in articles} == {2}
+    assert len(part) == len(book) // 2
+    assert part in book
+    texts.draw_running([file], out, 1.0, 0)
+    drawn = out.read_text()
+    assert len(drawn.splitlines()) == 81
+    assert "Nobody" not in drawn
 
 
 def test_a_student_begins_as_layers_and_neurons_of_its_teacher(

@@ -33,6 +33,8 @@ _CLAUSES = 6
 _LENGTHS = {"en": (12, 400), "zh": (4, 160)}
 #: The usual number of characters of a text.
 _USUAL = {"en": 135, "zh": 30}
+#: From this many characters on, a part of a document is drawn, not all of it or nothing.
+_BOOK = 200_000
 #: Texts whose vectors are computed at once.
 _CHUNK = 10_000
 _CLAUSE_ENDS = re.compile(r"[,;:，、；：]\s*")
@@ -84,6 +86,34 @@ def draw_texts(corpus: Sequence[Path], file: Path, count: int, language: str, se
     return len(order)
 
 
+def draw_running(corpus: Sequence[Path], file: Path, share: float, seed: int) -> None:
+    """Write a part of `corpus`, JSON lines with ``text``: some of the articles, and a part of each
+    book.
+
+    Args:
+        corpus, file, seed: as in :func:`draw_texts`.
+        share: of all characters, roughly.
+
+    Raises:
+        BertineError: as :func:`draw_texts`.
+    """
+    demo = _demo_titles()
+    with atomic_file(file) as at, open(at, "w", encoding="utf-8") as out:
+        for path in corpus:
+            draws = generator(seed, f"running text of {path.name}")
+            for title, text in _documents(path):
+                begin, luck = draws.random(2)
+                if title in demo and path.name.startswith("wiki"):
+                    continue
+                if len(text) > _BOOK:
+                    size = int(share * len(text))
+                    start = int(begin * (len(text) - size))
+                    text = text[start : start + size]
+                elif luck >= share:
+                    continue
+                out.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+
+
 def _texts(paragraph: str, language: str, draws: np.random.Generator) -> Iterator[str]:
     """Yield the texts of a paragraph."""
     sentences = [one for part in split_sentences(paragraph, language) if (one := part.strip())]
@@ -125,16 +155,20 @@ def digest(file: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def write_vectors(teacher: Path, texts: Path, file: Path) -> None:
-    """Write the teacher's vectors of `texts`, less their mean, as a ``.npy`` fp16 [N, D].
+def write_vectors(teacher: Path, texts: Path, file: Path, less_mean: bool) -> None:
+    """Write the teacher's vectors of `texts`, of length 1, as a ``.npy`` fp16 [N, D].
 
-    The vectors of E5 point in nearly one direction; a student of what they do not share has
-    cosines from -1 to 1.
+    Args:
+        teacher: a model directory; it computes in 8 bits, which changes cosines by a thousandth.
+        texts: one a line.
+        file: what is written, whole or not at all.
+        less_mean: subtract the mean of all vectors. Those of E5 point in nearly one direction; a
+            student of what they do not share has cosines from -1 to 1.
 
     Raises:
         BertineError: the teacher cannot be opened; the disk is full.
     """
-    embedder = bertine.Embedder.load(teacher)
+    embedder = bertine.Embedder.load(teacher, precision="int8")
     lines = texts.read_text(encoding="utf-8").splitlines()
     vectors = np.empty((len(lines), embedder.dimensions), np.float32)
     with progress() as bar:
@@ -143,6 +177,7 @@ def write_vectors(teacher: Path, texts: Path, file: Path) -> None:
             part = lines[start : start + _CHUNK]
             vectors[start : start + len(part)] = unit(embedder(part))
             bar.advance(job, len(part))
-    vectors -= vectors.mean(0)
+    if less_mean:
+        vectors -= vectors.mean(0)
     with atomic_file(file) as at, open(at, "wb") as out:
         np.save(out, unit(vectors).astype(np.float16))
