@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, get_args, get_origi
 
 from bertine.core.errors import BertineError
 from bertine.core.names import implementation
-from bertine.core.text import listing
+from bertine.core.text import is_number, listing, number_in
 
 if TYPE_CHECKING:
     from bertine.options.declare import Declared, OptionGroup
@@ -46,10 +46,7 @@ def whole(minimum: int = 0) -> Kind:
         try:
             number = int(text)
         except ValueError:
-            try:
-                real = float(text)
-            except ValueError:
-                real = float("nan")
+            real = number_in(text)
             if not real.is_integer():  # false for NaN and the infinities too
                 raise argparse.ArgumentTypeError(f"'{text}' is not a whole number") from None
             number = int(real)
@@ -123,15 +120,6 @@ class Gather(argparse.Action):
         before = getattr(namespace, self.dest) if self._namespace is namespace else []
         self._namespace = namespace
         setattr(namespace, self.dest, [*before, *values])
-
-
-def _is_number(text: str) -> bool:
-    """Return whether a value is meant as a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def line_width() -> int:
@@ -284,7 +272,7 @@ class Parser(argparse.ArgumentParser):
         for option, place in self._ends_of_lists(arguments):
             last = arguments[place]
             if option.type not in (None, Path):
-                if not _is_number(last):
+                if not is_number(last):
                     with contextlib.suppress(BertineError):
                         return self._values([last, *arguments[:place], *arguments[place + 1 :]])
             elif str(error).startswith(f"missing: {named[0].metavar}"):
