@@ -20,7 +20,7 @@ from torch import nn
 
 from bertine.core.console import Shown, logger, visible_list
 from bertine.core.contrib import refuse_contrib
-from bertine.core.errors import BertineError
+from bertine.core.errors import BertineError, naming
 from bertine.core.files import atomic_dir, write_json, write_text
 from bertine.core.model_folders import BUNDLED, locate
 from bertine.core.names import ABOUT, option
@@ -321,11 +321,8 @@ def load_model(
     config, family = settings.config, family_of(settings.config.model_type)
     names = family.names
     check_same_family(source, tensors, family)
-    try:
+    with naming(source):
         canonical = names.canonical_names(tensors, family.head_of(settings.architecture))
-    except BertineError as error:
-        raise BertineError(f"{source}: {error}") from error
-
     check_against_weights(source, canonical, config, family, described_in.name)
     check_fits(described_in, config)
     # Heads: those in the file (`present`), those to have, and of these the ones to create anew.
@@ -394,11 +391,9 @@ def _heads_of(
                 options["pooling"] = Pooling.named(pooling)
                 if head == PAIR_CLASSIFIER:
                     options["shared_pieces"] = bool(task.setting("shared_pieces", False))
-            try:
+            with naming(source.parent / TASK):
                 count = outputs if kind.named else 1
                 heads |= new_head(config, head, count, **options)
-            except BertineError as error:
-                raise BertineError(f"{source.parent / TASK}: {error}") from error
     return heads
 
 

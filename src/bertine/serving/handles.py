@@ -15,7 +15,7 @@ import torch
 
 from bertine.core.console import logger, plural
 from bertine.core.contrib import job_of_model
-from bertine.core.errors import BertineError
+from bertine.core.errors import BertineError, naming
 from bertine.core.names import option
 from bertine.hub.model_directory import LoadedModel, load_model
 from bertine.hub.weights import is_model_directory
@@ -461,13 +461,11 @@ def _answering(
         loaded=model,
     )
     tuned = not isinstance(predictor.task, SentencePairs)
-    try:
+    with naming(name):
         predictor = predictor.deciding(options) if tuned else predictor
         for line in predictor.lines():
             logger.info(line)
         return predictor, nearest_of(predictor, options, show=True) if tuned else None
-    except BertineError as error:
-        raise BertineError(f"{name}: {error}") from error
 
 
 def _embedder(

@@ -31,7 +31,7 @@ from bertine.contrib.elmo.model import (
 )
 from bertine.contrib.recognize import PublishedFiles, elmo_folder, published_files
 from bertine.core.console import plural
-from bertine.core.errors import BertineError, require_packages
+from bertine.core.errors import BertineError, naming, require_packages
 from bertine.core.files import (
     atomic_dir,
     read_bounded,
@@ -89,7 +89,7 @@ def read_options(path: Path) -> ElmoConfig:
     filters = characters["filters"]
     if any(len(entry) != 2 for entry in filters):
         raise BertineError(f"{path}: char_cnn.filters must be pairs: width and number of filters")
-    try:
+    with naming(path):
         return ElmoConfig(
             max_characters=characters["max_characters_per_token"],
             character_size=characters["embedding"]["dim"],
@@ -103,8 +103,6 @@ def read_options(path: Path) -> ElmoConfig:
             projection_clip=float(lstm["proj_clip"]),
             skip_connections=bool(lstm.get("use_skip_connections")),
         )
-    except BertineError as error:
-        raise BertineError(f"{path}: {error}") from error
 
 
 def read_published(files: PublishedFiles) -> BidirectionalLm:
