@@ -48,6 +48,7 @@ from bertine.models.config import Config
 from bertine.models.config_file import (
     CONFIG,
     MODULES,
+    OLD_MODES,
     SETTINGS,
     TRANSFORMER,
     ConfigFile,
@@ -69,14 +70,6 @@ from bertine.tokenization.tokenizer import KINDS, Tokenizer, holds_tokenizer
 # sentence-transformers: its modules, written so that it and :mod:`bertine.models.config_file`
 # compute the same vectors.
 
-_OLD_KEYS = {
-    "cls": "pooling_mode_cls_token",
-    "max": "pooling_mode_max_tokens",
-    "mean": "pooling_mode_mean_tokens",
-    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
-    "weightedmean": "pooling_mode_weightedmean_tokens",
-    "lasttoken": "pooling_mode_lasttoken",
-}
 _TYPE = "sentence_transformers.models."
 
 
@@ -101,7 +94,7 @@ def write_sentence_modules(folder: Path, modules: SentenceModules, width: int) -
         (folder / path).mkdir()
     pooling = {
         "word_embedding_dimension": width,
-        **{key: mode in modules.modes for mode, key in _OLD_KEYS.items()},
+        **{key: mode in modules.modes for key, mode in OLD_MODES.items()},
         "include_prompt": modules.include_prompt,
     }
     write_json(folder / "1_Pooling" / "config.json", pooling)
