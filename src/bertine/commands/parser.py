@@ -208,6 +208,10 @@ class Parser(argparse.ArgumentParser):
         """Declare --output, which may be written --out; `more` is argparse's."""
         self.add_argument("--output", "--out", metavar=metavar, help=help, **more)
 
+    def require_output_folder(self, help: str) -> None:
+        """Declare --output, a required folder."""
+        self.add_output(help, "DIR", type=Path, required=True)
+
     def add_path(self, flag: str, metavar: str, help: str, **more: Any) -> None:
         """Declare a file or a folder; `more` is argparse's."""
         self.add_argument(flag, metavar=metavar, type=Path, help=help, **more)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from argparse import SUPPRESS
-from pathlib import Path
 from typing import Any, get_args
 
 from bertine.commands.parser import (
@@ -425,12 +424,7 @@ SERVE = Command(
 
 def _add_export_arguments(parser: Parser) -> None:
     parser.add_model("a model directory of any kind")
-    parser.add_output(
-        "folder to write; an earlier export there is replaced",
-        metavar="DIR",
-        type=Path,
-        required=True,
-    )
+    parser.require_output_folder("folder to write; an earlier export there is replaced")
     parser.add_argument(
         "--format",
         choices=get_args(ExportFormat),
@@ -472,12 +466,9 @@ def _add_convert_arguments(parser: Parser) -> None:
         "pytorch_model.bin; a folder of ELMo's published options and weights; or vectors of words, "
         "a folder of word2vec or a .bin, .txt or .vec file"
     )
-    parser.add_output(
+    parser.require_output_folder(
         "folder to write; a model directory there is replaced (of vectors of words a folder, "
-        "or a .bin, .txt or .vec file)",
-        metavar="DIR",
-        type=Path,
-        required=True,
+        "or a .bin, .txt or .vec file)"
     )
     parser.add_argument(
         "--hidden-act",

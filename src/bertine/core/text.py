@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 #: Characters that end a line, move the cursor or change the writing direction, and surrogates.
@@ -102,6 +103,12 @@ def is_number(text: str | bytes) -> bool:
     except ValueError:
         return False
     return True
+
+
+def exact_rate(rate: float) -> str:
+    """Format a learning rate as papers do, ``3e-5``, with all its digits, so that different rates
+    give different texts."""
+    return f"{Decimal(repr(rate)):e}" if 0 < rate < 0.01 else repr(rate)
 
 
 def one_line(message: object) -> str:
