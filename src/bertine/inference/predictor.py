@@ -153,13 +153,13 @@ class Pipeline:
     ) -> list[np.ndarray]:
         """Compute the outputs for `features`; `on_batch` is called with the number of features of
         each finished batch."""
-        return self._run(run_features, features, on_batch=on_batch)
+        return self._computed(run_features, features, on_batch=on_batch)
 
     def compute_batch(self, features: Sequence[Features]) -> list[np.ndarray]:
         """Compute the outputs for features that are one batch already."""
-        return self._run(run_batch, features)
+        return self._computed(run_batch, features)
 
-    def _run(
+    def _computed(
         self, run: Callable[..., list[np.ndarray]], features: Sequence[Features], **more: Any
     ) -> list[np.ndarray]:
         return run(
