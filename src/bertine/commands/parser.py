@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, get_args, get_origi
 
 from bertine.core.errors import BertineError
 from bertine.core.names import implementation
-from bertine.core.text import listing
+from bertine.core.text import is_number, listing, number_in
 
 if TYPE_CHECKING:
     from bertine.options.declare import Declared, OptionGroup
@@ -46,10 +46,7 @@ def whole(minimum: int = 0) -> Kind:
         try:
             number = int(text)
         except ValueError:
-            try:
-                real = float(text)
-            except ValueError:
-                real = float("nan")
+            real = number_in(text)
             if not real.is_integer():  # false for NaN and the infinities too
                 raise argparse.ArgumentTypeError(f"'{text}' is not a whole number") from None
             number = int(real)
@@ -123,15 +120,6 @@ class Gather(argparse.Action):
         before = getattr(namespace, self.dest) if self._namespace is namespace else []
         self._namespace = namespace
         setattr(namespace, self.dest, [*before, *values])
-
-
-def _is_number(text: str) -> bool:
-    """Return whether a value is meant as a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def line_width() -> int:
@@ -214,15 +202,23 @@ class Parser(argparse.ArgumentParser):
 
     def add_model(self, help: str) -> None:
         """Declare the positional argument MODEL."""
-        self.add_argument("model", metavar="MODEL", type=Path, help=help)
+        self.add_path("model", "MODEL", help)
 
     def add_output(self, help: str, metavar: str = "FILE", **more: Any) -> None:
         """Declare --output, which may be written --out; `more` is argparse's."""
         self.add_argument("--output", "--out", metavar=metavar, help=help, **more)
 
+    def require_output_folder(self, help: str) -> None:
+        """Declare --output, a required folder."""
+        self.add_output(help, "DIR", type=Path, required=True)
+
+    def add_path(self, flag: str, metavar: str, help: str, **more: Any) -> None:
+        """Declare a file or a folder; `more` is argparse's."""
+        self.add_argument(flag, metavar=metavar, type=Path, help=help, **more)
+
     def require_path(self, flag: str, metavar: str, help: str) -> None:
         """Declare a required option: a file or a folder."""
-        self.add_argument(flag, metavar=metavar, type=Path, required=True, help=help)
+        self.add_path(flag, metavar, help, required=True)
 
     def alternatives(self, *actions: argparse.Action) -> None:
         """Declare options that are alternatives to each other. If a configuration file gives one of
@@ -284,7 +280,7 @@ class Parser(argparse.ArgumentParser):
         for option, place in self._ends_of_lists(arguments):
             last = arguments[place]
             if option.type not in (None, Path):
-                if not _is_number(last):
+                if not is_number(last):
                     with contextlib.suppress(BertineError):
                         return self._values([last, *arguments[:place], *arguments[place + 1 :]])
             elif str(error).startswith(f"missing: {named[0].metavar}"):
@@ -596,18 +592,15 @@ also compressed: .gz, .zst, .xz.
 
 def add_corpus_argument(parser: Parser) -> None:
     """Declare the positional argument CORPUS... ."""
-    parser.add_argument(
-        "corpus", metavar="CORPUS", nargs="+", type=Path, help="file or folder of documents"
-    )
+    parser.add_path("corpus", "CORPUS", "file or folder of documents", nargs="+")
 
 
 def add_start_argument(parser: Parser) -> None:
     """Declare --model, the model that training starts from."""
-    parser.add_argument(
+    parser.add_path(
         "--model",
-        metavar="MODEL",
-        type=Path,
-        help="model to start from: a model directory, minilm, bertine-en, bertine-zh or hf:NAME "
+        "MODEL",
+        "model to start from: a model directory, minilm, bertine-en, bertine-zh or hf:NAME "
         "(not given: the best one installed for the language of the texts)",
     )
 
@@ -624,17 +617,22 @@ def add_texts_argument(parser: Parser) -> None:
     )
 
 
-def read_what_is_piped_in(values: dict[str, Any], command: str, wanted: str) -> None:
+def read_what_is_piped_in(values: dict[str, Any], command: str, *others: str) -> None:
     """Use standard input as the input of a command that was given nothing to read.
 
     Args:
-        values: the values of its arguments; ``input`` is set.
+        values: the values of its arguments; ``input`` is set, no texts become None.
         command: its name.
-        wanted: the alternatives, for the message.
+        others: its arguments that may be read in place of ``input``.
 
     Raises:
         BertineError: standard input is a terminal, or there is none.
     """
+    if "texts" in others:
+        values["texts"] = values["texts"] or None
+    if any(values[name] is not None for name in ("input", *others)):
+        return
+    wanted = "a text, --input FILE" if others else "--input FILE"
     if sys.stdin is None or sys.stdin.isatty():
         raise BertineError(
             f"nothing to {command}; give {wanted}, or pipe texts in; see 'bertine {command} --help'"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from bertine.commands.parser import Command, Parser, add_options, add_start_argument, borrow
 from bertine.commands.train import FINETUNE, TASKS
 
@@ -130,11 +128,10 @@ CHECK_LABELS = Command(
 
 def _add_blimp_arguments(parser: Parser) -> None:
     parser.add_model("a model directory as pre-training left it")
-    parser.add_argument(
+    parser.add_path(
         "--data",
-        metavar="PATH",
-        type=Path,
-        help="other minimal pairs: JSON lines with sentence_good and sentence_bad, or a folder of "
+        "PATH",
+        "other minimal pairs: JSON lines with sentence_good and sentence_bad, or a folder of "
         "such files (not given: BLiMP, which is in the package)",
     )
 
@@ -157,12 +154,8 @@ BLIMP = Command(
 
 
 def _add_report_arguments(parser: Parser) -> None:
-    parser.add_argument(
-        "run", metavar="RUN", type=Path, help="folder of a run of pretrain or finetune"
-    )
-    parser.add_argument(
-        "--out", metavar="FILE", type=Path, help="the page (report.html in RUN unless given)"
-    )
+    parser.add_path("run", "RUN", "folder of a run of pretrain or finetune")
+    parser.add_path("--out", "FILE", "the page (report.html in RUN unless given)")
 
 
 REPORT = Command(
@@ -181,13 +174,12 @@ def _add_inspect_arguments(parser: Parser) -> None:
     from bertine.options.declare import declared
     from bertine.options.pretraining import InspectionOptions, ReadTexts
 
-    parser.add_argument(
+    parser.add_path(
         "path",
-        metavar="PATH",
-        nargs="?",
-        type=Path,
-        help="a token store, a model of any kind, bertine-en or bertine-zh, or a preset such "
+        "PATH",
+        "a token store, a model of any kind, bertine-en or bertine-zh, or a preset such "
         "as bert-base (not given: this machine)",
+        nargs="?",
     )
     add_options(parser, ReadTexts)
     add_options(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import get_args
 
 from bertine.commands.parser import (
@@ -62,7 +61,7 @@ PREPARE = Command(
 
 
 def _add_pretrain_arguments(parser: Parser) -> None:
-    parser.add_argument("store", metavar="STORE", type=Path, help="what 'bertine prepare' wrote")
+    parser.add_path("store", "STORE", "what 'bertine prepare' wrote")
     parser.add_argument(
         "--model",
         metavar="PRESET|FILE|DIR",
@@ -175,11 +174,10 @@ def _add_finetune_similarity_arguments(parser: Parser) -> None:
         "or validation.*",
     )
     parser.require_path("--out", "DIR", "folder of the run and its model")
-    parser.add_argument(
+    parser.add_path(
         "--validation",
-        metavar="FILE",
-        type=Path,
-        help="pairs that the model is judged on, with a score (Spearman) or without (nDCG@10) (not "
+        "FILE",
+        "pairs that the model is judged on, with a score (Spearman) or without (nDCG@10) (not "
         "given: that of the folder, else a tenth of the pairs is held out)",
     )
 
@@ -243,12 +241,11 @@ def _add_distill_arguments(parser: Parser) -> None:
         "vectors": "texts: a file (.txt, with a text on each line, .csv, .tsv, .jsonl, .parquet)",
     }
     words |= {kind: more["data"] for kind, more in _MORE.items()}
-    parser.add_argument(
+    parser.add_path(
         "data",
-        metavar="DATA",
-        type=Path,
+        "DATA",
+        words.get(parser.kind, "; ".join(f"{kind}: {text}" for kind, text in words.items())),
         nargs=None if parser.kind in ("lm", "task", "vectors") else "?",
-        help=words.get(parser.kind, "; ".join(f"{kind}: {text}" for kind, text in words.items())),
     )
     parser.require_path("--out", "RUN", "folder of the run and its model")
     if parser.kind:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from argparse import SUPPRESS
-from pathlib import Path
 from typing import Any, get_args
 
 from bertine.commands.parser import (
@@ -70,9 +69,7 @@ def _run_predict(values: dict[str, Any]) -> None:
     from bertine import predict
     from bertine.core.console import log_all
 
-    values["texts"] = values["texts"] or None
-    if all(values[name] is None for name in ("texts", "question", "context", "input")):
-        read_what_is_piped_in(values, "predict", "a text, --input FILE")
+    read_what_is_piped_in(values, "predict", "texts", "question", "context")
     # The answers are the result; the report on them is a note.
     log_all(predict(**values).lines())
 
@@ -160,9 +157,7 @@ def _run_explain(values: dict[str, Any]) -> None:
     from bertine import explain
     from bertine.core.console import log_all
 
-    values["texts"] = values["texts"] or None
-    if values["texts"] is None and values["input"] is None:
-        read_what_is_piped_in(values, "explain", "a text, --input FILE")
+    read_what_is_piped_in(values, "explain", "texts")
     report = explain(**values)
     if values["output"] is None:
         print("\n".join(report.lines()).rstrip("\n"))
@@ -212,9 +207,7 @@ def _run_generate(values: dict[str, Any]) -> None:
     from bertine import generate
     from bertine.core.text import printable
 
-    values["texts"] = values["texts"] or None
-    if values["texts"] is None and values["input"] is None:
-        read_what_is_piped_in(values, "generate", "a text, --input FILE")
+    read_what_is_piped_in(values, "generate", "texts")
     if values["output"] is None and sys.stdout.isatty():
         # Token by token: text that was printed does not change.
         generate(**values, on_text=lambda text: print(printable(text), end="", flush=True))
@@ -288,8 +281,7 @@ def _add_embed_arguments(parser: Parser) -> None:
 def _run_embed(values: dict[str, Any]) -> None:
     from bertine import embed
 
-    if values["input"] is None:
-        read_what_is_piped_in(values, "embed", "--input FILE")
+    read_what_is_piped_in(values, "embed")
     print("\n".join(embed(**values).lines()))
 
 
@@ -312,11 +304,10 @@ def _add_similar_arguments(parser: Parser) -> None:
     parser.add_argument(
         "query", metavar="QUERY", nargs="?", help="a text (not given: those of --queries)"
     )
-    parser.add_argument(
+    parser.add_path(
         "--queries",
-        metavar="FILE",
-        type=Path,
-        help="a file of queries in place of one: its column query, text or sentence, or a text on "
+        "FILE",
+        "a file of queries in place of one: its column query, text or sentence, or a text on "
         "each line",
     )
     parser.add_argument(
@@ -327,24 +318,19 @@ def _add_similar_arguments(parser: Parser) -> None:
         help="texts (csv, tsv, jsonl, Parquet, plain text), or vectors that 'bertine embed' wrote "
         "(.npy, .parquet, .jsonl; not given: with vectors of words, the words themselves)",
     )
-    parser.add_argument(
+    parser.add_path(
         "--model",
-        metavar="MODEL",
-        type=Path,
-        help="a model directory of any kind, or vectors of words (not given: the model that made "
+        "MODEL",
+        "a model directory of any kind, or vectors of words (not given: the model that made "
         "the vectors)",
     )
-    parser.add_argument(
-        "--texts",
-        metavar="FILE",
-        type=Path,
-        help="the file that a .npy was made of (not given: rows are shown by number)",
+    parser.add_path(
+        "--texts", "FILE", "the file that a .npy was made of (not given: rows are shown by number)"
     )
-    parser.add_argument(
+    parser.add_path(
         "--index",
-        metavar="DIR",
-        type=Path,
-        help="what 'bertine index-vectors' made of a .npy: a part of the vectors is read (not "
+        "DIR",
+        "what 'bertine index-vectors' made of a .npy: a part of the vectors is read (not "
         "given: all)",
     )
     parser.add_output(
@@ -387,12 +373,8 @@ SIMILAR = Command(
 
 
 def _add_index_vectors_arguments(parser: Parser) -> None:
-    parser.add_argument(
-        "vectors", metavar="VECTORS", type=Path, help="a .npy that 'bertine embed' wrote"
-    )
-    parser.add_argument(
-        "--out", metavar="DIR", type=Path, required=True, help="folder of the index"
-    )
+    parser.add_path("vectors", "VECTORS", "a .npy that 'bertine embed' wrote")
+    parser.require_path("--out", "DIR", "folder of the index")
 
 
 INDEX_VECTORS = Command(
@@ -442,12 +424,7 @@ SERVE = Command(
 
 def _add_export_arguments(parser: Parser) -> None:
     parser.add_model("a model directory of any kind")
-    parser.add_output(
-        "folder to write; an earlier export there is replaced",
-        metavar="DIR",
-        type=Path,
-        required=True,
-    )
+    parser.require_output_folder("folder to write; an earlier export there is replaced")
     parser.add_argument(
         "--format",
         choices=get_args(ExportFormat),
@@ -458,11 +435,10 @@ def _add_export_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--int8", action=Switch, help="of onnx: also write model.int8.onnx, with int8 weights"
     )
-    parser.add_argument(
+    parser.add_path(
         "--data",
-        metavar="PATH",
-        type=Path,
-        help="labelled examples to score model and graph on, read as by 'bertine evaluate': a file "
+        "PATH",
+        "labelled examples to score model and graph on, read as by 'bertine evaluate': a file "
         "with the columns the model was trained with, or a folder with dev.*, val.* or "
         "validation.* (not given: no scores)",
     )
@@ -490,12 +466,9 @@ def _add_convert_arguments(parser: Parser) -> None:
         "pytorch_model.bin; a folder of ELMo's published options and weights; or vectors of words, "
         "a folder of word2vec or a .bin, .txt or .vec file"
     )
-    parser.add_output(
+    parser.require_output_folder(
         "folder to write; a model directory there is replaced (of vectors of words a folder, "
-        "or a .bin, .txt or .vec file)",
-        metavar="DIR",
-        type=Path,
-        required=True,
+        "or a .bin, .txt or .vec file)"
     )
     parser.add_argument(
         "--hidden-act",
@@ -519,12 +492,11 @@ CONVERT = Command(
 
 
 def _add_glue_submission_arguments(parser: Parser) -> None:
-    parser.add_argument(
+    parser.add_path(
         "models",
-        metavar="MODEL",
-        type=Path,
+        "MODEL",
+        "models of 'bertine finetune glue', or the folder of 'bertine finetune glue --all'",
         nargs="+",
-        help="models of 'bertine finetune glue', or the folder of 'bertine finetune glue --all'",
     )
     parser.require_path(
         "--data", "DIR", "the folder of GLUE's tasks' folders, with their test files"

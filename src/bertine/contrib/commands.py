@@ -20,13 +20,7 @@ from bertine.commands.parser import (
 
 
 def _add_demo_arguments(parser: Parser) -> None:
-    parser.add_argument(
-        "--out",
-        metavar="DIR",
-        type=Path,
-        default=Path("bertine-demo"),
-        help="folder for everything it makes",
-    )
+    parser.add_path("--out", "DIR", "folder for everything it makes", default=Path("bertine-demo"))
     parser.add_argument(
         "--fast",
         action=Switch,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 
 # Errors for users: the only exception that a user should see.
@@ -15,6 +16,15 @@ class BertineError(Exception):
     line prints it after ``bertine: error:`` and ends with exit status 2; it never shows a
     traceback for this class.
     """
+
+
+@contextmanager
+def naming(place: object) -> Iterator[None]:
+    """Begin the message of a mistake that is found inside with its `place`, such as a file."""
+    try:
+        yield
+    except BertineError as error:
+        raise BertineError(f"{place}: {error}") from error
 
 
 #: Module → package to install, where the names differ.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Collection, Mapping, Sequence
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -76,12 +75,6 @@ def score_text(name: str, value: float | None) -> str:
 def hundredfold(value: float | None) -> str:
     """Format a score times 100, as tables in papers do; ``-`` for None."""
     return "-" if value is None else f"{100 * value:.2f}"
-
-
-def exact_rate(rate: float) -> str:
-    """Format a learning rate as papers do, ``3e-5``, with all its digits, so that different rates
-    give different texts."""
-    return f"{Decimal(repr(rate)):e}" if 0 < rate < 0.01 else repr(rate)
 
 
 def rate_text(rate: float) -> str:

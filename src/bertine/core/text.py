@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import codecs
 import json
+import math
 import re
 from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
 
 #: Characters that end a line, move the cursor or change the writing direction, and surrogates.
 _CONTROL_CHARACTERS = (
@@ -83,6 +86,29 @@ def row_at(source: object, number: int) -> str:
 def cut(text: str, limit: int) -> str:
     """Return at most `limit` characters of `text`, with an ellipsis for the rest."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def number_in(value: Any) -> float:
+    """Return the number that an outside value says, such as "1e-3"; NaN if it says none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def is_number(text: str | bytes) -> bool:
+    """Return whether a text is written as a number, which may be "nan"."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def exact_rate(rate: float) -> str:
+    """Format a learning rate as papers do, ``3e-5``, with all its digits, so that different rates
+    give different texts."""
+    return f"{Decimal(repr(rate)):e}" if 0 < rate < 0.01 else repr(rate)
 
 
 def one_line(message: object) -> str:

@@ -20,7 +20,7 @@ from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.strict_json import parse_json
-from bertine.core.text import briefly, row_at
+from bertine.core.text import briefly, number_in, row_at
 from bertine.data.annotated_texts import PREFIX
 from bertine.data.examples import (
     Example,
@@ -331,10 +331,7 @@ def _finite(value: Any) -> float:
     """Return the number in a cell; nan if there is none."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return math.nan
-    try:
-        return float(value)
-    except (ValueError, OverflowError):
-        return math.nan
+    return number_in(value)
 
 
 def columns_of_labels(table: Table, labels: Sequence[str]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import PairKind, option
-from bertine.core.text import briefly, row_at
+from bertine.core.text import briefly, number_in, row_at
 from bertine.data.examples import as_columns, open_table
 from bertine.data.in_memory import Source, reads_again
 from bertine.data.streams import ambiguous_column_error, require_columns
@@ -289,10 +289,7 @@ def _read(table: Table, row: TableRow, columns: PairColumns) -> PairRow | None:
     label = table.label(row, columns.label)
     if columns.kind == "labels":
         return PairRow(row.line, tuple(texts), label=label)
-    try:
-        score = float(label)
-    except ValueError:
-        score = math.nan
+    score = number_in(label)
     if not math.isfinite(score):
         raise BertineError(
             f"{row_at(table.name, row.line)}: the score {columns.label!r} is {briefly(label)}, but "

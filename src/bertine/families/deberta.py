@@ -233,13 +233,8 @@ class DebertaEncoder(RowBackbone):
     config: DebertaConfig
 
     def __init__(self, config: DebertaConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.embeddings = ContentEmbeddings(config)
-        self.layers = nn.ModuleList(
-            DisentangledLayer(config) for _ in range(config.num_hidden_layers)
-        )
-        self.pooler = None
+        layers = (DisentangledLayer(config) for _ in range(config.num_hidden_layers))
+        super().__init__(config, ContentEmbeddings(config), layers)
         init_weights(self, config.initializer_range)
 
     def attention_scores(

@@ -28,6 +28,7 @@ from bertine.models.config_file import ConfigKeys
 from bertine.models.dropout import StreamDropout
 from bertine.models.embeddings import Embeddings
 from bertine.models.encoder import (
+    Backbone,
     KeyValues,
     PackedRows,
     RowBackbone,
@@ -164,11 +165,8 @@ class CausalBackbone(RowBackbone):
     config: OpenAIGPTConfig
 
     def __init__(self, config: OpenAIGPTConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.embeddings = UnnormedEmbeddings(config)
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_hidden_layers))
-        self.pooler = None
+        layers = (EncoderLayer(config) for _ in range(config.num_hidden_layers))
+        super().__init__(config, UnnormedEmbeddings(config), layers)
         init_weights(self, config.initializer_range)
 
     def attention_scores(
@@ -343,25 +341,9 @@ class RecurrentBackbone(CausalBackbone):
         self.layers = nn.ModuleList(layers)
         init_weights(self, config.initializer_range)
 
-    def attention_scores(
-        self, layer: int, states: Tensor, token_type_ids: Tensor | None = None
-    ) -> Tensor:
-        """Refuse: LSTMs have no attention.
-
-        Raises:
-            BertineError: always.
-        """
-        raise BertineError(f"the attention of {self.config.title} cannot be shown")
-
-    def writer(
-        self, scores: Callable[[Tensor], Tensor], texts: Sequence[Sequence[int]]
-    ) -> tuple[Any, Sequence[Sequence[int]]]:
-        """Refuse: these models score texts, but write none.
-
-        Raises:
-            BertineError: always.
-        """
-        raise BertineError(f"{self.config.title} writes no texts")
+    # LSTMs have no attention; and these models score texts, but write none.
+    attention_scores = Backbone.attention_scores
+    writer = Backbone.writer
 
     def _layout(
         self,

@@ -360,13 +360,9 @@ class MobileBert(RowBackbone):
     embeddings: TrigramEmbeddings
 
     def __init__(self, config: MobileBertConfig, add_pooler: bool = True) -> None:
-        super().__init__()
         size = config.hidden_size
-        self.config = config
-        self.embeddings = TrigramEmbeddings(config)
-        self.layers = nn.ModuleList(
-            BottleneckLayer(config) for _ in range(config.num_hidden_layers)
-        )
+        layers = (BottleneckLayer(config) for _ in range(config.num_hidden_layers))
+        super().__init__(config, TrigramEmbeddings(config), layers)
         has_pooler = add_pooler and config.classifier_activation
         self.pooler = nn.Linear(size, size) if has_pooler else None
         self.pools_first = not config.classifier_activation

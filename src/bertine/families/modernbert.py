@@ -115,14 +115,10 @@ class ModernEncoder(RowBackbone):
     config: ModernBertConfig
 
     def __init__(self, config: ModernBertConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.embeddings = WordEmbeddings(config, norm(config), config.embedding_dropout)
-        self.layers = nn.ModuleList(
-            ModernLayer(config, number == 0) for number in range(config.num_hidden_layers)
-        )
+        layers = (ModernLayer(config, number == 0) for number in range(config.num_hidden_layers))
+        embeddings = WordEmbeddings(config, norm(config), config.embedding_dropout)
+        super().__init__(config, embeddings, layers)
         self.final_norm = norm(config)
-        self.pooler = None
         init_weights(self, config.initializer_range)
 
     def _around(self, layout: RowLayout, x: Tensor) -> tuple[dict[int | None, Surroundings]]:

@@ -479,12 +479,9 @@ class XlnetBackbone(RowBackbone):
     config: XlnetConfig
 
     def __init__(self, config: XlnetConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.embeddings = QueryEmbeddings(config)
-        self.layers = nn.ModuleList(XlnetLayer(config) for _ in range(config.num_hidden_layers))
+        layers = (XlnetLayer(config) for _ in range(config.num_hidden_layers))
+        super().__init__(config, QueryEmbeddings(config), layers)
         self.dropout = StreamDropout(config.hidden_dropout_prob)
-        self.pooler = None
         init_weights(self, config.initializer_range)
 
     def forward(

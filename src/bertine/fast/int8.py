@@ -17,12 +17,12 @@ The residual stream is fp32, the attention bf16.
 from __future__ import annotations
 
 import copy
-import functools
 import itertools
 import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ from bertine.fast.layers import (
     FUSED_ACTIVATIONS,
     Heads,
     PaddedRows,
+    QueriesKeysValues,
     Rows,
     attend_few,
     first_attention,
@@ -143,7 +144,7 @@ class ByteGrid:
         return torch.empty(0, dtype=torch.uint8).set_(storage, 0, x.shape, quantized.stride())
 
 
-@functools.cache
+@cache
 def _has_quantize() -> bool:
     """Return whether PyTorch has its function for rounding in one pass, which a future version will
     remove. It takes a fifth of the time of five operations; its first call warns of the removal."""
@@ -233,12 +234,8 @@ class Int8Layer:
         size = weight.shape[1]
         out, up, down = layer.attention.out, layer.up, layer.down
         # The inputs of the products are divided by their grids' steps, which are then 1.
-        self.divisor = smoothing(ranges.qkv, layer.attention.qkv.weight)
-        self._divisor = smoothing(ranges.up, up.weight)
-        steps, self._input = ByteGrid.over(*ranges.qkv.ends(self.divisor)).of_ones()
-        self.divisor *= steps
-        steps, self._inner_input = ByteGrid.over(*ranges.up.ends(self._divisor)).of_ones()
-        self._divisor *= steps
+        self.divisor, self._input = smoothed(ranges.qkv, layer.attention.qkv.weight)
+        self._divisor, self._inner_input = smoothed(ranges.up, up.weight)
         steps, self._mixed = ByteGrid.over(*ranges.out.ends()).of_ones()
         out_weight = out.weight * steps
         weight[2 * size :] /= steps
@@ -256,11 +253,9 @@ class Int8Layer:
         self._down_apart = down_weight[:, self._apart].t().contiguous()
         down_weight[:, self._apart] = 0.0
         down_weight *= self._inner.scale
-        self._qkv = Int8Linear(weight, bias, self._input.zero)
-        self._split = split
-        if split:
-            self._q = Int8Linear(weight[:size], bias[:size], self._input.zero)
-            self._kv = Int8Linear(weight[size:], bias[size:], self._input.zero)
+        self._qkv = QueriesKeysValues(
+            partial(Int8Linear, zero=self._input.zero), weight, bias, split
+        )
         self._out = Int8Linear(out_weight, out.bias, self._mixed.zero)
         self._up = Int8Linear(up_weight, up_bias, self._inner_input.zero)
         self._down = Int8Linear(down_weight, down.bias, self._inner.zero)
@@ -271,7 +266,7 @@ class Int8Layer:
 
     def __call__(self, x: Tensor, rows: Rows) -> Tensor:
         """Map x fp32 [N, H] to fp32 [N, H]."""
-        qkv = self._qkv(self._input.round(x), torch.bfloat16)
+        qkv = self._qkv.all(self._input.round(x), torch.bfloat16)
         if isinstance(rows, PaddedRows) and rows.few:
             mixed = attend_few(qkv, rows, self.heads.count, torch.bfloat16)
             return self._rest(x, _wide(mixed, x))
@@ -281,11 +276,11 @@ class Int8Layer:
         """Map x fp32 [N, H] to fp32 [at least B, H], the layer's output for each first token."""
         first, rounded = rows.first(x), self._input.round(x)
         if isinstance(rows, PaddedRows) and rows.few:
-            qkv = self._qkv(rounded, torch.bfloat16)
+            qkv = self._qkv.all(rounded, torch.bfloat16)
             mixed = attend_few(qkv, rows, self.heads.count, torch.bfloat16, first=True)
             return self._rest(first, _wide(mixed, first))
-        q = self._q(rows.first(rounded), torch.bfloat16)
-        kv = self._kv(rounded, torch.bfloat16)
+        q = self._qkv.q(rows.first(rounded), torch.bfloat16)
+        kv = self._qkv.kv(rounded, torch.bfloat16)
         return self._rest(first, first_attention(q, kv, rows, self.heads).float())
 
     def before(self, norm: nn.LayerNorm, divisor: Tensor) -> Int8Layer:
@@ -297,9 +292,7 @@ class Int8Layer:
 
     def weights(self) -> list[Any]:
         """Return the packed weights, for :class:`bertine.fast.layers.Recorded`."""
-        products = [self._qkv, self._out, self._up, self._down]
-        if self._split:
-            products += [self._q, self._kv]
+        products = [*self._qkv.packed, self._out, self._up, self._down]
         return [weight for product in products for weight in product.weights()]
 
     def _rest(self, x: Tensor, mixed: Tensor) -> Tensor:
@@ -319,6 +312,14 @@ class Int8Layer:
 def _wide(mixed: Tensor, x: Tensor) -> Tensor:
     """Return `mixed`, with any strides, in fp32 as a contiguous tensor in the shape of `x`."""
     return mixed.to(torch.float32, memory_format=torch.contiguous_format).view(x.shape)
+
+
+def smoothed(seen: Range, weight: Tensor) -> tuple[Tensor, ByteGrid]:
+    """Return the factors of :func:`smoothing` times the steps of the grid of the divided channels,
+    and that grid, whose steps are then 1."""
+    divisor = smoothing(seen, weight)
+    steps, grid = ByteGrid.over(*seen.ends(divisor)).of_ones()
+    return divisor * steps, grid
 
 
 def smoothing(seen: Range, weight: Tensor) -> Tensor:

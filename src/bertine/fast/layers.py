@@ -14,7 +14,8 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +24,8 @@ from torch import Tensor, nn
 from bertine.models import torch_private
 from bertine.models.layers import ACTIVATIONS, EncoderLayer
 from bertine.models.torch_private import has_packed
+
+Weights = TypeVar("Weights")
 
 # Rows: which rows of a matrix are the tokens of which sequence.
 #
@@ -362,6 +365,35 @@ def scaled_queries(qkv: torch.nn.Linear, heads: int) -> tuple[Tensor, Tensor]:
     return weight, bias
 
 
+class QueriesKeysValues(Generic[Weights]):
+    """The packed weights of the product that computes queries, keys and values.
+
+    Args:
+        pack: packs a weight and a bias.
+        weight, bias: of all three, the queries first: [3 H, H], [3 H].
+        split: also pack the queries' weights apart from keys' and values', for first tokens.
+
+    Attributes:
+        all: for queries, keys and values together.
+        q, kv: for the queries, and for keys and values; only with `split`.
+        packed: each of these that there is.
+    """
+
+    def __init__(
+        self,
+        pack: Callable[[Tensor, Tensor], Weights],
+        weight: Tensor,
+        bias: Tensor,
+        split: bool,
+    ) -> None:
+        size = weight.shape[1]
+        self.all = pack(weight, bias)
+        self.packed = [self.all]
+        if split:
+            self.q, self.kv = pack(weight[:size], bias[:size]), pack(weight[size:], bias[size:])
+            self.packed += [self.q, self.kv]
+
+
 class FloatLayer:
     """An encoder layer in fp32 or bf16.
 
@@ -377,12 +409,7 @@ class FloatLayer:
     ) -> None:
         self.dtype, self.heads = dtype, Heads(layer.attention.heads)
         weight, bias = scaled_queries(layer.attention.qkv, layer.attention.heads)
-        size = weight.shape[1]
-        self._qkv = packed(weight, bias, dtype)
-        self._split = split
-        if split:
-            self._q = packed(weight[:size], bias[:size], dtype)
-            self._kv = packed(weight[size:], bias[size:], dtype)
+        self._qkv = QueriesKeysValues(partial(packed, dtype=dtype), weight, bias, split)
         self._out = packed(layer.attention.out.weight, layer.attention.out.bias, dtype)
         self._up = packed(layer.up.weight, layer.up.bias, dtype)
         self._down = packed(layer.down.weight, layer.down.bias, dtype)
@@ -392,20 +419,18 @@ class FloatLayer:
 
     def __call__(self, x: Tensor, rows: Rows) -> Tensor:
         """Map x [N, H] to [N, H]."""
-        qkv = linear(x, self._qkv)
+        qkv = linear(x, self._qkv.all)
         return self._rest(x, self_attention(qkv, rows, self.heads, self.dtype))
 
     def first_token(self, x: Tensor, rows: Rows) -> Tensor:
         """Map x [N, H] to [at least B, H], the layer's output for each sequence's first token."""
         first = rows.first(x)
-        q, kv = linear(first, self._q), linear(x, self._kv)
+        q, kv = linear(first, self._qkv.q), linear(x, self._qkv.kv)
         return self._rest(first, first_attention(q, kv, rows, self.heads))
 
     def weights(self) -> list[Any]:
         """Return the packed weights, for :class:`bertine.fast.layers.Recorded`."""
-        products = [self._qkv, self._out, self._up, self._down]
-        if self._split:
-            products += [self._q, self._kv]
+        products = [*self._qkv.packed, self._out, self._up, self._down]
         return [weight for weight, _ in products]
 
     def _rest(self, x: Tensor, mixed: Tensor) -> Tensor:

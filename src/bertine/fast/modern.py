@@ -11,9 +11,9 @@ I inner size of the feed-forward; N rows of :class:`bertine.fast.layers.Rows`.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -32,12 +32,13 @@ from bertine.families.modernbert_layers import (
     turn_into,
 )
 from bertine.fast.backbone import LayerPart, PackedBackbone, PackedOutput
-from bertine.fast.int8 import ByteGrid, Int8Linear, LayerRanges, smoothing
+from bertine.fast.int8 import ByteGrid, Int8Linear, LayerRanges, smoothed
 from bertine.fast.layers import (
     BLOCKED_FROM,
     FEW_ROWS,
     Heads,
     PaddedRows,
+    QueriesKeysValues,
     Rows,
     UnpaddedRows,
     first_attention,
@@ -101,7 +102,7 @@ class TurnedHeads(Heads):
 
     def __init__(self, count: int, size: int, theta: float, dtype: torch.dtype) -> None:
         super().__init__(count)
-        self._angles = functools.partial(first_angles, size=size, theta=theta, dtype=dtype)
+        self._angles = partial(first_angles, size=size, theta=theta, dtype=dtype)
         self._kept: Angles = self._angles(_KEPT)
 
     def parts(self, x: Tensor, parts: int, rows: PaddedRows) -> Tensor:
@@ -149,12 +150,7 @@ class PackedModernLayer:
         self.dtype, self.heads, self.window = dtype, heads, window
         attention, feed_forward = layer.attention, layer.feed_forward
         weight, bias = scaled_queries(attention.qkv, attention.heads)
-        size = weight.shape[1]
-        self._qkv = packed(weight, bias, dtype)
-        self._split = split
-        if split:
-            self._q = packed(weight[:size], bias[:size], dtype)
-            self._kv = packed(weight[size:], bias[size:], dtype)
+        self._qkv = QueriesKeysValues(partial(packed, dtype=dtype), weight, bias, split)
         self._out = packed(attention.out.weight, attention.out.bias, dtype)
         weights = feed_forward.up.weight.chunk(2)
         no_biases: tuple[None, None] = (None, None)
@@ -172,7 +168,7 @@ class PackedModernLayer:
     def __call__(self, x: Tensor, around: dict[int | None, Rows]) -> Tensor:
         """Map x [N, H] to [N, H]; `around` holds the rows by the window of layers."""
         rows = around[self.window]
-        qkv = linear(self._attention_input(x), self._qkv)
+        qkv = linear(self._attention_input(x), self._qkv.all)
         return self._rest(x, self_attention(qkv, rows, self.heads, self.dtype))
 
     def first_token(self, x: Tensor, around: dict[int | None, Rows]) -> Tensor:
@@ -180,14 +176,12 @@ class PackedModernLayer:
         rows = around[self.window]
         read = self._attention_input(x)
         # At the first place the rotation is the identity.
-        q, kv = linear(rows.first(read), self._q), linear(read, self._kv)
+        q, kv = linear(rows.first(read), self._qkv.q), linear(read, self._qkv.kv)
         return self._rest(rows.first(x), first_attention(q, kv, rows, self.heads))
 
     def weights(self) -> list[Any]:
         """Return the packed weights, for :class:`bertine.fast.layers.Recorded`."""
-        products = [self._qkv, self._out, self._gate, self._up, self._down]
-        if self._split:
-            products += [self._q, self._kv]
+        products = [*self._qkv.packed, self._out, self._gate, self._up, self._down]
         return [weight for weight, _ in products]
 
     def _attention_input(self, x: Tensor) -> Tensor:
@@ -227,25 +221,17 @@ class Int8ModernLayer:
         weight, bias = scaled_queries(qkv, layer.attention.heads)
         size = weight.shape[1]
         # The inputs of the products are divided by their grids' steps, which are then 1.
-        divisor = smoothing(ranges.qkv, qkv.weight)
-        steps, self._input = ByteGrid.over(*ranges.qkv.ends(divisor)).of_ones()
-        divisor *= steps
-        inner_divisor = smoothing(ranges.up, up.weight)
-        steps, self._inner_input = ByteGrid.over(*ranges.up.ends(inner_divisor)).of_ones()
-        inner_divisor *= steps
+        divisor, self._input = smoothed(ranges.qkv, qkv.weight)
+        inner_divisor, self._inner_input = smoothed(ranges.up, up.weight)
         steps, self._mixed = ByteGrid.over(*ranges.out.ends()).of_ones()
         weight[2 * size :] /= steps
         bias[2 * size :] /= steps
         weight = weight * divisor
-        self._qkv = Int8Linear(weight, bias, self._input.zero)
-        self._split = split
-        if split:
-            self._q = Int8Linear(weight[:size], bias[:size], self._input.zero)
-            self._kv = Int8Linear(weight[size:], bias[size:], self._input.zero)
+        self._qkv = QueriesKeysValues(
+            partial(Int8Linear, zero=self._input.zero), weight, bias, split
+        )
         self._out = Int8Linear(out.weight * steps, _bias(out), self._mixed.zero)
-        neurons = smoothing(ranges.down, down.weight)
-        steps, self._inner = ByteGrid.over(*ranges.down.ends(neurons)).of_ones()
-        neurons *= steps
+        neurons, self._inner = smoothed(ranges.down, down.weight)
         gate, other = (up.weight * inner_divisor).chunk(2)
         gate_bias, other_bias = _bias(up).chunk(2)
         zero = self._inner_input.zero
@@ -262,22 +248,20 @@ class Int8ModernLayer:
     def __call__(self, x: Tensor, around: dict[int | None, Rows]) -> Tensor:
         """Map x fp32 [N, H] to fp32 [N, H]; `around` holds the rows by the window of layers."""
         rows = around[self.window]
-        qkv = self._qkv(self._input.round(self._attention_input(x)), torch.bfloat16)
+        qkv = self._qkv.all(self._input.round(self._attention_input(x)), torch.bfloat16)
         return self._rest(x, self_attention(qkv, rows, self.heads, torch.float32))
 
     def first_token(self, x: Tensor, around: dict[int | None, Rows]) -> Tensor:
         """Map x fp32 [N, H] to fp32 [at least B, H], the layer's output for each first token."""
         rows = around[self.window]
         rounded = self._input.round(self._attention_input(x))
-        q = self._q(rows.first(rounded), torch.bfloat16)
-        kv = self._kv(rounded, torch.bfloat16)
+        q = self._qkv.q(rows.first(rounded), torch.bfloat16)
+        kv = self._qkv.kv(rounded, torch.bfloat16)
         return self._rest(rows.first(x), first_attention(q, kv, rows, self.heads).float())
 
     def weights(self) -> list[Any]:
         """Return the packed weights, for :class:`bertine.fast.layers.Recorded`."""
-        products = [self._qkv, self._out, self._gate, self._up, self._down]
-        if self._split:
-            products += [self._q, self._kv]
+        products = [*self._qkv.packed, self._out, self._gate, self._up, self._down]
         return [weight for product in products for weight in product.weights()]
 
     def _rest(self, x: Tensor, mixed: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from torch import nn
 
 from bertine.core.console import Shown, logger, visible_list
 from bertine.core.contrib import refuse_contrib
-from bertine.core.errors import BertineError
+from bertine.core.errors import BertineError, naming
 from bertine.core.files import atomic_dir, write_json, write_text
 from bertine.core.model_folders import BUNDLED, locate
 from bertine.core.names import ABOUT, option
@@ -48,6 +48,7 @@ from bertine.models.config import Config
 from bertine.models.config_file import (
     CONFIG,
     MODULES,
+    OLD_MODES,
     SETTINGS,
     TRANSFORMER,
     ConfigFile,
@@ -69,14 +70,6 @@ from bertine.tokenization.tokenizer import KINDS, Tokenizer, holds_tokenizer
 # sentence-transformers: its modules, written so that it and :mod:`bertine.models.config_file`
 # compute the same vectors.
 
-_OLD_KEYS = {
-    "cls": "pooling_mode_cls_token",
-    "max": "pooling_mode_max_tokens",
-    "mean": "pooling_mode_mean_tokens",
-    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
-    "weightedmean": "pooling_mode_weightedmean_tokens",
-    "lasttoken": "pooling_mode_lasttoken",
-}
 _TYPE = "sentence_transformers.models."
 
 
@@ -101,7 +94,7 @@ def write_sentence_modules(folder: Path, modules: SentenceModules, width: int) -
         (folder / path).mkdir()
     pooling = {
         "word_embedding_dimension": width,
-        **{key: mode in modules.modes for mode, key in _OLD_KEYS.items()},
+        **{key: mode in modules.modes for key, mode in OLD_MODES.items()},
         "include_prompt": modules.include_prompt,
     }
     write_json(folder / "1_Pooling" / "config.json", pooling)
@@ -321,11 +314,8 @@ def load_model(
     config, family = settings.config, family_of(settings.config.model_type)
     names = family.names
     check_same_family(source, tensors, family)
-    try:
+    with naming(source):
         canonical = names.canonical_names(tensors, family.head_of(settings.architecture))
-    except BertineError as error:
-        raise BertineError(f"{source}: {error}") from error
-
     check_against_weights(source, canonical, config, family, described_in.name)
     check_fits(described_in, config)
     # Heads: those in the file (`present`), those to have, and of these the ones to create anew.
@@ -394,11 +384,9 @@ def _heads_of(
                 options["pooling"] = Pooling.named(pooling)
                 if head == PAIR_CLASSIFIER:
                     options["shared_pieces"] = bool(task.setting("shared_pieces", False))
-            try:
+            with naming(source.parent / TASK):
                 count = outputs if kind.named else 1
                 heads |= new_head(config, head, count, **options)
-            except BertineError as error:
-                raise BertineError(f"{source.parent / TASK}: {error}") from error
     return heads
 
 

@@ -6,7 +6,7 @@ import itertools
 import math
 import pickle
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
@@ -482,6 +482,21 @@ class HasShape(Protocol):
     def shape(self) -> tuple[int, ...]: ...
 
 
+def check_same_shape(
+    source: Path, name: str, shape: Sequence[int], expected: Sequence[int], described_in: str
+) -> None:
+    """Refuse a tensor `name` of another shape than the file `described_in` says.
+
+    Raises:
+        BertineError: it has another one.
+    """
+    if tuple(shape) != tuple(expected):
+        raise BertineError(
+            f"{source}: tensor {name} has shape {list(shape)}, but {described_in} asks for "
+            f"{list(expected)}"
+        )
+
+
 def check_against_weights(
     source: Path,
     tensors: Mapping[str, HasShape],
@@ -503,11 +518,8 @@ def check_against_weights(
     """
     names = family.names
     for name, shape in family.tensor_sizes(config).items():
-        if name in tensors and tuple(tensors[name].shape) != shape:
-            raise BertineError(
-                f"{source}: tensor {name} has shape {list(tensors[name].shape)}, but "
-                f"{described_in} asks for {list(shape)}"
-            )
+        if name in tensors:
+            check_same_shape(source, name, tensors[name].shape, shape, described_in)
     places = list(names.layer_numbers(tensors))
     for at, (name, count) in enumerate(config.layer_counts.items()):
         there = 1 + max((place[at] for place in places), default=-1)
@@ -643,24 +655,21 @@ def sort_tensors(
         part = part_of(name)
         if part is None or (part in wanted and part not in renew and name not in expected):
             report.unexpected.append(name)
-        elif part not in wanted or part in renew:
+            continue
+        if part not in wanted or part in renew:
             report.dropped.append(name)
-        elif tensor.shape != expected[name].shape:
-            raise BertineError(
-                f"{source}: tensor {name} has shape {list(tensor.shape)}, but {described_in} "
-                f"asks for {list(expected[name].shape)}"
-            )
-        elif not tensor.is_floating_point():
+            continue
+        check_same_shape(source, name, tensor.shape, expected[name].shape, described_in)
+        if not tensor.is_floating_point():
             raise BertineError(f"{source}: tensor {name} is {tensor.dtype}, not floating-point")
-        elif not _is_finite(tensor):
+        if not _is_finite(tensor):
             raise BertineError(
                 f"{source}: tensor {name} has a number that is NaN or infinite, so the "
                 "model cannot answer; training has diverged, or the file is damaged: take an "
                 "earlier one"
             )
-        else:
-            keep[name] = tensor
-            report.loaded.append(name)
+        keep[name] = tensor
+        report.loaded.append(name)
     if report.unexpected:
         raise BertineError(_unexpected(source, report.unexpected, model, names, described_in))
 

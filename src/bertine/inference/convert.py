@@ -24,7 +24,7 @@ from bertine.hub.model_directory import (
     save_model,
 )
 from bertine.hub.weights import settings_file, weight_files
-from bertine.models.layers import ACTIVATIONS
+from bertine.models.layers import activation
 from bertine.options.verbs import takes_options
 from bertine.tokenization.tokenizer import FILES
 
@@ -94,10 +94,8 @@ def convert(
     if (own := job_of_model(model, "convert")) is not None:
         converted: Report = own(model, Path(output), hidden_act)
         return converted
-    if hidden_act not in (None, *ACTIVATIONS):
-        raise BertineError(
-            f"hidden_act {hidden_act!r} is not known; known: {', '.join(ACTIVATIONS)}"
-        )
+    if hidden_act is not None:
+        activation(hidden_act)
     output = Path(output)
     folder = model_folder(model)
     there = names_in(folder, output)

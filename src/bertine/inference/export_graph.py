@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tokenizers
 
-from bertine.core.console import Report, aligned, logger, plural, progress, visible_list
+from bertine.core.console import Report, aligned, log_all, plural, progress, visible_list
 from bertine.core.contrib import refuse_contrib
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_dir, check_replaceable, write_json, write_text
@@ -459,8 +459,7 @@ def _open(path: Path | str, vectors: AnyVectors, normalize: bool | None) -> _Sou
                 f"{option('pooling', 'mean')}"
             )
         if loaded.task is not None and task_head(loaded.model):
-            for line in loaded.report.lines():
-                logger.info(line)
+            log_all(loaded.report.lines())
             longest = vectors.max_length
             if longest is None and loaded.task.max_length is None:  # the maximum of the task itself
                 task = task_class(loaded.task.name).from_info(loaded.task, loaded.config)

@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
-from bertine.core.console import logger, plural, progress, quietly
+from bertine.core.console import log_all, logger, plural, progress, quietly
 from bertine.core.errors import BertineError
 from bertine.core.files import os_errors, write_text
 from bertine.core.names import ABOUT, option, text_option
@@ -619,8 +619,7 @@ def _answered_rows(given: Any, table: InMemoryTable, write: Callable[[Path], Any
         report = write(file)
         with open(file, encoding="utf-8", errors=AS_READ) as lines:
             rows = [json.loads(line) for line in lines]
-    for line in report.lines():
-        logger.info(line)
+    log_all(report.lines())
     if hasattr(given, "assign"):
         return given.assign(**{name: [row.get(name) for row in rows] for name in report.columns})
     for number, row in enumerate(rows):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 
-from bertine.core.console import Shown, logger, visible_list
+from bertine.core.console import Shown, log_all, visible_list
 from bertine.core.cpu import cores
 from bertine.core.errors import BertineError
 from bertine.core.files import check_replaceable
@@ -153,25 +153,23 @@ class Pipeline:
     ) -> list[np.ndarray]:
         """Compute the outputs for `features`; `on_batch` is called with the number of features of
         each finished batch."""
-        return run_features(
-            self.computing,
-            self.task,
-            features,
-            pad_id=self.tokenizer.pad_token_id,
-            dtype=self.dtype,
-            alone=self.batch_invariant,
-            on_batch=on_batch,
-        )
+        return self._computed(run_features, features, on_batch=on_batch)
 
     def compute_batch(self, features: Sequence[Features]) -> list[np.ndarray]:
         """Compute the outputs for features that are one batch already."""
-        return run_batch(
+        return self._computed(run_batch, features)
+
+    def _computed(
+        self, run: Callable[..., list[np.ndarray]], features: Sequence[Features], **more: Any
+    ) -> list[np.ndarray]:
+        return run(
             self.computing,
             self.task,
             features,
             pad_id=self.tokenizer.pad_token_id,
             dtype=self.dtype,
             alone=self.batch_invariant,
+            **more,
         )
 
     def finish(self, prepared: PreparedExamples, outputs: Sequence[np.ndarray]) -> list[Any]:
@@ -314,8 +312,7 @@ class Predictor(Pipeline, Shown):
         if isinstance(model, Predictor):
             return model
         predictor = cls.load(model, device, precision, **others)
-        for line in predictor.lines():
-            logger.info(line)
+        log_all(predictor.lines())
         return predictor
 
     @classmethod

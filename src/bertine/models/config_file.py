@@ -37,8 +37,8 @@ SETTINGS = "config_sentence_transformers.json"
 TRANSFORMER = "sentence_bert_config.json"
 
 _MODES = ("cls", "max", "mean", *PUBLISHED_POOLINGS)
-# In the order in which several are concatenated.
-_OLD_MODES = {
+#: The modes by their old keys, in the order in which several are concatenated.
+OLD_MODES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
     "pooling_mode_mean_tokens": "mean",
@@ -172,10 +172,10 @@ def _transformer(path: Path) -> dict[str, Any]:
 
 def _pooling(path: Path) -> dict[str, Any]:
     """Return modes and include_prompt of a pooling module."""
-    values = _checked(path, (*_OLD_MODES, *_WIDTHS, "pooling_mode", "include_prompt"), needed=True)
+    values = _checked(path, (*OLD_MODES, *_WIDTHS, "pooling_mode", "include_prompt"), needed=True)
     asked = values.get("pooling_mode")
     if asked is None:
-        modes = [mode for key, mode in _OLD_MODES.items() if values.get(key)] or ["mean"]
+        modes = [mode for key, mode in OLD_MODES.items() if values.get(key)] or ["mean"]
     else:
         modes = [asked] if isinstance(asked, str) else asked
     if not isinstance(modes, list) or not modes or not all(mode in _MODES for mode in modes):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -363,6 +363,15 @@ class RowBackbone(Backbone):
     takes_packing = True
     embeddings: RowEmbeddings
 
+    def __init__(
+        self, config: Config, embeddings: RowEmbeddings, layers: Iterable[nn.Module]
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = embeddings
+        self.layers = nn.ModuleList(layers)
+        self.pooler = None
+
     def forward(
         self,
         input_ids: Tensor,
@@ -511,11 +520,8 @@ class Encoder(RowBackbone):
     embeddings: Embeddings
 
     def __init__(self, config: Config, add_pooler: bool = True) -> None:
-        super().__init__()
-        self.config = config
-        self.embeddings = Embeddings(config)
-        layers = math.prod(config.layer_counts.values())
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(layers))
+        count = math.prod(config.layer_counts.values())
+        super().__init__(config, Embeddings(config), (EncoderLayer(config) for _ in range(count)))
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if add_pooler else None
         init_weights(self, config.initializer_range)
         for name, owner in config.tied_modules.items():

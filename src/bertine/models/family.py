@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from bertine.core.errors import BertineError
+from bertine.core.errors import BertineError, naming
 from bertine.core.files import read_json_object
 from bertine.core.names import (
     FAMILIES,
@@ -219,10 +219,8 @@ def read_config(path: Path) -> ConfigFile:
     if "model_type" not in values:
         raise BertineError(f'{path}: has no model_type; for a BERT add "model_type": "bert"')
     kind = values["model_type"]
-    try:
+    with naming(path):
         family = family_of(kind.removesuffix(ONLY_HERE) if isinstance(kind, str) else kind)
-    except BertineError as error:
-        raise BertineError(f"{path}: {error}") from error
     names = values.get("architectures")
     architecture = str(names[0]) if isinstance(names, list) and names else ""
     _check_architecture(path, architecture, family)

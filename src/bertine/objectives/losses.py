@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +27,7 @@ from bertine.models.encoder import Encoded, TextInputs
 from bertine.models.heads import Model, new_head
 from bertine.models.losses import sum_cross_entropy
 from bertine.models.pooling import Pooling
+from bertine.options.declare import OptionGroup
 from bertine.options.pretraining import (
     DenoisingOptions,
     InstanceSettings,
@@ -37,6 +38,8 @@ from bertine.options.pretraining import (
 
 if TYPE_CHECKING:
     from bertine.tokenization.tokenizer import Tokenizer
+
+Options = TypeVar("Options", bound=OptionGroup)
 
 
 # Losses: terms, and the interface for pre-training and fine-tuning.
@@ -66,6 +69,12 @@ class Term:
     correct: Tensor | None = None
     weight: float = 1.0
     shares: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+def guessing_term(logits: Tensor, labels: Tensor, weight: float = 1.0) -> Term:
+    """Compute the cross-entropy of labels [N] by their logits [N, C]."""
+    total, correct = sum_cross_entropy(logits, labels)
+    return Term(total, labels.numel(), correct, weight)
 
 
 class Loss(Protocol):
@@ -149,6 +158,30 @@ class ObjectiveDefaults(LossDefaults):
         return {}
 
 
+class ObjectiveWithOptions(ObjectiveDefaults, Generic[Options]):
+    """Default methods of objectives with options.
+
+    Args:
+        options: None: the defaults.
+
+    Attributes:
+        group: the class of the options.
+    """
+
+    group: ClassVar[type[Any]]
+
+    def __init__(self, options: Options | None = None) -> None:
+        self.options: Options = options or self.group()
+
+    def configured(self, options: ObjectiveOptions) -> Self:
+        """Return the objective with its part of `options`."""
+        return type(self)(self.group.of(options))
+
+    def settings(self) -> dict[str, Any]:
+        """Return the options."""
+        return self.options.values()
+
+
 # MLM: masked language modelling without next-sentence prediction (Liu et al. 2019, section 4.2).
 
 
@@ -187,64 +220,61 @@ class Mlm(ObjectiveDefaults):
 
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
         """Compute the cross-entropy of the masked tokens."""
-        labels = batch.targets["mlm_labels"]
         logits = model.read("mlm", encoded, places=batch.targets["mlm_positions"])
-        total, correct = sum_cross_entropy(logits, labels)
-        return {"mlm": Term(total, labels.numel(), correct)}
+        return {"mlm": guessing_term(logits, batch.targets["mlm_labels"])}
+
+
+class MlmOfPairs(Mlm):
+    """The mean MLM loss of the masked tokens plus the mean loss of a question about the pairs.
+
+    Attributes:
+        head: the head that answers the question; its term has the same name.
+        answers: the name of the right answers among the targets.
+    """
+
+    head: ClassVar[str]
+    answers: ClassVar[str]
+
+    @classmethod
+    def heads(cls, config: Config) -> dict[str, nn.Module]:
+        """Return new heads for `config`."""
+        return new_head(config, "mlm") | new_head(config, cls.head)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Count the masked tokens and the pairs."""
+        return super().counts(batch) | {self.head: batch.num_sequences}
+
+    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
+        """Compute the cross-entropies of the masked tokens and of the pairs."""
+        terms = super().terms_of(model, encoded, batch)
+        logits = model.read(self.head, encoded)
+        return terms | {self.head: guessing_term(logits, batch.targets[self.answers])}
 
 
 # MLM and NSP: masked language modelling with next-sentence prediction, as in the paper (section
 # 3.1).
 
 
-class MlmNsp(Mlm):
+class MlmNsp(MlmOfPairs):
     """The mean MLM loss of the masked tokens plus the mean NSP loss of the pairs."""
 
     name: ClassVar[str] = "mlm-nsp"
     formats: ClassVar[tuple[InputFormat, ...]] = PAIR_FORMATS
-
-    @staticmethod
-    def heads(config: Config) -> dict[str, nn.Module]:
-        """Return new heads for `config`."""
-        return new_head(config, "mlm") | new_head(config, "nsp")
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        """Count the masked tokens and the pairs."""
-        return super().counts(batch) | {"nsp": batch.num_sequences}
-
-    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
-        """Compute the cross-entropies of the masked tokens and of the pairs."""
-        result = super().terms_of(model, encoded, batch)
-        logits = model.read("nsp", encoded)
-        total, correct = sum_cross_entropy(logits, batch.targets["next_sentence_label"])
-        return result | {"nsp": Term(total, batch.num_sequences, correct)}
+    head: ClassVar[str] = "nsp"
+    answers: ClassVar[str] = "next_sentence_label"
 
 
 # MLM and SOP: masked language modelling with the order of two sentences (Lan et al. 2019, section
 # 3.1).
 
 
-class MlmSop(Mlm):
+class MlmSop(MlmOfPairs):
     """The mean MLM loss of the masked tokens plus the mean loss of the pairs' order."""
 
     name: ClassVar[str] = "mlm-sop"
     formats: ClassVar[tuple[InputFormat, ...]] = ORDER_FORMATS
-
-    @staticmethod
-    def heads(config: Config) -> dict[str, nn.Module]:
-        """Return new heads for `config`."""
-        return new_head(config, "mlm") | new_head(config, "sop")
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        """Count the masked tokens and the pairs."""
-        return super().counts(batch) | {"sop": batch.num_sequences}
-
-    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
-        """Compute the cross-entropies of the masked tokens and of the pairs."""
-        terms = super().terms_of(model, encoded, batch)
-        logits = model.read("sop", encoded)
-        total, correct = sum_cross_entropy(logits, batch.targets["sentence_order_label"])
-        return terms | {"sop": Term(total, batch.num_sequences, correct)}
+    head: ClassVar[str] = "sop"
+    answers: ClassVar[str] = "sentence_order_label"
 
 
 # MLM and neighbours: masked language modelling with the recognition of neighbouring texts.
@@ -258,7 +288,7 @@ class MlmSop(Mlm):
 # model encodes anyway, so that the second loss costs very little.
 
 
-class MlmNeighbours(Mlm):
+class MlmNeighbours(ObjectiveWithOptions[NeighbourOptions], Mlm):
     """The mean MLM loss of the masked tokens plus the weighted mean loss of recognizing the
     neighbour of each text.
 
@@ -271,17 +301,7 @@ class MlmNeighbours(Mlm):
 
     name: ClassVar[str] = "mlm-neighbours"
     formats: ClassVar[tuple[InputFormat, ...]] = ("neighbours",)
-
-    def __init__(self, options: NeighbourOptions | None = None) -> None:
-        self.options = options or NeighbourOptions()
-
-    def configured(self, options: ObjectiveOptions) -> Self:
-        """Return the objective with the weight and the temperature of `options`."""
-        return type(self)(NeighbourOptions.of(options))
-
-    def settings(self) -> dict[str, Any]:
-        """Return the weight and the temperature."""
-        return self.options.values()
+    group: ClassVar[type[NeighbourOptions]] = NeighbourOptions
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Count the masked tokens and the texts."""
@@ -340,10 +360,8 @@ class Clm(ObjectiveDefaults):
 
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
         """Compute the cross-entropy of the next tokens."""
-        labels = batch.targets["clm_labels"]
         logits = model.read("lm", encoded, places=batch.targets["clm_positions"])
-        total, correct = sum_cross_entropy(logits, labels)
-        return {"clm": Term(total, labels.numel(), correct)}
+        return {"clm": guessing_term(logits, batch.targets["clm_labels"])}
 
 
 # Auxiliary LM: a language model's loss with that of a task: L3 = L2 + λ L1 (Radford et al. 2018,
@@ -442,8 +460,7 @@ def written_term(
     labels = ids.flatten().index_select(0, places)
     logits = model.read("lm", encoded, places=places)
     if not label_smoothing:
-        total, correct = sum_cross_entropy(logits, labels)
-        return Term(total, labels.numel(), correct)
+        return guessing_term(logits, labels)
     total = F.cross_entropy(
         logits.float(), labels, reduction="sum", label_smoothing=label_smoothing
     )
@@ -470,7 +487,7 @@ def _start_of(model: Model) -> int:
 # 2).
 
 
-class Denoising(ObjectiveDefaults):
+class Denoising(ObjectiveWithOptions[DenoisingOptions]):
     """The mean cross-entropy of all tokens of the original text, each predicted from the corrupted
     text and the original tokens before it.
 
@@ -481,17 +498,7 @@ class Denoising(ObjectiveDefaults):
 
     name: ClassVar[str] = "denoising"
     formats: ClassVar[tuple[InputFormat, ...]] = ("full-sentences", "doc-sentences")
-
-    def __init__(self, options: DenoisingOptions | None = None) -> None:
-        self.options = options or DenoisingOptions()
-
-    def configured(self, options: ObjectiveOptions) -> Self:
-        """Return the objective with these corruptions."""
-        return type(self)(DenoisingOptions.of(options))
-
-    def settings(self) -> dict[str, Any]:
-        """Return the corruptions."""
-        return self.options.values()
+    group: ClassVar[type[DenoisingOptions]] = DenoisingOptions
 
     def corruption(self, tokenizer: Tokenizer, settings: InstanceSettings) -> DenoisingCollator:
         """Return the collator that corrupts texts."""
@@ -534,7 +541,7 @@ class EncodedGuesses(XlnetOutput):
     slots: Tensor | None = None
 
 
-class Plm(ObjectiveDefaults):
+class Plm(ObjectiveWithOptions[PermutationOptions]):
     """The mean cross-entropy of the predicted tokens, each given those that are known before it
     and its own place.
 
@@ -559,17 +566,7 @@ class Plm(ObjectiveDefaults):
         "doc-sentences",
         *ORDER_FORMATS,
     )
-
-    def __init__(self, options: PermutationOptions | None = None) -> None:
-        self.options = options or PermutationOptions()
-
-    def configured(self, options: ObjectiveOptions) -> Self:
-        """Return the objective with these shares and lengths."""
-        return type(self)(PermutationOptions.of(options))
-
-    def settings(self) -> dict[str, Any]:
-        """Return the options of the objective."""
-        return self.options.values()
+    group: ClassVar[type[PermutationOptions]] = PermutationOptions
 
     def corruption(self, tokenizer: Tokenizer, settings: InstanceSettings) -> PermutedLMCollator:
         """Return the collator that chooses tokens and the order of their prediction."""
@@ -613,10 +610,8 @@ class Plm(ObjectiveDefaults):
     def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
         """Compute the cross-entropy of the predicted tokens."""
         assert isinstance(encoded, EncodedGuesses), "encode() of the same objective made it"
-        labels = batch.targets["plm_labels"]
         logits = model.read("plm", encoded, places=encoded.slots)
-        total, correct = sum_cross_entropy(logits, labels)
-        return {"plm": Term(total, labels.numel(), correct)}
+        return {"plm": guessing_term(logits, batch.targets["plm_labels"])}
 
 
 def by_sequence(positions: Tensor, sequences: int, width: int) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import torch
 import torch.nn.functional as F
@@ -36,14 +36,9 @@ from bertine.hub.model_directory import load_model, save_model
 from bertine.models.config import Config
 from bertine.models.encoder import Encoded, Encoder
 from bertine.models.heads import Model, new_head
-from bertine.models.losses import sum_cross_entropy
-from bertine.objectives.losses import ObjectiveDefaults, Term
+from bertine.objectives.losses import ObjectiveWithOptions, Term, guessing_term
 from bertine.options.pretraining import InstanceSettings, ObjectiveOptions, ReplacementOptions
 from bertine.tokenization.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from bertine.tokenization.tokenizer import Tokenizer
-
 
 # Generator files: the generator is read from a model directory and written to one.
 
@@ -136,7 +131,7 @@ class EncodedReplacements:
         return self.encoded.rows(places)
 
 
-class Rtd(ObjectiveDefaults):
+class Rtd(ObjectiveWithOptions[ReplacementOptions]):
     """The generator's MLM loss plus 50 times the loss of replaced-token detection, which predicts
     for each token whether the generator put it there.
 
@@ -154,9 +149,7 @@ class Rtd(ObjectiveDefaults):
     name: ClassVar[str] = "rtd"
     formats: ClassVar[tuple[InputFormat, ...]] = ("full-sentences", "doc-sentences", *PAIR_FORMATS)
     mask_split: ClassVar[tuple[float, float, float]] = (0.85, 0.0, 0.15)
-
-    def __init__(self, options: ReplacementOptions | None = None) -> None:
-        self.options = options or ReplacementOptions()
+    group: ClassVar[type[ReplacementOptions]] = ReplacementOptions
 
     def configured(self, options: ObjectiveOptions) -> Self:
         """Return the objective with these sizes, weights and temperature."""
@@ -195,8 +188,7 @@ class Rtd(ObjectiveDefaults):
         logits = generator(embeddings, batch, places)
         # Before the loss, which may overwrite the logits with its gradient.
         drawn = sample(logits, targets["mlm_draws"], self.options.sampling_temperature)
-        total, correct = sum_cross_entropy(logits, labels)
-        term = Term(total, labels.numel(), correct, self.options.generator_weight)
+        term = guessing_term(logits, labels, self.options.generator_weight)
         real, original = targets["rtd_positions"], targets["rtd_labels"]
         ids = batch.input_ids.flatten().index_copy(0, places, drawn)
         replaced = ids.index_select(0, real) != original

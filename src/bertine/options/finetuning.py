@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from bertine.core.names import ClassWeights, FewShotTask, FewShotWeights, LmSoftmax, PairReading
+from bertine.core.text import exact_rate
 from bertine.options.data import (
     ChoiceColumns,
     ClassBalance,
@@ -73,12 +74,7 @@ class PaperRecipe:
     others: str = ""
 
     def __str__(self) -> str:
-        rate = (
-            f"{self.learning_rate:.3g}"
-            if self.learning_rate < 1e-4
-            else f"{self.learning_rate:.0e}"
-        )
-        rate = rate.replace("e-0", "e-")
+        rate = exact_rate(self.learning_rate)
         parts = [f"{self.epochs} epochs, batches of {self.batch_size}, {rate}"]
         for name, value in (
             ("warm-up", self.warmup_ratio),

@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from bertine.core.console import quietly
 from bertine.core.errors import BertineError
-from bertine.core.text import briefly
+from bertine.core.text import briefly, is_number
 from bertine.options.declare import Declared, OptionGroup, declared
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -182,9 +182,7 @@ def _shown(value: Any, hint: Any) -> str:
     shown = f"{briefly(value)} (a {type(value).__name__})" if value is not None else "None"
     kinds = _alternatives(hint)
     if isinstance(value, str) and (float in kinds or int in kinds):
-        try:
-            float(value)
-        except ValueError:
+        if not is_number(value):
             return shown
         return f"{shown}; give it without quotes (YAML reads 5e-5 as a text, 5.0e-5 as a number)"
     if isinstance(value, float) and int in kinds and value.is_integer():

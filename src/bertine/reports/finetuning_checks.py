@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from bertine.core.console import plural, visible_list
-from bertine.core.scores import better_baseline, enough_examples, exact_rate, score_name, score_text
-from bertine.core.text import visible
+from bertine.core.scores import better_baseline, enough_examples, score_name, score_text
+from bertine.core.text import exact_rate, visible
 from bertine.options.finetuning import OF_TRAINING
 from bertine.reports.findings import Finding, Severity
 from bertine.reports.finetuning_evidence import Evidence

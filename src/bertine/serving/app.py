@@ -42,7 +42,7 @@ from bertine.serving.compat import (
     written_plainly,
 )
 from bertine.serving.guard import CONTENT_TYPE, OPEN, Answer, Guard
-from bertine.serving.requests import ApiError, Hosts, error_response, parsed
+from bertine.serving.requests import ApiError, Hosts, error_response, parsed, refused
 from bertine.serving.schemas import RERANK_PATHS, Error, example_body
 from bertine.serving.service import Service
 
@@ -442,8 +442,7 @@ def _json(value: Any) -> Response:
 def _check_either(body: Any, key: str, other: str) -> None:
     """Refuse a body with its texts under both keys, or under none."""
     if (getattr(body, key) is None) == (getattr(body, other) is None):
-        message = f"{key}: give the texts as {key!r} (or {other!r}, not both)"
-        raise ApiError(422, message, param=key)
+        raise refused(key, f"give the texts as {key!r} (or {other!r}, not both)")
 
 
 def _meant(path: str, known: Collection[str]) -> str:
@@ -650,14 +649,14 @@ async def search(service: Service, body: Any) -> Any:
 
     def refuse(at: int, why: str) -> None:
         key = "query" if body.queries is None else f"queries[{at}]"
-        raise ApiError(422, f"{key}: {why}", param=key)
+        raise refused(key, why)
 
     for at, query in enumerate(queries):
         if not query.strip():
             refuse(at, "is empty; give a text")
     most = service.limits.max_embedding_inputs
     if len(queries) * body.top > most:
-        raise ApiError(422, f"top: at most {most} rows are given for all queries", param="top")
+        raise refused("top", f"at most {most} rows are given for all queries")
     assert served.embedder is not None
     prompt = served.embedder.prompts.for_queries
     table, embedded = await vectors(service, served, queries, normalize=True, prompt=prompt)

@@ -19,7 +19,7 @@ from bertine.core.scores import ranking
 from bertine.inference.embedding.embedder import empty_texts
 from bertine.inference.embedding.vectors import unit
 from bertine.serving.handles import PAIR_TASKS, AskedText, Embedded, ModelHandle
-from bertine.serving.requests import ApiError
+from bertine.serving.requests import ApiError, refused
 from bertine.serving.service import Service
 
 # The pipeline of a request: its texts are prepared, computed in a batch, perhaps with those of
@@ -112,11 +112,9 @@ async def vectors(
         ApiError: more dimensions than there are, no such prompt, or an error of the computation.
     """
     if dimensions is not None and dimensions > served.dimensions:
-        raise ApiError(
-            422,
-            f"dimensions: the model's vectors have {served.dimensions} numbers, and "
-            f"{dimensions} are asked for",
-            param="dimensions",
+        raise refused(
+            "dimensions",
+            f"the model's vectors have {served.dimensions} numbers, and {dimensions} are asked for",
         )
     embedded = await embedded_texts(service, served, served.prompted(texts, prompt))
     table = np.stack([item.vector for item in embedded]).astype(np.float32)[:, :dimensions]
@@ -238,11 +236,10 @@ async def label_scores(service: Service, served: ModelHandle, body: Any) -> tupl
     """
     predictor = served.predictor
     if predictor is None or predictor.task.name not in PAIR_TASKS:
-        raise ApiError(
-            422,
-            f"inputs: are for models that give labels to texts, but {served.name!r} is for "
+        raise refused(
+            "inputs",
+            f"are for models that give labels to texts, but {served.name!r} is for "
             f"{served.task}; send texts",
-            param="inputs",
         )
     texts, alone = _texts_of(body.inputs, len(predictor.task.text_columns))
     return [_scores(answer) for answer in await _answers(service, served, texts, body)], alone
@@ -326,23 +323,17 @@ async def inference(service: Service, body: Any) -> Any:
     if served.task in PAIR_TASKS:
         applied = body.parameters and body.parameters.function_to_apply
         if applied not in (None, _APPLIED[served.task]):
-            raise ApiError(
-                422,
-                f"parameters.function_to_apply: of the model {served.name!r} is "
-                f"{_APPLIED[served.task]}; leave it out",
-                param="parameters.function_to_apply",
+            raise refused(
+                "parameters.function_to_apply",
+                f"of the model {served.name!r} is {_APPLIED[served.task]}; leave it out",
             )
         scores, _ = await label_scores(service, served, body)
         return [item[:top] for item in scores]
     if served.tuned is not None and served.task != "tagging":
         what = "a question and its context" if served.task == "spans" else "texts to /predict"
-        raise ApiError(
-            422,
-            f"inputs: the model {served.name!r} is for {served.task}; send {what}",
-            param="inputs",
-        )
+        raise refused("inputs", f"the model {served.name!r} is for {served.task}; send {what}")
     if not all(isinstance(text, str) for text in texts):
-        raise ApiError(422, f"inputs: {served.name!r} takes texts, not pairs", param="inputs")
+        raise refused("inputs", f"{served.name!r} takes texts, not pairs")
     if served.task == "tagging":
         plain = body.parameters is not None and body.parameters.aggregation_strategy == "none"
         form = _words if plain else _entities
@@ -376,7 +367,7 @@ def _answering_questions(service: Service, name: str | None) -> ModelHandle:
     for served in asked:
         if served.task == "spans":
             return served
-    raise ApiError(422, "inputs: no model here answers questions", param="inputs")
+    raise refused("inputs", "no model here answers questions")
 
 
 def _span(answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -430,11 +421,10 @@ async def _filled(
     top = min(top, served.tokenizer.vocab_size)
     written = top * sum(len(text) * text.count(mask) for text in texts)
     if written > _MOST_WRITTEN:
-        raise ApiError(
-            422,
-            f"inputs: the filled texts would have {written:,} characters together, but at most "
+        raise refused(
+            "inputs",
+            f"the filled texts would have {written:,} characters together, but at most "
             f"{_MOST_WRITTEN:,} are written; ask for fewer (parameters.top_k), or send fewer texts",
-            param="inputs",
         )
     masks_of = await filled_masks(service, served, texts, top)
 
@@ -535,8 +525,9 @@ async def rank(
         scores, cut, tokens = await _by_pairs(service, served, query, kinds, label)
     else:
         if label is not None:
-            raise _label_error(
-                f"the model {served.name!r} compares vectors and has no labels; leave it out"
+            raise refused(
+                "label",
+                f"the model {served.name!r} compares vectors and has no labels; leave it out",
             )
         scores, cut, tokens = await _by_vectors(service, served, query, kinds)
     if log_odds and served.has_probabilities:
@@ -549,10 +540,6 @@ async def rank(
     ]
     order = ranking([item.score for item in there], tolerance=0.0).tolist()
     return [there[place] for place in order], tokens
-
-
-def _label_error(message: str) -> ApiError:
-    return ApiError(422, f"label: {message}", param="label")
 
 
 def _log_odds(probability: float) -> float:
@@ -596,15 +583,16 @@ def _label_of(served: ModelHandle, label: str | None) -> str | None:
     known = ", ".join(labels[:20])
     if not labels:
         if label is not None:
-            raise _label_error(f"the model {served.name!r} answers with a number; leave it out")
+            raise refused("label", f"the model {served.name!r} answers with a number; leave it out")
         return None
     if label is not None and label not in labels:
-        raise _label_error(f"there is no {label!r} in the model; it has {known}")
+        raise refused("label", f"there is no {label!r} in the model; it has {known}")
     chosen = relevant_label(labels) if label is None else label
     if chosen is None:
-        raise _label_error(
+        raise refused(
+            "label",
             f"none of the labels of {served.name!r} is known to mean that a text goes with the "
-            f"query; name the one that does: {known}"
+            f"query; name the one that does: {known}",
         )
     return chosen
 
@@ -625,7 +613,7 @@ async def _by_vectors(
     size = sum(map(len, both))
     empty = await service.aside(size, empty_texts, served.embedder, [query, *texts])
     if 0 in empty:
-        raise ApiError(422, "query: is empty; give a text", param="query")
+        raise refused("query", "is empty; give a text")
     embedded = await embedded_texts(service, served, both, "rerank")
     table = unit(np.stack([item.vector for item in embedded]))
     cosines = (table[1:] @ table[0]).tolist()

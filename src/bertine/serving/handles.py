@@ -13,9 +13,9 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from bertine.core.console import logger, plural
+from bertine.core.console import log_all, logger, plural
 from bertine.core.contrib import job_of_model
-from bertine.core.errors import BertineError
+from bertine.core.errors import BertineError, naming
 from bertine.core.names import option
 from bertine.hub.model_directory import LoadedModel, load_model
 from bertine.hub.weights import is_model_directory
@@ -412,8 +412,7 @@ class ServedCollection:
         if find_spec("bm25s"):
             _ = collection.words  # made now, not while the first request waits
         logger.info(f"{self._path}: {plural(collection.rows, 'text')} to search")
-        for note in collection.notes:
-            logger.info(note)
+        log_all(collection.notes)
         return collection
 
     def _open_again(self) -> None:
@@ -461,13 +460,10 @@ def _answering(
         loaded=model,
     )
     tuned = not isinstance(predictor.task, SentencePairs)
-    try:
+    with naming(name):
         predictor = predictor.deciding(options) if tuned else predictor
-        for line in predictor.lines():
-            logger.info(line)
+        log_all(predictor.lines())
         return predictor, nearest_of(predictor, options, show=True) if tuned else None
-    except BertineError as error:
-        raise BertineError(f"{name}: {error}") from error
 
 
 def _embedder(
@@ -482,8 +478,7 @@ def _embedder(
     if model is None:
         return Embedder.opened(path)
     if predictor is None:
-        for line in model.report.lines():
-            logger.info(line)
+        log_all(model.report.lines())
         model.model.to(resolve_device(options.device))
     try:
         return Embedder.load(

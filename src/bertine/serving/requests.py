@@ -70,6 +70,11 @@ class ApiError(HTTPException):
         self.param = param
 
 
+def refused(param: str, message: str) -> ApiError:
+    """Return the error of a request whose key `param` is at fault."""
+    return ApiError(422, f"{param}: {message}", param=param)
+
+
 def ending() -> ApiError:
     """Return the error of a server that is shutting down."""
     return ApiError(503, "the server is ending; ask another", retry_after=5)

@@ -19,7 +19,7 @@ from bertine.core.names import option
 from bertine.core.rng import generator
 from bertine.core.scores import ranking, wilson_interval
 from bertine.core.strict_json import Jsonable
-from bertine.core.text import briefly
+from bertine.core.text import briefly, number_in
 from bertine.data.tables import Table, TableRow
 from bertine.tasks.labels import known_labels
 
@@ -531,10 +531,7 @@ def _check(
 
 def _number(source: str, row: TableRow, column: str) -> float:
     value = row.values.get(column)
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        number = math.nan
+    number = number_in(value)
     if not math.isfinite(number) or isinstance(value, bool):
         raise BertineError(
             f"{source}:{row.line}: the cost under {column!r} is {briefly(value)}, but must be a "

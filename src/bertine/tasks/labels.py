@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from bertine.core.console import visible_list
 from bertine.core.errors import BertineError
+from bertine.core.text import number_in
 
 #: The most labels that a message lists.
 _SHOWN = 20
@@ -134,8 +135,5 @@ def _number(label: str) -> float | None:
     """Return the number that a label represents (true is 1, false is 0), or None."""
     label = _inside(label.strip())
     label = {"true": "1", "false": "0"}.get(label.lower(), label)
-    try:
-        value = float(label)
-    except ValueError:
-        return None
+    value = number_in(label)
     return value if math.isfinite(value) else None

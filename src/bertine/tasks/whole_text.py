@@ -19,7 +19,7 @@ from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.names import BOTH_ORDERS, PAIR_CLASSIFIER, VECTOR_CLASSIFIER, later
 from bertine.core.task_info import TaskInfo
-from bertine.core.text import Index, row_at
+from bertine.core.text import Index, number_in, row_at
 from bertine.corpora.batch import Batch
 from bertine.data.examples import Example, Examples
 from bertine.models.config import Config
@@ -604,10 +604,7 @@ def _number(label: str | None, source: str, line: int) -> float:
     Raises:
         BertineError: it is not a finite number.
     """
-    try:
-        value = float(label or "")
-    except ValueError:
-        value = math.nan
+    value = number_in(label)
     if not math.isfinite(value):
         raise BertineError(f"{row_at(source, line)}: the score is {label!r}, but must be a number")
     return value

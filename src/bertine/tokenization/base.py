@@ -293,6 +293,12 @@ class SpecialTokens:
     start: str | None = None
 
     @property
+    def named(self) -> dict[str, str | None]:
+        """The tokens by their keys in tokenizer_config.json."""
+        names = ("cls", "sep", "unk", "pad", "mask")
+        return {f"{name}_token": getattr(self, name) for name in names}
+
+    @property
     def tokens(self) -> tuple[str, ...]:
         """The special tokens without duplicates."""
         named = (self.pad, self.unk, self.cls, self.sep, self.mask, self.start)

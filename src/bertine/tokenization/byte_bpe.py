@@ -323,20 +323,13 @@ class ByteBpe(Kind):
                 "tokenizer_class": "PreTrainedTokenizerFast",
                 "model_input_names": ["input_ids", *types, "attention_mask"],
                 "clean_up_tokenization_spaces": False,
-                "cls_token": special.cls,
-                "sep_token": special.sep,
-                "unk_token": special.unk,
-                "pad_token": special.pad,
-                "mask_token": special.mask,
+                **special.named,
             }
         return {
             "tokenizer_class": "RobertaTokenizer",
             **values,
             "trim_offsets": True,
-            "cls_token": special.cls,
-            "sep_token": special.sep,
-            "unk_token": special.unk,
-            "pad_token": special.pad,
+            **special.named,
             "mask_token": {
                 "__type": "AddedToken",
                 "content": special.mask,

@@ -463,11 +463,7 @@ class Unigram(Kind):
             "model_input_names": inputs,
             "bos_token": special.cls,
             "eos_token": special.sep,
-            "cls_token": special.cls,
-            "sep_token": special.sep,
-            "unk_token": special.unk,
-            "pad_token": special.pad,
-            "mask_token": special.mask,
+            **special.named,
             **self.layout.settings,
         }
 

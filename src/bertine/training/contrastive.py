@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bertine.core.console import logger, plural
 from bertine.core.rng import generator
-from bertine.core.scores import exact_rate
+from bertine.core.text import exact_rate
 from bertine.corpora.batch import Batch
 from bertine.inference.baselines.texts import pooling_of
 from bertine.models.encoder import Encoded

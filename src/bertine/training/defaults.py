@@ -16,7 +16,7 @@ import torch
 
 from bertine.core.console import logger, plural
 from bertine.core.names import FewShotWeights, OptimizerName, Precision, option
-from bertine.core.scores import exact_rate
+from bertine.core.text import exact_rate
 from bertine.models.config import Config
 from bertine.models.heads import Model
 from bertine.models.pooling import Pooling

@@ -60,6 +60,15 @@ class DistContext:
         """Whether this is the process that prints and writes."""
         return self.rank == 0
 
+    def require_one(self, work: str) -> None:
+        """Refuse several processes for a kind of work.
+
+        Raises:
+            BertineError: there are several.
+        """
+        if self.size > 1:
+            raise BertineError(f"{work} is for one process, but there are {self.size}")
+
     def any(self, flag: bool) -> bool:
         """Return whether `flag` is set in any process. All processes must call it."""
         if self.size == 1:

@@ -31,8 +31,9 @@ from bertine.core.cpu import launched
 from bertine.core.errors import BertineError
 from bertine.core.files import write_json, write_text
 from bertine.core.names import TaskName, option
-from bertine.core.scores import exact_rate, rate_text
+from bertine.core.scores import rate_text
 from bertine.core.strict_json import Jsonable
+from bertine.core.text import exact_rate
 from bertine.corpora.batch import check_batch
 from bertine.data.in_memory import TableLike
 from bertine.datasets.own_data import DatasetSplits

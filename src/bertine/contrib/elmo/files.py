@@ -31,7 +31,7 @@ from bertine.contrib.elmo.model import (
 )
 from bertine.contrib.recognize import PublishedFiles, elmo_folder, published_files
 from bertine.core.console import plural
-from bertine.core.errors import BertineError, require_packages
+from bertine.core.errors import BertineError, naming, require_packages
 from bertine.core.files import (
     atomic_dir,
     read_bounded,
@@ -43,7 +43,7 @@ from bertine.core.foreign_files import reading_outside
 from bertine.core.process import check_memory
 from bertine.core.strict_json import COUNT, FLAG, NUMBER, TEXT, check_shape
 from bertine.core.text import briefly
-from bertine.hub.weights import SAFETENSORS, read_weights
+from bertine.hub.weights import SAFETENSORS, check_same_shape, read_weights
 from bertine.inference.convert import Conversion, names_in
 from bertine.models.config_file import CONFIG
 
@@ -89,7 +89,7 @@ def read_options(path: Path) -> ElmoConfig:
     filters = characters["filters"]
     if any(len(entry) != 2 for entry in filters):
         raise BertineError(f"{path}: char_cnn.filters must be pairs: width and number of filters")
-    try:
+    with naming(path):
         return ElmoConfig(
             max_characters=characters["max_characters_per_token"],
             character_size=characters["embedding"]["dim"],
@@ -103,8 +103,6 @@ def read_options(path: Path) -> ElmoConfig:
             projection_clip=float(lstm["proj_clip"]),
             skip_connections=bool(lstm.get("use_skip_connections")),
         )
-    except BertineError as error:
-        raise BertineError(f"{path}: {error}") from error
 
 
 def read_published(files: PublishedFiles) -> BidirectionalLm:
@@ -193,11 +191,7 @@ def _tensor(file: Any, path: Path, options: Path, name: str, shape: tuple[int, .
         place = place[part]
     if not isinstance(place, h5py.Dataset) or place.is_virtual or place.external:
         raise BertineError(f"{path}: {name} is not an array of this file")
-    if place.shape != shape:
-        raise BertineError(
-            f"{path}: tensor {name} has shape {list(place.shape or ())}, but {options.name} asks "
-            f"for {list(shape)}"
-        )
+    check_same_shape(path, name, place.shape or (), shape, options.name)
     if place.dtype.kind != "f" or place.dtype.itemsize not in (2, 4, 8):
         raise BertineError(f"{path}: tensor {name} has numbers of the type {place.dtype}")
     if place.compression is not None or place.chunks is not None:
@@ -357,11 +351,7 @@ def _fill(module: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> Non
         what = "lacks" if name in expected else "has, but config.json does not ask for,"
         raise BertineError(f"{source}: {what} the tensor {name}")
     for name, shape in expected.items():
-        if tuple(tensors[name].shape) != shape:
-            raise BertineError(
-                f"{source}: tensor {name} has shape {list(tensors[name].shape)}, but {CONFIG} "
-                f"asks for {list(shape)}"
-            )
+        check_same_shape(source, name, tensors[name].shape, shape, CONFIG)
         if not tensors[name].isfinite().all():
             raise BertineError(f"{source}: tensor {name} has numbers that are not finite")
     module.load_state_dict(dict(tensors), assign=True)

@@ -40,7 +40,7 @@ from bertine.contrib.elmo.perplexity import (
 from bertine.contrib.options import ElmoOptions
 from bertine.contrib.recognize import elmo_folder
 from bertine.core import rng
-from bertine.core.console import Report, human_count, human_time, logger
+from bertine.core.console import Report, human_count, human_time, log_all, logger
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.process import check_memory, keep_freed_memory
@@ -312,8 +312,7 @@ def pretrain_elmo(
     reading = CorpusReading.of(options).values()
     result = _read(corpus, options, reading)
     config, start, vocabulary = _start(model, result, options)
-    for note in result.notes:
-        logger.warning(note)
+    log_all(result.notes, logger.warning)
     data = BothWays(
         result, vocabulary, rows=options.batch_size, window=options.window, seed=options.seed
     )

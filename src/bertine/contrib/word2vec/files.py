@@ -24,7 +24,7 @@ from bertine.core.console import plural
 from bertine.core.errors import BertineError
 from bertine.core.files import atomic_file
 from bertine.core.process import check_memory
-from bertine.core.text import briefly
+from bertine.core.text import briefly, is_number
 from bertine.data.streams import COMPRESSIONS, check_encoding, open_stream, text_begin
 
 #: Most bytes of a word.
@@ -163,7 +163,7 @@ def _dimensions(first: bytes, path: Path) -> int:
     Raises:
         BertineError: it is not a word with its numbers. A word and one number are ambiguous.
     """
-    dimensions = sum(1 for _ in takewhile(_is_number, reversed(first.split()[1:])))
+    dimensions = sum(1 for _ in takewhile(is_number, reversed(first.split()[1:])))
     if dimensions < 2 or not first.endswith(b"\n"):
         raise BertineError(
             f"{path}: does not begin with a line of two numbers, how many words and how many "
@@ -171,14 +171,6 @@ def _dimensions(first: bytes, path: Path) -> int:
             f"word2vec's format? It begins with {briefly(first.decode(errors='replace'))}"
         )
     return dimensions
-
-
-def _is_number(text: bytes) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _is_text(line: bytes, dimensions: int, kind: str) -> bool:
@@ -281,7 +273,7 @@ def _row(line: bytes, place: str, dimensions: int) -> tuple[bytes, np.ndarray]:
             numbers = np.array([float(item) for item in fields[1:]], dtype=np.float32)
         return fields[0].strip(), numbers
     except ValueError as error:
-        odd = next(item for item in fields[1:] if not _is_number(item)).decode("utf-8", "replace")
+        odd = next(item for item in fields[1:] if not is_number(item)).decode("utf-8", "replace")
         raise BertineError(f"{place}: {briefly(odd)} is no number; write it as 0.1") from error
 
 

@@ -27,7 +27,7 @@ from bertine.contrib.word2vec.files import (
     write_vectors,
 )
 from bertine.core.console import Report, Shown, plural
-from bertine.core.errors import BertineError
+from bertine.core.errors import BertineError, naming
 from bertine.core.files import (
     atomic_dir,
     check_regular,
@@ -306,10 +306,8 @@ def _read_folder(cls: type[WordVectors], folder: Path) -> WordVectors:
     words = _words(folder / WORDS, len(vectors))
     if counts is not None and (counts.shape != (len(words),) or counts.dtype != np.int64):
         raise BertineError(f"{folder / TENSORS}: counts are not a whole number for each word")
-    try:
+    with naming(folder):
         return cls(words, vectors, counts=counts, lowercase=lowercase, training=training)
-    except BertineError as error:
-        raise BertineError(f"{folder}: {error}") from None
 
 
 def _tensors(path: Path) -> dict[str, np.ndarray]:

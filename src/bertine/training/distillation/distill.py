@@ -87,10 +87,8 @@ def distill_on_store(
     inner = objective(options.objective)
     pretraining = part_of(PretrainOptions, options)
     check_options(pretraining, inner)
-    if options.progressive_steps is not None and world.size > 1:
-        raise BertineError(
-            f"{option('progressive_steps')} is for one process, but there are {world.size}"
-        )
+    if options.progressive_steps is not None:
+        world.require_one(option("progressive_steps"))
     loaded = _loaded_teacher(options.teacher)
     plan = plan_student(
         loaded.config, options.student, options.layers, fresh_weights=options.fresh_weights
@@ -375,8 +373,7 @@ def distill(
             else f"{data}: is no token store; the kind task learns from texts"
         )
     if kind == "vectors":
-        if world.size > 1:
-            raise BertineError(f"the kind vectors is for one process, but there are {world.size}")
+        world.require_one("the kind vectors")
         return distill_on_vectors(data, out, options)
     if store is not None:
         options.refuse_others("lm", changed, f"this is lm: {data} is a token store")

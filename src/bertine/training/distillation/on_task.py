@@ -196,10 +196,8 @@ class _TaskDistillation:
     ) -> _TaskDistillation:
         """Read teacher, student and examples; print a description of them."""
         where = world.device
-        if options.progressive_steps is not None and world.size > 1:
-            raise BertineError(
-                f"{option('progressive_steps')} is for one process, but there are {world.size}"
-            )
+        if options.progressive_steps is not None:
+            world.require_one(option("progressive_steps"))
         tuning = part_of(FinetuneOptions, options, baselines=False, frozen=False)
         config = DataConfig.of(tuning, DEFAULTS)
         teacher = open_teacher(data, options, config)

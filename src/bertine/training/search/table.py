@@ -17,8 +17,9 @@ from typing import Any, Self
 from bertine.core.console import Report, aligned, human_time
 from bertine.core.errors import BertineError
 from bertine.core.names import option
-from bertine.core.scores import exact_rate, hundredfold, ranking, score_name
+from bertine.core.scores import hundredfold, ranking, score_name
 from bertine.core.strict_json import Jsonable, Readable, typed
+from bertine.core.text import exact_rate
 from bertine.options.experiments import SearchOptions
 from bertine.reports import html
 from bertine.reports.html import Fact, Figure, Figures, Note, PageTable, Section
