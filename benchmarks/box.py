@@ -65,8 +65,8 @@ class Row:
         size, each: examples that are drawn from the training file, in all or of each class; 0: all.
         way: "finetune", "few-shot" (``bertine.few_shot``), "vectors", "blimp".
         language: "en" or "zh".
-        after: the task made of raw text that a copy of the model learns before: "acceptability"
-            (``recipes/hour``), "swaps" (``recipes/box``); empty: none.
+        after_acceptability: whether a copy of the model learns before to tell sentences of a text
+            from damaged ones (``recipes/hour``).
     """
 
     name: str
@@ -77,12 +77,12 @@ class Row:
     each: bool = False
     way: str = "finetune"
     language: str = "en"
-    after: str = ""
+    after_acceptability: bool = False
 
 
-def _glue(name: str, metric: str, after: str = "", **arguments: Any) -> Row:
+def _glue(name: str, metric: str, **arguments: Any) -> Row:
     task = {"task": "glue", "glue_task": name, **arguments}
-    return Row(f"{name}, {metric}", metric, task, after=after)
+    return Row(f"{name}, {metric}", metric, task, after_acceptability=name == "CoLA")
 
 
 _TWEETS = {"task": "text", "text_columns": "text", "label_column": "label_name"}
@@ -91,7 +91,7 @@ _EMOTION, _BANKING = ("emotion/train.txt", "emotion/val.txt"), ("banking77/train
 _PAIRS = {"task": "text", "text_columns": ["sentence1", "sentence2"], "label_column": "label"}
 ROWS = (
     Row("STS-B, vectors as they are", "spearman", files=("", "glue/STS-B/dev.tsv"), way="vectors"),
-    _glue("CoLA", "matthews", "acceptability", epochs=10),
+    _glue("CoLA", "matthews", epochs=10),
     _glue("SST-2", "accuracy", epochs=2),
     _glue("MRPC", "f1", frozen=True),
     _glue("STS-B", "spearman", epochs=5, pairs="apart"),
@@ -118,14 +118,7 @@ ROWS = (
         True,
         language="zh",
     ),
-    Row(
-        "paraphrases",
-        "accuracy",
-        {**_PAIRS, "epochs": 8},
-        ("paraphrases", ""),
-        language="zh",
-        after="swaps",
-    ),
+    Row("paraphrases", "accuracy", {**_PAIRS, "epochs": 8}, ("paraphrases", ""), language="zh"),
     Row("entities", "f1", {"task": "tagging", "epochs": 5}, ("entities", ""), language="zh"),
     Row(
         "questions",
@@ -170,43 +163,33 @@ def draw(row: Row, data: Path, seed: int, out: Path) -> Path:
     return out
 
 
-#: A task made of raw text: its columns, the texts it is made of, and how it is learned.
-_BETWEEN: dict[str, Any] = {
+#: How acceptability is learned, and from how many sentences.
+_ACCEPTABILITY: dict[str, Any] = {
+    "text_columns": ["sentence"],
     "label_column": "label",
+    "max_length": 64,
     "epochs": 1,
     "batch_size": 64,
     "learning_rate": 5e-4,
     "frozen": False,
     "baselines": False,
 }
-_SENTENCES, _SWAPPED = 36_000, 40_000
+_SENTENCES = 36_000
 
 
-def after(name: str, system: str, data: Path, kept: Path) -> str:
-    """Return a copy of `system` that has learned a task made of raw text; made once, in `kept`."""
-    out = kept / f"{name}-{Path(system).name}"
-    kept.mkdir(parents=True, exist_ok=True)
+def after_acceptability(system: str, corpus: Path, kept: Path) -> str:
+    """Return a copy of `system` that has learned acceptability; made once, in the folder `kept`."""
+    out, source = kept / f"acceptability-{Path(system).name}", kept / "acceptability"
+    source.mkdir(parents=True, exist_ok=True)
     with (kept / "lock").open("w") as lock:  # of several processes one makes it
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if (out / "model").exists():
-            return str(out / "model")
-        corpus, source = data / "corpus", kept / name
-        source.mkdir(parents=True, exist_ok=True)
         file = source / "train.csv"
-        if name == "acceptability":
-            columns, longest = ["sentence"], 64
-            if not file.exists():
-                made = importlib.import_module("acceptability").write_acceptability
-                made([corpus / "wiki.jsonl.zst", corpus / "books.jsonl.zst"], file, _SENTENCES, 0)
-        else:
-            columns, longest = ["sentence1", "sentence2"], 128
-            if not file.exists():
-                texts = source / "texts.txt"
-                draw_texts = importlib.import_module("texts").draw_texts
-                draw_texts([corpus / "wiki-zh.jsonl.zst"], texts, 200_000, "zh", 0)
-                importlib.import_module("swaps").write_swaps(texts, file, _SWAPPED, 0)
-        options = {**_BETWEEN, "text_columns": columns, "max_length": longest}
-        bertine.finetune("text", model=system, data=source, out=out, seed=0, resume=True, **options)
+        if not file.exists():
+            write = importlib.import_module("acceptability").write_acceptability
+            write([corpus / "wiki.jsonl.zst", corpus / "books.jsonl.zst"], file, _SENTENCES, 0)
+        if not (out / "model").exists():
+            options = {"data": source, "out": out, "seed": 0, "resume": True, **_ACCEPTABILITY}
+            bertine.finetune("text", model=system, **options)
     return str(out / "model")
 
 
@@ -221,8 +204,8 @@ def score(
         raw: the folder of all data, with the corpus.
         kept: for what is made once.
     """
-    if row.after and system != BASELINE:
-        system = after(row.after, system, raw, kept)
+    if row.after_acceptability and system != BASELINE:
+        system = after_acceptability(system, raw / "corpus", kept)
     arguments = dict(row.arguments)
     if row.way == "vectors":
         return None if system == BASELINE else _of_vectors(system, data / row.files[1])
@@ -319,8 +302,8 @@ def main() -> None:
     kept = given.resume.with_suffix(".copies")
     wanted = tuple(given.tasks or ("",))
     rows = [row for row in ROWS if row.language == given.language and row.name.startswith(wanted)]
-    data, recipes = given.data, Path(__file__).parents[1] / "recipes"
-    sys.path += [str(recipes / "hour"), str(recipes / "box")]
+    data = given.data
+    sys.path.append(str(Path(__file__).parents[1] / "recipes" / "hour"))
     if given.language == "zh":
         chinese_tasks = importlib.import_module("chinese_tasks")
         data = given.resume.with_suffix(".tasks")

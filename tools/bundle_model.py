@@ -48,6 +48,7 @@ def write_model(model: Path, folder: Path, bits: int) -> None:
     """
     tensors = {name: rounded(tensor, bits) for name, tensor in read_weights(model).items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "model.safetensors").chmod(0o644)
     config: dict[str, Any] = read_json(model / "config.json")
     # Fine-tuning wants dropout, which training in the recipes did not.
     dropout = {key: 0.1 for key in config if "dropout" in key}

@@ -78,7 +78,7 @@ class Box:
 
 
 _FIRST: dict[str, Any] = {"batch_size": 128, "mlm_weight": 0.2, "masked_lm_prob": 0.25}
-_LAST: dict[str, Any] = {"batch_size": 256, "mlm_weight": 1.0, "masked_lm_prob": 0.3}
+_LAST: dict[str, Any] = {"batch_size": 256, "mlm_weight": 0.4, "masked_lm_prob": 0.3}
 BOXES = {
     "bertine-en": Box(
         "en",
@@ -86,9 +86,9 @@ BOXES = {
         (0, 3, 5),
         896,
         first=Texts(900_000, 1, _FIRST),
-        last=Texts(450_000, 1, _LAST),
+        last=Texts(230_000, 1, _LAST),
         share=0.2,
-        steps=2000,
+        steps=1000,
     ),
     "bertine-zh": Box(
         "zh",
@@ -98,7 +98,7 @@ BOXES = {
         first=Texts(200_000, 3, _FIRST),
         last=Texts(200_000, 2, _LAST),
         share=1.0,
-        steps=2000,
+        steps=1350,
     ),
 }
 #: Of ``bertine.distill``, and of ``bertine.pretrain``.
