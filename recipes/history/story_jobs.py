@@ -32,7 +32,7 @@ _MOST = {"update": 1_000_000, "epoch": 50}
 #: A run that takes so many times its time is ended.
 _MOST_TIME = 1.1
 #: More updates than any run has: it leaves no checkpoint.
-_NEVER = 1 << 30
+_NEVER = 10**9
 #: Bytes of text that a pass is tried on.
 _TRIED_TEXT = 1 << 20
 #: Options of fine-tuning.
