@@ -178,8 +178,8 @@ def after_acceptability(system: str, corpus: Path, kept: Path) -> str:
             write([corpus / "wiki.jsonl.zst", corpus / "books.jsonl.zst"], file, sentences, 0)
         if not (out / "model").exists():
             columns = {"text_columns": "sentence", "label_column": "label"}
-            options = {"data": source, "out": out, "resume": True, **recipe.ACCEPTABILITY}
-            bertine.finetune("text", model=system, **columns, **options)
+            options: dict[str, Any] = {**columns, **recipe.ACCEPTABILITY}
+            bertine.finetune("text", model=system, data=source, out=out, resume=True, **options)
     return str(out / "model")
 
 
