@@ -9,19 +9,20 @@ import torch.nn.functional as F
 from bertine.models.losses import focal, sum_cross_entropy
 
 
-@pytest.mark.parametrize("targets", [1, 31, 32, 33, 100])
-def test_sum_and_gradient_are_those_of_torch(targets: int) -> None:
+@pytest.mark.parametrize(("targets", "further"), [(1, 0), (31, 0), (32, 5), (33, 0), (100, 28)])
+def test_sum_and_gradient_are_those_of_torch(targets: int, further: int) -> None:
+    """Rows beyond the targets count for nothing."""
     draw = torch.Generator().manual_seed(targets)
-    ours = (torch.randn(targets, 77, generator=draw) * 4).requires_grad_()
+    ours = (torch.randn(targets + further, 77, generator=draw) * 4).requires_grad_()
     theirs = ours.detach().clone().requires_grad_()
     labels = torch.randint(0, 77, (targets,), generator=draw)
     total, correct = sum_cross_entropy(ours * 1.0, labels)  # whose memory is used again
-    expected = F.cross_entropy(theirs, labels, reduction="sum")
+    expected = F.cross_entropy(theirs[:targets], labels, reduction="sum")
     (total * 0.3).backward()
     (expected * 0.3).backward()
     torch.testing.assert_close(total, expected, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-5, atol=1e-6)
-    assert int(correct) == int((theirs.argmax(-1) == labels).sum())
+    assert int(correct) == int((theirs[:targets].argmax(-1) == labels).sum())
 
 
 def test_bf16_logits_are_summed_in_fp32() -> None:

@@ -39,11 +39,9 @@ from bertine.training.defaults import (
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
-def config(hidden_size: int) -> BertConfig:
-    heads = hidden_size // 64
-    return dataclasses.replace(
-        PRESETS["bert-mini"], hidden_size=hidden_size, num_attention_heads=heads
-    )
+def config(hidden_size: int, layers: int = 6) -> BertConfig:
+    sizes = {"hidden_size": hidden_size, "num_attention_heads": hidden_size // 64}
+    return dataclasses.replace(PRESETS["bert-mini"], num_hidden_layers=layers, **sizes)
 
 
 def planned(sizes: Config, num_examples: int, task: Any = None, **options: Any) -> TrainingPlan:
@@ -68,11 +66,14 @@ def test_classes_are_those_of_texts() -> None:
     assert Tagging(("O", "B-x", "I-x")).num_classes == 0
 
 
-def test_wider_models_are_trained_at_lower_rates() -> None:
-    assert [rate_for(config(width)) for width in (64, 128, 256, 384, 768, 1024)] == [
-        *(5e-4, 5e-4, 5e-4, 2e-4),
-        *(5e-5, 3e-5),  # the paper's, for the models of the paper
+def test_wider_and_deeper_models_are_trained_at_lower_rates() -> None:
+    assert [rate_for(config(width, 4)) for width in (64, 128, 256)] == [5e-4] * 3
+    assert [rate_for(config(384, layers)) for layers in (1, 2, 3, 4, 6, 12)] == [
+        *(1e-3, 6e-4, 4e-4, 3e-4),
+        *(2e-4, 2e-4),
     ]
+    # The papers' rates, for the models of the papers.
+    assert [rate_for(config(width, 12)) for width in (768, 1024)] == [5e-5, 3e-5]
 
 
 @pytest.mark.parametrize(

@@ -348,7 +348,8 @@ def each_text_alone(module: nn.Module) -> Iterator[None]:
 _UNPAD_FROM = 0.1
 #: Numbers of rows are rounded to multiples of this, or of a sixteenth of the number, rounded down
 #: to a power of two. oneDNN compiles each product for its shape, in about a millisecond, and keeps
-#: a thousand; batches with ever new numbers of real tokens would compile forever.
+#: a thousand; batches with ever new numbers of real tokens would compile forever, and what is kept
+#: of each would stand between the free parts of the memory.
 _ROWS = 64
 
 
@@ -545,12 +546,17 @@ def _lend(layer: nn.Module, part: str, owner: nn.Module) -> None:
     layer.__dict__[part] = owner
 
 
+def round_number(rows: int) -> int:
+    """Return a number of rows that products are often computed for, at least `rows`."""
+    multiple = max(_ROWS, 1 << max(0, rows // 16).bit_length() >> 1)
+    return -(-rows // multiple) * multiple
+
+
 def _real_rows(mask: Tensor) -> Tensor | None:
     """Return the indices of the real tokens in mask [B*T], and of as much padding as makes a round
     number; None if that would be all."""
     real = mask.nonzero()[:, 0]
-    multiple = max(_ROWS, 1 << max(0, real.numel() // 16).bit_length() >> 1)
-    rows = -(-real.numel() // multiple) * multiple
+    rows = round_number(real.numel())
     if rows >= mask.numel():
         return None
     return torch.cat([real, (~mask).nonzero()[: rows - real.numel(), 0]])

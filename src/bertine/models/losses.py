@@ -32,8 +32,8 @@ class _SumCrossEntropy(torch.autograd.Function):
         total = logits.new_zeros((), dtype=torch.float32)
         correct = torch.zeros((), dtype=torch.int64, device=logits.device)
         size = max(1, _SumCrossEntropy.BLOCK // logits.shape[1])
-        for start in range(0, logits.shape[0], size):
-            rows = slice(start, start + size)
+        for start in range(0, len(labels), size):
+            rows = slice(start, min(start + size, len(labels)))
             target = labels[rows, None]
             scores = logits[rows].float()
             highest, picked = scores.amax(-1, True), scores.gather(1, target)
@@ -45,6 +45,7 @@ class _SumCrossEntropy(torch.autograd.Function):
             correct += (picked >= highest).sum()
             probs.scatter_add_(1, target, torch.full_like(picked, -1.0))
             logits[rows] = probs.mul_(scale if weights is None else scale * weights[rows, None])
+        logits[len(labels) :] = 0.0
         # Detached, not the input itself: autograd is to keep a separate tensor.
         ctx.save_for_backward(logits.detach())
         ctx.mark_non_differentiable(correct)
@@ -66,7 +67,8 @@ def sum_cross_entropy(
     """Sum the cross-entropy over P, and count the targets that have the highest logit.
 
     Args:
-        logits: float [P, V]; on a CPU, if a gradient is needed, overwritten with it.
+        logits: float [P or more, V], further ones count for nothing; on a CPU, if a gradient is
+            needed, overwritten with it.
         labels: int64 [P], each in [0, V).
         weights: fp32 [P], of each target in the sum; None: 1.
 
@@ -76,6 +78,7 @@ def sum_cross_entropy(
     """
     if logits.device.type == "cpu" and torch.is_grad_enabled() and logits.requires_grad:
         return _SumCrossEntropy.apply(logits, labels, weights)
+    logits = logits[: len(labels)]
     if weights is not None:
         item = F.cross_entropy(logits.float(), labels, reduction="none")
         return (item * weights).sum(), (logits.argmax(-1) == labels).sum()

@@ -103,9 +103,10 @@ def pretraining_config(
 # available, the rate is the published practice (Devlin et al. 2018, section A.3; Mosbach et al.
 # 2021, who fine-tune on little data for 20 epochs).
 
-#: The width whose rate was measured, and that rate. Rates fall with the square of the width: 384
-#: units have 2e-4, 768 have the paper's 5e-5, and 1,024 have 3e-5.
-_WIDTH, _RATE = 384, 2e-4
+#: The width whose rate was measured, and that rate, for this number of layers or more. Rates fall
+#: with the square of the width: 384 units have 2e-4, 768 have the paper's 5e-5, and 1,024 have
+#: 3e-5. With fewer layers they rise: three layers of 384 have 4e-4 (``docs/box.md``).
+_WIDTH, _RATE, _LAYERS = 384, 2e-4, 6
 #: The highest rate for narrower models; models of more than two layers have at most the second
 #: number divided by their number of layers. At 1e-3 models of eight layers of width 170 collapse to
 #: one class, and those of four layers do sometimes (``docs/results.md``, "Defaults").
@@ -134,7 +135,7 @@ def rate_for(config: Config) -> float:
     rate = min(
         _HIGHEST_RATE,
         _HIGHEST_RATE_OF_LAYERS / config.num_hidden_layers,
-        _RATE * (_WIDTH / config.hidden_size) ** 2,
+        _RATE * (_WIDTH / config.hidden_size) ** 2 * max(1.0, _LAYERS / config.num_hidden_layers),
     )
     return float(f"{rate:.0e}")
 
