@@ -61,14 +61,15 @@ def test_the_vocabularys_products_are_counted_for_every_term(size: str, term: st
 
 
 def test_flops_of_a_real_step_agree() -> None:
-    """Counted by PyTorch while the step is computed: without padding and with all layers there."""
+    """Counted by PyTorch while the step is computed: without padding, with all layers there, and a
+    round number of guessed tokens (others are rounded up)."""
     from torch.utils.flop_counter import FlopCounterMode
 
     from bertine.training.step import accumulate
 
     model = toys.pretraining_model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     ids = torch.randint(5, 20, (4, 16))
-    positions = torch.arange(0, 64, 5)
+    positions = torch.arange(64)
     targets = {"mlm_positions": positions, "mlm_labels": ids.view(-1)[positions]}
     targets["next_sentence_label"] = torch.zeros(4, dtype=torch.int64)
     batch = Batch(ids, torch.ones_like(ids, dtype=torch.bool), torch.zeros_like(ids), targets)

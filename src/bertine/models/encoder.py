@@ -343,9 +343,9 @@ def each_text_alone(module: nn.Module) -> Iterator[None]:
             backbone.reads_padding = reads
 
 
-#: From this share of padding on, a CPU computes only real tokens: less does not pay for moving them
-#: into place for the attention and back.
-_UNPAD_FROM = 0.1
+#: From this share of padding on, a CPU computes only real tokens. With less than a tenth a step
+#: takes some percent longer, but its number of rows is a round one.
+_UNPAD_FROM = 0.02
 #: Numbers of rows are rounded to multiples of this, or of a sixteenth of the number, rounded down
 #: to a power of two. oneDNN compiles each product for its shape, in about a millisecond, and keeps
 #: a thousand; batches with ever new numbers of real tokens would compile forever, and what is kept
