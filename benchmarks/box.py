@@ -103,7 +103,7 @@ ROWS = (
     Row(
         "SQuAD 1.1",
         "f1",
-        {"task": "squad", "epochs": 2, "max_length": 256},
+        {"task": "squad", "max_length": 256},
         ("squad/train-v1.1.json", "squad/dev-v1.1.json"),
     ),
     Row("WNUT-17", "f1", {"task": "tagging", "epochs": 4}, ("wnut17", "")),
@@ -123,7 +123,7 @@ ROWS = (
     Row(
         "questions",
         "f1",
-        {"task": "squad", "epochs": 2, "max_length": 320},
+        {"task": "squad", "max_length": 320},
         ("questions/train-v1.1.json", "questions/dev-v1.1.json"),
         language="zh",
     ),
