@@ -11,7 +11,7 @@ from bertine.models.losses import focal, sum_cross_entropy
 
 @pytest.mark.parametrize(("targets", "further"), [(1, 0), (31, 0), (32, 5), (33, 0), (100, 28)])
 def test_sum_and_gradient_are_those_of_torch(targets: int, further: int) -> None:
-    """Rows beyond the targets count for nothing."""
+    """Rows after those of the targets are ignored."""
     draw = torch.Generator().manual_seed(targets)
     ours = (torch.randn(targets + further, 77, generator=draw) * 4).requires_grad_()
     theirs = ours.detach().clone().requires_grad_()

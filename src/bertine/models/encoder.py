@@ -344,12 +344,12 @@ def each_text_alone(module: nn.Module) -> Iterator[None]:
 
 
 #: From this share of padding on, a CPU computes only real tokens. With less than a tenth a step
-#: takes some percent longer, but its number of rows is a round one.
+#: takes 2% to 4% longer, but its number of rows is a round one.
 _UNPAD_FROM = 0.02
 #: Numbers of rows are rounded to multiples of this, or of a sixteenth of the number, rounded down
 #: to a power of two. oneDNN compiles each product for its shape, in about a millisecond, and keeps
-#: a thousand; batches with ever new numbers of real tokens would compile forever, and what is kept
-#: of each would stand between the free parts of the memory.
+#: a thousand; batches with ever new numbers of real tokens would compile forever, and what it
+#: keeps of each cuts the free memory into parts too small to use again.
 _ROWS = 64
 
 
@@ -547,7 +547,7 @@ def _lend(layer: nn.Module, part: str, owner: nn.Module) -> None:
 
 
 def round_number(rows: int) -> int:
-    """Return a number of rows that products are often computed for, at least `rows`."""
+    """Round a number of rows up, so that products have few different shapes; see `_ROWS`."""
     multiple = max(_ROWS, 1 << max(0, rows // 16).bit_length() >> 1)
     return -(-rows // multiple) * multiple
 

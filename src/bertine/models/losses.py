@@ -67,8 +67,8 @@ def sum_cross_entropy(
     """Sum the cross-entropy over P, and count the targets that have the highest logit.
 
     Args:
-        logits: float [P or more, V], further ones count for nothing; on a CPU, if a gradient is
-            needed, overwritten with it.
+        logits: float [P or more, V], rows after the first P are ignored; on a CPU, if a gradient
+            is needed, overwritten with it.
         labels: int64 [P], each in [0, V).
         weights: fp32 [P], of each target in the sum; None: 1.
 

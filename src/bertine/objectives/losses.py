@@ -222,7 +222,7 @@ class Mlm(ObjectiveDefaults):
         """Compute the cross-entropy of the masked tokens."""
         places = batch.targets["mlm_positions"]
         if places.device.type == "cpu" and len(places):
-            # Further rows, without labels: see `round_number`.
+            # Rows without labels, which the loss ignores, make a round number.
             places = F.pad(places, (0, round_number(len(places)) - len(places)))
         logits = model.read("mlm", encoded, places=places)
         return {"mlm": guessing_term(logits, batch.targets["mlm_labels"])}

@@ -98,7 +98,7 @@ def pretraining_config(
 # The papers' recipes (:mod:`bertine.options.finetuning`) were made for BERT-base and data sets of
 # thousands of examples. With a few hundred examples they do a few dozen updates, too few to learn
 # anything; and small models need higher rates. The rule here follows the number of examples and the
-# model's width. It was measured with a model of 384 hidden units on 300 examples
+# model's width and depth. It was measured with a model of 384 hidden units on 300 examples
 # (``docs/results.md``, "Defaults"; ``benchmarks/defaults.py``); for wider ones, which were not
 # available, the rate is the published practice (Devlin et al. 2018, section A.3; Mosbach et al.
 # 2021, who fine-tune on little data for 20 epochs).
