@@ -45,6 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("core", "options", "data", "tokenization", "corpora", *MODEL),
         *("objectives", "tasks", "datasets", "inference", "reports"),
     },
+    "labelling": {"core", "options", "data", "inference"},
     "serving": {
         "core",
         "options",

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from bertine.signatures import search as search
     from bertine.signatures import serve as serve
     from bertine.signatures import similar as similar
+    from bertine.signatures import suggest as suggest
     from bertine.signatures import train_vocab as train_vocab
     from bertine.tokenization.tokenizer import Tokenizer as Tokenizer
     from bertine.training.finetuning.finetune import open_learner as open_learner
@@ -107,6 +108,7 @@ _HOME = {
     "search": "bertine.training.search.search",
     "serve": "bertine.serving.serve",
     "similar": "bertine.inference.embedding.similar",
+    "suggest": "bertine.labelling.suggest",
     "train_vocab": "bertine.tokenization.vocab",
     **registered("NAMES"),
 }

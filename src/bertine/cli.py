@@ -28,6 +28,7 @@ from bertine.commands.study import (
     LR_FIND,
     REPORT,
     SEARCH,
+    SUGGEST,
 )
 from bertine.commands.train import (
     DISTILL,
@@ -77,7 +78,7 @@ _GROUPS: dict[str, list[Command]] = {
         *(EXPORT, CONVERT, SERVE),
     ],
     "judge and compare": [
-        *(EVALUATE, REPORT, CHECK_LABELS, LEARNING_CURVE, LR_FIND, SEARCH),
+        *(EVALUATE, REPORT, SUGGEST, CHECK_LABELS, LEARNING_CURVE, LR_FIND, SEARCH),
         *(BLIMP, GLUE_SUBMISSION),
     ],
 }

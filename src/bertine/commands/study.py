@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from bertine.commands.parser import Command, Parser, add_options, add_start_argument, borrow
+from typing import Any
+
+from bertine.commands.parser import (
+    Command,
+    Parser,
+    add_options,
+    add_start_argument,
+    borrow,
+    whole,
+)
 from bertine.commands.train import FINETUNE, TASKS
 
 # ``bertine search``: a grid of fine-tuning runs with several seeds, and the choice among them.
@@ -120,6 +129,55 @@ CHECK_LABELS = Command(
     "bertine check-labels reviews.csv --model bertine-en --frozen --out check",
     common="--model --out --text-column --label-column --folds --frozen --processes --resume "
     "--config",
+)
+
+
+# ``bertine suggest``: the texts to label next.
+
+
+def _add_suggest_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "texts", metavar="FILE", help="texts: csv, tsv, jsonl, Parquet, a workbook, plain text"
+    )
+    parser.add_path(
+        "--labelled",
+        "FILE",
+        "what is labelled already, in that order: the column of the texts, and one of labels (not "
+        "given: nothing)",
+    )
+    add_start_argument(parser)
+    parser.add_argument("--num", metavar="N", type=whole(1), default=50, help="texts to suggest")
+    parser.add_output(
+        "write the suggested rows, with all their columns and the reason: .csv, .tsv, .jsonl or "
+        ".parquet; - is standard output (not given: the texts are printed)",
+    )
+
+
+def _run_suggest(values: dict[str, Any]) -> None:
+    from bertine import suggest
+    from bertine.core.console import log_all
+
+    report = suggest(**values)
+    if str(values["output"]) != "-":
+        print("\n".join(report.lines()))
+        return
+    log_all(report.lines())
+
+
+SUGGEST = Command(
+    name="suggest",
+    summary="choose the texts to label next",
+    description="Choose the texts whose labels teach most: near to many others about which a head\n"
+    "that is fitted to the labels so far is uncertain. A fifth of the texts is set apart, and\n"
+    "judges the head and the choice. Label what comes out, add it to --labelled, and run it\n"
+    "again:\n\n"
+    "    bertine suggest texts.csv --labels refund delivery other --num 20 --out next.csv\n"
+    "    bertine suggest texts.csv --labelled labelled.csv --num 50 --out next.csv",
+    add_arguments=_add_suggest_arguments,
+    options="bertine.options.inference:SuggestOptions",
+    common="--labelled --model --num --output --labels --text-column --label-column --vectors "
+    "--config",
+    run=_run_suggest,
 )
 
 

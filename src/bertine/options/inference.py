@@ -25,7 +25,13 @@ from bertine.options.data import (
     TaggedColumns,
 )
 from bertine.options.declare import MOST_SEED, NOT_KNOWN, OptionGroup, declare, like
-from bertine.options.training import AnsweringMachine, Device, ScoringMachine, VectorMachine
+from bertine.options.training import (
+    AnsweringMachine,
+    Device,
+    ScoringMachine,
+    Seed,
+    VectorMachine,
+)
 from bertine.options.vectors import (
     AnyVectors,
     Normalizing,
@@ -295,6 +301,30 @@ class EmbedOptions(VectorOptions, PlainTexts, BatchInvariance, VectorMachine):
         more="Each is a row, with the columns of its document and its number, ``document``.",
         title="vectors",
     )
+
+
+class SuggestOptions(VectorOptions, PlainTexts, VectorMachine):
+    """All options of ``suggest``."""
+
+    labels: Sequence[str] | None = declare(
+        None,
+        "names of the classes; where the model gives vectors of sentences, their words help before "
+        "there are labels",
+        otherwise="those of the labelled texts",
+        title="labels",
+    )
+    label_column: str | None = like(
+        TableColumns, "label_column", help="the label of a labelled text", title="labels"
+    )
+    vectors: Path | str | None = declare(
+        None,
+        "a .parquet that 'bertine embed' has written of the texts: its vectors are used, others "
+        "are computed",
+        otherwise="all are computed",
+        metavar="FILE",
+        title="vectors",
+    )
+    seed: int = like(Seed, "seed", help="random seed of what is drawn", title="labels")
 
 
 class SimilarOptions(TextVectors, Shortening, Prompt, PlainTexts, VectorMachine):

@@ -1,0 +1,293 @@
+"""Suggest which texts to label next: ``suggest``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertine.core.console import ReportOf, plural, progress
+from bertine.core.errors import BertineError
+from bertine.core.names import option
+from bertine.core.text import cut, listing
+from bertine.data.examples import Example, read_examples
+from bertine.data.in_memory import Source, TableLike, as_source
+from bertine.data.languages import model_for
+from bertine.data.lines import TableLayout, named_kind
+from bertine.data.tables import TableRow
+from bertine.data.writer import check_output, open_writer
+from bertine.inference.embedding.collection import VectorTable
+from bertine.inference.embedding.embed import KeptVectors
+from bertine.inference.embedding.embedder import Embedder, empty_texts
+from bertine.inference.embedding.vector_files import VectorMetadata
+from bertine.inference.rows import open_texts, unmeasured, unused
+from bertine.labelling.chooser import Chooser, Comparison, Reason, set_apart
+from bertine.options.data import DEFAULTS, DataConfig
+from bertine.options.inference import SuggestOptions
+from bertine.options.vectors import VectorOptions
+from bertine.options.verbs import takes_options
+
+#: Texts whose vectors are computed between two movements of the bar, and characters of a text that
+#: are printed.
+_AT_ONCE, _SHOWN = 512, 100
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A text to label.
+
+    Attributes:
+        line: its line in the file, from 1 on; of data in memory its index, from 0 on.
+        text: the text.
+        reason: ``rule``: it teaches most; ``name``: the nearest to the name of a class without
+            labels; ``random``: drawn; ``judge``: set apart, to judge and not to learn from.
+        values: all columns of its row.
+    """
+
+    line: int
+    text: str
+    reason: Reason
+    values: dict[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(repr=False)
+class Suggestions(ReportOf[Suggestion]):
+    """The texts to label next.
+
+    Attributes:
+        items: the texts, in the order in which they should be labelled.
+        labels: the classes.
+        labelled: the number of labelled texts that are known.
+        judges: how many of them are set apart to judge.
+        accuracy: the share of these that a head, fitted to the others, labels right, with its 95%
+            interval; None: there is nothing to fit or to judge by.
+        comparison: of the rule with random labels; None: too few texts have judged.
+        notes: notes on what was left out or repaired.
+        output: the file that they are written to; None: none.
+    """
+
+    items: list[Suggestion]
+    labels: list[str]
+    labelled: int
+    judges: int
+    accuracy: tuple[float, float, float] | None
+    comparison: Comparison | None
+    notes: list[str] = field(default_factory=list)
+    output: Path | str | None = None
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the rows in a form for ``pandas.DataFrame``: their columns, and the reason."""
+        return [{**item.values, _reason_column(item.values): item.reason} for item in self.items]
+
+    def lines(self) -> list[str]:
+        """Return what the command prints."""
+        reasons = Counter(item.reason for item in self.items)
+        counts = ", ".join(f"{count} {_WORDS[reason]}" for reason, count in reasons.items())
+        lines = [f"{plural(len(self.items), 'text')} to label{f': {counts}' if counts else ''}"]
+        if self.accuracy is not None:
+            share, low, high = self.accuracy
+            lines.append(
+                f"{plural(self.labelled, 'label')}; accuracy of a linear head {share:.1%} "
+                f"({low:.1%} to {high:.1%}) on {plural(self.judges, 'text')} set apart"
+            )
+        if self.comparison is not None:
+            lines.append(self.comparison.line())
+        lines += self.notes
+        if self.output is not None:
+            where = "" if str(self.output) == "-" else f": {self.output}"
+            return [*lines, f"label them in this order{where}"]
+        return [*lines, *(cut(" ".join(item.text.split()), _SHOWN) for item in self.items)]
+
+
+_WORDS: dict[Reason, str] = {
+    "rule": "by the rule",
+    "name": "by the names of classes",
+    "random": "at random",
+    "judge": "set apart to judge",
+}
+
+
+@takes_options()
+def suggest(
+    model: Embedder | Path | str | None,
+    texts: Path | str | TableLike,
+    labelled: Path | str | TableLike | None = None,
+    num: int = 50,
+    *,
+    output: Path | str | None = None,
+    show_progress: bool = True,
+    options: SuggestOptions,
+) -> Suggestions:
+    """Suggest which texts to label next, so that fewer labels teach as much.
+
+    A linear head is fitted to the labels so far, and those texts are chosen that are near to many
+    others about which it is uncertain. A fifth of the texts is set apart, by a hash of the text:
+    every fifth question is one of them, drawn at random, and they judge the head and the choice.
+    Where random labels have taught more, the choice goes on at random, and says so.
+
+    Call it again with what was labelled, in the order of labelling.
+
+    Args:
+        model: a model directory of any kind, or a loaded :class:`~bertine.Embedder`, whose own
+            settings then apply. None: the best one installed for the language of the texts.
+        texts: a table of texts, as for :func:`~bertine.embed`.
+        labelled: a table with a column of the same name and labels; its texts need not be among
+            `texts`. Rows without a label are left out. None: there are no labels yet.
+        num: how many texts to suggest.
+        output: a .csv, .tsv, .jsonl or .parquet file, or ``-``: all columns of the suggested rows,
+            and ``reason``.
+        show_progress: on stderr.
+        options: the options described below.
+
+    Raises:
+        BertineError: no such model; a table cannot be read; a column is missing; all texts have
+            labels; the vectors are of another model.
+    """
+    if num < 1:
+        raise BertineError(f"{option('num')} is {num}, but must be at least 1")
+    if output is not None and str(output) != "-":
+        check_output(output)
+        if named_kind(output) in (None, "text"):
+            raise BertineError(f"{output}: name the output .csv, .tsv, .jsonl or .parquet")
+    source = as_source(texts, "texts")
+    with open_texts(source, options) as (table, column):
+        read = [(row, table.text(row, column)) for row in table]
+        columns, name = table.columns, table.name
+        notes = table.stats.notes(name)
+    if not read:
+        raise BertineError(f"{name}: there are no texts")
+    known: dict[str, str] = {}
+    if labelled is not None:
+        known, more = _read_labels(as_source(labelled, "labelled"), column, options)
+        notes += more
+    rows: dict[str, TableRow | None] = {}
+    for row, text in read:
+        rows.setdefault(text, row)
+    if len(rows) < len(read):
+        notes.append(f"{name}: {plural(len(read) - len(rows), 'text')} more than once, asked once")
+    strange = sum(text not in rows for text in known)
+    if strange:
+        notes.append(f"{plural(strange, 'labelled text')} not in {name}; learned from all the same")
+    rows |= {text: None for text in known if text not in rows}
+    labels = list(options.labels or dict.fromkeys(known.values()))
+
+    kept = None if options.vectors is None else VectorTable(options.vectors)
+    precision = options.precision if kept is None else kept.origin.precision
+    if model is None:
+        model = model_for([Example((text,)) for text in rows])
+    how = unmeasured(model, sum(map(len, rows)), options.device, precision)
+    embedder = Embedder.opened(model, **VectorOptions.of(options).values(), **how)
+    if blank := [list(rows)[at] for at in empty_texts(embedder, list(rows))]:
+        notes.append(f"{plural(len(blank), 'text')} without content left out")
+        rows = {text: row for text, row in rows.items() if text not in set(blank)}
+    every = list(rows)
+    if not any(row is not None and text not in known for text, row in rows.items()):
+        raise BertineError(f"{name}: every text has a label; there is nothing to ask")
+    vectors = _vectors(embedder, every, kept, show_progress)
+    names = embedder.embed([label.replace("_", " ") for label in labels]) if labels else None
+    chooser = Chooser(vectors, set_apart(every), max(1, len(labels)), names, seed=options.seed)
+    places = {text: at for at, text in enumerate(every)}
+    for text, label in known.items():
+        if text in places:
+            chooser.label(places[text], labels.index(label))
+    questions = chooser.ask(num)
+    if len(questions) < num:
+        notes.append(f"{name}: has no more texts without a label")
+    items = []
+    for question in questions:
+        row = rows[every[question.row]]
+        assert row is not None, "texts that are only labelled have labels"
+        items.append(Suggestion(row.line, every[question.row], question.reason, dict(row.values)))
+    result = Suggestions(
+        items,
+        labels,
+        len(chooser.order),
+        len(chooser.judges),
+        chooser.accuracy(),
+        chooser.comparison,
+        notes + embedder.notes(),
+        output,
+    )
+    if output is not None:
+        _write(result, columns)
+    return result
+
+
+def _read_labels(
+    source: Source, column: str, options: SuggestOptions
+) -> tuple[dict[str, str], list[str]]:
+    """Return the label of each text in the order of labelling, and notes on what was left out."""
+    config = replace(
+        DataConfig.of(options, DEFAULTS),
+        text_columns=column,
+        format=None,
+    )
+    examples = read_examples(source, config)
+    notes, known = list(examples.notes), dict[str, str]()
+    unknown = Counter[str]()
+    changed = 0
+    for item in examples.items:
+        text, label = item.texts[0], str(item.label)
+        if options.labels is not None and label not in options.labels:
+            unknown[label] += 1
+            continue
+        changed += known.get(text, label) != label
+        known[text] = label
+    if unknown:
+        notes.append(
+            f"{source}: {plural(unknown.total(), 'row')} left out, with labels that are not in "
+            f"{option('labels')}: {listing(sorted(unknown)[:5])}"
+        )
+    if changed:
+        notes.append(f"{source}: {plural(changed, 'text')} with another label later, which counts")
+    return known, notes
+
+
+def _vectors(
+    embedder: Embedder, texts: Sequence[str], kept: VectorTable | None, show: bool
+) -> np.ndarray:
+    """Return the vectors of texts, fp32 [N, D]; those that a file has are not computed.
+
+    Raises:
+        BertineError: the vectors of the file are of another model, or other settings.
+    """
+    earlier = None
+    if kept is not None:
+        made = VectorMetadata.of(embedder, kept.origin.dtype)
+        if other := kept.origin.differing(made):
+            raise BertineError(f"{kept.path}: was made with another {listing(other)}")
+        earlier = KeptVectors(kept)
+    vectors = np.zeros((len(texts), embedder.dimensions), dtype=np.float32)
+    new = []
+    for row, text in enumerate(texts):
+        if earlier is None or (vector := earlier.take(text)) is None:
+            new.append(row)
+        else:
+            vectors[row] = vector
+    with progress(show=show) as bar:
+        job = bar.add_task("embed", total=len(new))
+        for begin in range(0, len(new), _AT_ONCE):
+            part = new[begin : begin + _AT_ONCE]
+            vectors[part] = embedder.embed([texts[row] for row in part])
+            bar.update(job, completed=begin + len(part))
+    return vectors
+
+
+def _reason_column(columns: Any) -> str:
+    return unused("reason", columns, "label_")
+
+
+def _write(result: Suggestions, columns: Sequence[str]) -> None:
+    """Write the suggested rows; JSON lines for ``-``."""
+    assert result.output is not None
+    kind = "jsonl" if str(result.output) == "-" else named_kind(result.output) or "jsonl"
+    layout = TableLayout(kind, {"csv": ",", "tsv": "\t"}.get(kind, ""), kind == "csv")
+    reason = _reason_column(columns)
+    with open_writer(result.output, layout, [*columns, reason]) as writer:
+        for item in result.items:
+            values = {name: item.values.get(name) for name in columns}
+            writer.write({**values, reason: item.reason})
