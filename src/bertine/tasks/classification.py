@@ -272,8 +272,8 @@ class TextClassification(WholeTextTask[Prediction]):
     def decode(
         self, outputs: Sequence[np.ndarray], features: Sequence[Features]
     ) -> list[Prediction]:
-        """Turn logits [K] of each feature, or those with a vector behind them, into softmax (in fp64)
-        and its maximum, or the label of least expected cost."""
+        """Turn logits [K] of each feature, or those and a vector, into softmax (in fp64) and its
+        maximum, or the label of least expected cost."""
         if not outputs:
             return []
         rows, count = np.stack(pooled(outputs, features)), len(self.labels)

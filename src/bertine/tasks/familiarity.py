@@ -41,7 +41,7 @@ else:
 _MOST_TOKENS, _MOST_HELD = 1 << 16, 999
 #: The most numbers of all means together; models with more labels get no familiarity.
 _MOST_NUMBERS = 1 << 20
-#: The weight of a label's uncertainty, in nats, beside the distance: `docs/results.md`.
+#: The weight of a label's uncertainty, in nats, beside the distance.
 _UNSURE = 0.1
 #: The largest number of 8 bits.
 _BYTE = 127
