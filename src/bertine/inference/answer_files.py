@@ -222,7 +222,7 @@ class TextReport(Shown):
         pieces_lost: pieces that were cut off from these rows.
         empty: rows without any text.
         half_empty: pairs that lack one of their texts; they were computed all the same.
-        abstained: rows whose answer was left open.
+        abstained: rows whose answer was left open, and `why_open`.
         seconds: wall time.
         max_length: the maximum length, in pieces.
         cut_texts: the name of the texts that are cut; for spans, the questions.
@@ -246,6 +246,7 @@ class TextReport(Shown):
     unknown: UnknownText | None = None
     notes: list[str] = field(default_factory=list)
     of_empty: str = "have no answer"
+    why_open: str = "the probability of the best one is too low"
     empty_lines: list[int] = field(default_factory=list)
 
     def count_empty(self, lines: Iterable[int]) -> None:
@@ -289,8 +290,7 @@ class TextReport(Shown):
         if self.abstained:
             share = self.abstained / max(1, self.rows)
             lines.append(
-                f"{self.abstained} of {self.rows} have no answer ({share:.1%}): the probability of "
-                "the best one is too low"
+                f"{self.abstained} of {self.rows} have no answer ({share:.1%}): {self.why_open}"
             )
         return lines + self.notes
 

@@ -134,8 +134,12 @@ class ExportedPredictor(Predictor):
 
     def __init__(self, folder: Path, options: PredictOptions) -> None:
         file = folder / (INT8 if options.precision == "int8" else ONNX)
-        usual = {"precision": ("auto", "fp32", "int8"), "device": (None, "cpu")}
-        for name, values in (usual | {"explain": (False,), "nearest_examples": (0,)}).items():
+        usual: dict[str, tuple[Any, ...]] = {
+            **{"precision": ("auto", "fp32", "int8"), "device": (None, "cpu")},
+            **{"explain": (False,), "nearest_examples": (0,)},
+            **{"familiarity": (False,), "abstain_unfamiliar": (None,)},
+        }
+        for name, values in usual.items():
             if (value := getattr(options, name)) not in values:
                 problem = f"{option(name, value)} is for the model directory that it was made of"
                 raise BertineError(f"{folder}: is an exported model; {problem}")

@@ -586,6 +586,10 @@ def _timed(
     started = time.monotonic()
     report = answer(predictor, input, asked)
     report.seconds = time.monotonic() - started
+    if predictor.task.abstain_unfamiliar:
+        report.why_open = "the text is not like those of the training"
+        if predictor.task.abstain_below or predictor.task.costs:
+            report.why_open += ", or the best answer too unsure"
     return report
 
 

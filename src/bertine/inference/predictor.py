@@ -36,6 +36,7 @@ from bertine.tasks import TASKS, task_of_model
 from bertine.tasks.answer import Answer, Answers
 from bertine.tasks.base import Features, Task, inputs_of, padded
 from bertine.tasks.calibration import NO_ANSWER, Conformal, Costs
+from bertine.tasks.familiarity import Familiarity
 from bertine.tasks.unknown_text import with_flags
 from bertine.tokenization.tokenizer import Tokenizer
 
@@ -164,7 +165,7 @@ class Pipeline:
     ) -> list[np.ndarray]:
         return run(
             self.computing,
-            self.task,
+            self.task.answering,
             features,
             pad_id=self.tokenizer.pad_token_id,
             dtype=self.dtype,
@@ -390,7 +391,7 @@ class Predictor(Pipeline, Shown):
         precision. Takes about a third of a second for bert-base."""
         decided = {
             name: value
-            for name in ("abstain_below", "costs", "least_probability")
+            for name in ("abstain_below", "abstain_unfamiliar", "costs", "least_probability")
             if (value := getattr(self.task, name))
         }
         if "costs" in decided:
@@ -548,6 +549,34 @@ class Predictor(Pipeline, Shown):
         least = conformal.bound(coverage)
         return self._with(coverage=coverage, least_probability=least)
 
+    @check_types
+    def judging_familiarity(self, abstain_below: float = 0.0) -> Predictor:
+        """Return the same model whose answers say how much a text is like the training texts
+        (:mod:`bertine.tasks.familiarity`), and abstain where that is lower than `abstain_below`.
+
+        Raises:
+            BertineError: `abstain_below` is not between 0 and 1; the task does not choose one label
+                of one text; the model has no record of its training texts.
+        """
+        if not 0 <= abstain_below <= 1:
+            raise BertineError(
+                f"{option('abstain_unfamiliar')} is {abstain_below:g}, but must be from 0 to 1"
+            )
+        if "familiarity" not in self.task.rules or len(self.task.text_columns) != 1:
+            raise BertineError(
+                f"{option('familiarity', True)} is for models that choose one label of one text; "
+                f"this one, of the task {self.task.name!r}, does not"
+            )
+        width = self.model.config.hidden_size
+        familiarity = Familiarity.from_facts(self.training.get("familiarity"), width)
+        if familiarity is None:
+            raise BertineError(
+                f"{self.folder or 'the model'}: bertine.json has no record of the training texts, "
+                f"which {option('familiarity', True)} needs; fine-tune the model again, with 50 "
+                "validation examples or more"
+            )
+        return self._with(familiarity=familiarity, abstain_unfamiliar=abstain_below)
+
     def by_cost(self, file: Path | str) -> Predictor:
         """Return the same model with decisions by cost: the label of least expected cost.
 
@@ -583,6 +612,9 @@ class Predictor(Pipeline, Shown):
             predictor = predictor.by_cost(options.cost_matrix)
         if options.coverage is not None:
             predictor = predictor.covering(options.coverage)
+        unfamiliar = getattr(options, "abstain_unfamiliar", None)
+        if unfamiliar is not None or getattr(options, "familiarity", False):
+            predictor = predictor.judging_familiarity(unfamiliar or 0.0)
         return predictor
 
     def _with(self, **values: Any) -> Predictor:

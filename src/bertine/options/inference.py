@@ -179,6 +179,25 @@ class Abstaining(OptionGroup):
         least=0,
         most=1,
     )
+    familiarity: bool = declare(
+        False,
+        "of a model that chooses one label of a text: also say how much the text is like those of "
+        "its training, as a number above 0, at most 1",
+        more="Of texts like the validation examples of the fine-tuning, 5% have 0.05 or less "
+        "(:mod:`bertine.tasks.familiarity`).",
+        title="probabilities",
+    )
+    abstain_unfamiliar: float | None = declare(
+        None,
+        "leave the answer open where the familiarity is lower; 0.05 leaves about 5% of usual texts "
+        "open, and most of others",
+        otherwise="unusual texts are answered too",
+        more="Includes `familiarity`.",
+        metavar="P",
+        title="probabilities",
+        least=0,
+        most=1,
+    )
 
 
 class BatchInvariance(OptionGroup):

@@ -68,7 +68,10 @@ class Embedded:
 
 def asked_of_labels(options: ServeOptions) -> list[str]:
     """Return the options, as a user writes them, that apply to models with labels."""
-    names = ("abstain_below", "cost_matrix", "coverage", "nearest_examples")
+    names = (
+        *("abstain_below", "familiarity", "abstain_unfamiliar"),
+        *("cost_matrix", "coverage", "nearest_examples"),
+    )
     changed = options.changed()
     return [option(name, changed[name]) for name in names if name in changed]
 

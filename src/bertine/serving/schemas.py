@@ -56,6 +56,9 @@ class LabelAnswer(AnswerSchema):
     label_set: list[str] | None = Field(
         None, description="where the server gives sets: the labels of one, the most probable first"
     )
+    familiarity: Probability | None = Field(
+        None, description="where the server gives it: how much the text is like the training texts"
+    )
     probabilities: dict[str, Probability] | None = None
 
 

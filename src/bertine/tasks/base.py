@@ -417,7 +417,8 @@ class Task(ABC, Generic[Prediction]):
         choice_columns: those of `text_columns` that are choices.
         long_text: which part of a longer text is read (:data:`LONG_TEXT`).
         focal_gamma: of the focal loss (:func:`~bertine.models.losses.focal`); 0: cross-entropy.
-        abstain_below, costs, least_probability: the `rules` in force; see the classes.
+        abstain_below, abstain_unfamiliar, costs, least_probability: the `rules` in force; see the
+            classes.
         num_classes: how many classes share the training examples; 0: there are none.
         vector_head: the name of the head for it that reads vectors of texts; "": there is none.
         unsaved: whether it holds numbers that :meth:`finished` moves into the head.
@@ -445,6 +446,7 @@ class Task(ABC, Generic[Prediction]):
     long_text: str = "head"
     focal_gamma: float = 0.0
     abstain_below: float = 0.0
+    abstain_unfamiliar: float = 0.0
     costs: Costs | None = None
     least_probability: float | None = None
 
@@ -674,6 +676,11 @@ class Task(ABC, Generic[Prediction]):
         """Return outputs of a batch as rows [R, C], in each of which one of C is the answer; -inf
         for impossible ones."""
         return outputs
+
+    @property
+    def answering(self) -> Any:
+        """What computes the outputs for `decode`: the task, or one that adds to its outputs."""
+        return self
 
     # From outputs to answers and scores
 

@@ -19,7 +19,7 @@ from bertine.core.names import ClassWeights, later
 from bertine.core.text import row_at, visible
 from bertine.corpora.batch import Batch
 from bertine.data.examples import Example, Examples, SoftExample
-from bertine.tasks.answer import LabelAnswer, OneLabel, compact
+from bertine.tasks.answer import LabelAnswer, OneLabel, compact, json_value
 from bertine.tasks.base import Features, by_example, cross_entropy, entropy, pooled, setting
 from bertine.tasks.calibration import (
     SEPARATOR,
@@ -28,6 +28,7 @@ from bertine.tasks.calibration import (
     Reliability,
     label_sets,
 )
+from bertine.tasks.familiarity import Familiarity, WithVectors
 from bertine.tasks.labels import check_labels, label_id
 from bertine.tasks.metrics import classification_scores, mean_cross_entropy, mean_log_loss
 from bertine.tasks.report import ClassificationReport, require_some
@@ -56,7 +57,8 @@ class Prediction(LabelAnswer, OneLabel):
 
     If it abstains, the label is left open in files and in JSON, and `label` is the best guess.
     `label_set` holds the labels of a set that contains the right one with the requested coverage,
-    the most probable first; None: no sets were requested.
+    the most probable first; None: no sets were requested. `familiarity` says how much the text is
+    like the training texts, above 0 and at most 1; None: it was not requested.
     """
 
     written = ("label", "probability")
@@ -66,11 +68,22 @@ class Prediction(LabelAnswer, OneLabel):
     label: str
     abstains: bool = False
     label_set: tuple[str, ...] | None = None
+    familiarity: float | None = None
 
     @property
     def probability(self) -> float:
         """The probability of `label`."""
         return self.numbers[self.all_labels.index(self.label)]
+
+    def to_json(self, details: bool) -> dict[str, Any]:
+        values = super().to_json(details)
+        if self.familiarity is not None and not self.empty:
+            values["familiarity"] = json_value(self.familiarity)
+        return values
+
+    def flag_lines(self) -> list[str]:
+        more = [] if self.familiarity is None else [f"familiarity {self.familiarity:.3f}"]
+        return [*more, *super().flag_lines()]
 
     def own_cells(self) -> tuple[str, str]:
         if self.abstains:
@@ -109,6 +122,8 @@ class TextClassification(WholeTextTask[Prediction]):
             probable one is.
         coverage, least_probability: of the sets of labels that are also returned, and the
             probability from which a label is in one; None: no sets.
+        familiarity: judges how much a text is like the training texts; None: answers do not say.
+        abstain_unfamiliar: an answer to a text with a lower familiarity abstains.
 
     Raises:
         BertineError: there are fewer than two labels, a repeated label, not one or two text
@@ -120,7 +135,7 @@ class TextClassification(WholeTextTask[Prediction]):
     primary_metric: ClassVar[str] = "accuracy"
     answer: ClassVar[type[Prediction]] = Prediction
     label_noun: ClassVar[str] = "label"
-    rules: ClassVar[tuple[str, ...]] = ("abstain_below", "costs", "coverage")
+    rules: ClassVar[tuple[str, ...]] = ("abstain_below", "costs", "coverage", "familiarity")
 
     labels: tuple[str, ...] = field()  # without a default, as others have
     text_columns: tuple[str, ...] = ("text",)
@@ -140,6 +155,8 @@ class TextClassification(WholeTextTask[Prediction]):
     costs: Costs | None = None
     coverage: float | None = None
     least_probability: float | None = None
+    familiarity: Familiarity | None = None
+    abstain_unfamiliar: float = 0.0
 
     def __post_init__(self) -> None:
         check_labels(self.kind, self.labels)
@@ -248,19 +265,29 @@ class TextClassification(WholeTextTask[Prediction]):
         correct = (logits.argmax(-1) == right).sum()
         return {self.head: Term(total, batch.num_sequences, correct)}
 
+    @property
+    def answering(self) -> Any:
+        return self if self.familiarity is None else WithVectors(self)
+
     def decode(
         self, outputs: Sequence[np.ndarray], features: Sequence[Features]
     ) -> list[Prediction]:
-        """Turn logits [K] of each feature into softmax (in fp64) and its maximum, or the label of
-        least expected cost."""
+        """Turn logits [K] of each feature, or those and a vector, into softmax (in fp64) and its
+        maximum, or the label of least expected cost."""
         if not outputs:
             return []
-        logits = np.stack(pooled(outputs, features)).astype(np.float64)
+        rows, count = np.stack(pooled(outputs, features)), len(self.labels)
+        logits = rows[:, :count].astype(np.float64)
         exp = np.exp(logits - logits.max(-1, keepdims=True))
         table = exp / exp.sum(-1, keepdims=True)
         chosen, left_open = logits.argmax(-1), np.zeros(len(table), dtype=bool)
         if self.costs is not None:
             chosen, left_open = self.costs.decide(table)
+        familiar: list[float | None] = [None] * len(table)
+        if self.familiarity is not None and rows.shape[1] > count:
+            values = self.familiarity.of(rows, count)
+            familiar = values.tolist()
+            left_open = left_open | (values < self.abstain_unfamiliar)
         sets: list[tuple[str, ...] | None] = [None] * len(table)
         if self.least_probability is not None:
             sets = [
@@ -272,11 +299,12 @@ class TextClassification(WholeTextTask[Prediction]):
                 self.labels[best],
                 row[best] < self.abstain_below or open_,
                 label_set,
+                familiarity,
                 all_labels=self.labels,
                 numbers=row,
             )
-            for best, row, open_, label_set in zip(
-                chosen.tolist(), compact(table), left_open.tolist(), sets, strict=True
+            for best, row, open_, label_set, familiarity in zip(
+                chosen.tolist(), compact(table), left_open.tolist(), sets, familiar, strict=True
             )
         ]
 
@@ -299,6 +327,7 @@ class TextClassification(WholeTextTask[Prediction]):
 
     def loss_of(self, output: np.ndarray, label: int | np.ndarray) -> float:
         """Compute the cross-entropy of logits [K]; for soft labels its mean under these."""
+        output = output[: len(self.labels)]  # a vector may stand behind them
         if isinstance(label, np.ndarray):
             losses = [cross_entropy(output, number) for number in range(len(label))]
             return float(label.astype(np.float64) @ losses)
@@ -400,6 +429,8 @@ class TextClassification(WholeTextTask[Prediction]):
         columns = super().output_columns(False)
         if self.coverage is not None:
             columns["label_set"] = lambda answer: SEPARATOR.join(answer.label_set)
+        if self.familiarity is not None:
+            columns["familiarity"] = lambda answer: json_value(answer.familiarity)
         return columns | (probability_columns(self.labels) if details else {})
 
 

@@ -281,7 +281,7 @@ def _vectors(predictor: Predictor, examples: Examples[Any], show: bool) -> np.nd
 
 def _key(predictor: Predictor, examples: Examples[Any]) -> str:
     facts = {**predictor.fingerprint(), "examples": examples.fingerprint()}
-    for decided in ("abstain_below", "costs", "least_probability"):
+    for decided in ("abstain_below", "abstain_unfamiliar", "costs", "least_probability"):
         facts.pop(decided, None)  # the vectors do not depend on these settings
     facts["task"] = {name: value for name, value in facts["task"].items() if name != "training"}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]

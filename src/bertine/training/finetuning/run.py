@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from bertine.data.examples import ROWS, row_numbers, rows_as_facts
 from bertine.hub.model_directory import only_here, save_model
 from bertine.inference.baselines.measure import measure_baselines
 from bertine.inference.baselines.texts import FrozenEncoder, pooling_of
+from bertine.inference.compute import run_features
 from bertine.inference.evaluate import add_metrics, evaluate_examples, write_worst
 from bertine.inference.explaining.explain import TOKENS, write_explained
 from bertine.inference.explaining.explainer import Explainer
@@ -35,6 +37,7 @@ from bertine.tasks.calibration import (
     calibrate,
     divided_by_others,
 )
+from bertine.tasks.familiarity import Familiarity, WithVectors
 from bertine.tasks.report import (
     HEAD_ALONE,
     MAJORITY,
@@ -467,6 +470,8 @@ class _Finetuning:
         if "coverage" in kept.task.rules and not prepared.seen:
             conformal = Conformal.of(decisions)
             facts |= {} if conformal is None else {"conformal": conformal.to_dict()}
+        if familiarity := self._familiarity(kept, task):
+            facts["familiarity"] = familiarity.to_dict()
         write_json(run.folder / SCORES, values)
         examples = prepared.data.validation
         worst = write_worst(run.folder, task, examples, self.held, outputs)
@@ -588,6 +593,21 @@ class _Finetuning:
             return []
         loaded = kept.loaded
         return Pipeline(loaded.model, task, loaded.tokenizer, self.dtype).compute(self.held)
+
+    def _familiarity(self, kept: Prepared, task: Task[Any]) -> Familiarity | None:
+        """Record what the training texts of the saved model are like, if its task can tell."""
+        alone = "familiarity" in task.rules and len(task.text_columns) == 1
+        if not alone or kept.seen or not self.held:
+            return None
+        loaded = kept.loaded
+        run = partial(
+            run_features,
+            loaded.model,
+            WithVectors(task),
+            pad_id=loaded.tokenizer.pad_token_id,
+            dtype=self.dtype,
+        )
+        return Familiarity.fit(run, self.prepared.features, self.held, len(task.labels))
 
     def _calibrate(
         self, kept: Prepared, outputs: list[np.ndarray], decisions: Decisions | None
