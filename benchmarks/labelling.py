@@ -12,7 +12,7 @@ import argparse
 import csv
 import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from common import minilm, print_table
@@ -51,7 +51,7 @@ Data = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def read(path: Path, task: Task) -> list[tuple[str, str]]:
-    quoting = csv.QUOTE_MINIMAL if task.separator == "," else csv.QUOTE_NONE
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if task.separator == "," else csv.QUOTE_NONE
     with open(path, encoding="utf-8", newline="") as file:
         rows = csv.DictReader(file, delimiter=task.separator, quoting=quoting)
         return [(row[task.text], row[task.label]) for row in rows]

@@ -165,8 +165,8 @@ def suggest(
         known, more = _read_labels(as_source(labelled, "labelled"), column, options)
         notes += more
     rows: dict[str, TableRow | None] = {}
-    for row, text in read:
-        rows.setdefault(text, row)
+    for place, text in read:
+        rows.setdefault(text, place)
     if len(rows) < len(read):
         notes.append(f"{name}: {plural(len(read) - len(rows), 'text')} more than once, asked once")
     strange = sum(text not in rows for text in known)

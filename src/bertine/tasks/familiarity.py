@@ -167,7 +167,9 @@ def _some_of_each(features: Sequence[Features]) -> tuple[list[Features], np.ndar
             number = int(label.argmax() if isinstance(label, np.ndarray) else label)
             turns.append((seen[number], at, number))
             seen[number] += 1
-    chosen, labels, tokens = [], [], 0
+    chosen: list[Features] = []
+    labels: list[int] = []
+    tokens = 0
     for _, at, number in sorted(turns):
         tokens += len(features[at].input_ids)
         if chosen and tokens > _MOST_TOKENS:
