@@ -2,31 +2,43 @@
 
     python benchmarks/labelling.py --data FOLDER --keep FOLDER --resume FILE
 
-The labels are the true ones. Vectors are computed once and kept in `--keep`; a head is fitted to
-the labels of each draw and judged on texts of its own.
+The labels are the true ones. Vectors are computed once and kept in `--keep`. After each batch of
+labels the same head is fitted to them, whoever chose them, and judged on texts of its own. No texts
+are set apart here. Where small-text is installed, its strategies choose from the same vectors and
+the same head; until two classes have labels they draw at random, as its examples do.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import importlib.util
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from common import minilm, print_table
+from common import describe_machine, machine, minilm, print_table
 
 import bertine
 from bertine.core.rng import generator
-from bertine.labelling.chooser import Chooser, fit_head
+from bertine.labelling.chooser import Chooser, Head, fit_head
 
-#: Labels of a draw at most, and texts to judge by where the data have none.
+#: Texts to judge by, where the data have none.
 _TESTED = 2_000
+#: Strategies of small-text 1.4.1, and their settings.
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "BreakingTies": {},
+    "PredictionEntropy": {},
+    "EmbeddingKMeans": {},
+    "GreedyCoreset": {"distance_metric": "cosine"},
+}
 
 
 class Task(NamedTuple):
-    """Files below the folder of the data, their columns, and the labels of a draw."""
+    """Files below the folder of the data, their columns, the labels of a draw, the model of the
+    vectors, and what the classes are called where their labels are numbers."""
 
     train: str
     test: str
@@ -35,19 +47,33 @@ class Task(NamedTuple):
     separator: str
     labels: int
     model: str = ""
+    names: tuple[str, ...] = ()
 
 
 TASKS = {
     "emotion": Task("emotion/train.txt", "emotion/val.txt", "text", "label_name", ";", 500),
     "BANKING77": Task("banking77/train.csv", "", "text", "category", ",", 800),
     "CLINC150": Task("clinc150/train.csv", "clinc150/val.csv", "text", "label", ",", 1_500),
-    "SST-2": Task("glue/SST-2/train.tsv", "glue/SST-2/dev.tsv", "sentence", "label", "\t", 300),
+    "SST-2": Task(
+        "glue/SST-2/train.tsv", "glue/SST-2/dev.tsv", "sentence", "label", "\t", 300,
+        names=("negative", "positive"),
+    ),
     "topics": Task(
         "zh/single-sib200/train.tsv", "zh/single-sib200/test.tsv", "text", "category", "\t", 300,
         "bertine-zh",
     ),
 }  # fmt: skip
-Data = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+class Data(NamedTuple):
+    """Vectors of length 1 and classes of the texts to label and of those to judge by, and the
+    vectors of the classes' names."""
+
+    known: np.ndarray
+    kinds: np.ndarray
+    unseen: np.ndarray
+    right: np.ndarray
+    names: np.ndarray
 
 
 def read(path: Path, task: Task) -> list[tuple[str, str]]:
@@ -58,7 +84,7 @@ def read(path: Path, task: Task) -> list[tuple[str, str]]:
 
 
 def vectors_of(name: str, data: Path, keep: Path, most: int) -> Data:
-    """Return the vectors and classes of the texts to label and of those to judge by."""
+    """Return the vectors of a task, computed once."""
     file, task = keep / f"{name}-{most}.npz", TASKS[name]
     if not file.exists():
         train = read(data / task.train, task)
@@ -73,34 +99,86 @@ def vectors_of(name: str, data: Path, keep: Path, most: int) -> Data:
                 embedder.embed([text for text, _ in rows]),
                 np.array([kinds.index(label) for _, label in rows]),
             ]
+        names = task.names or [kind.replace("_", " ") for kind in kinds]
         keep.mkdir(parents=True, exist_ok=True)
-        np.savez(file, *parts)
+        np.savez(file, *parts, embedder.embed(list(names)))
     with np.load(file) as kept:
-        return kept["arr_0"], kept["arr_1"], kept["arr_2"], kept["arr_3"]
+        return Data(*(kept[f"arr_{at}"] for at in range(5)))
 
 
-def curve(data: Data, most: int, seed: int, *, rule: bool) -> list[tuple[int, float]]:
-    """Return the accuracy on the test texts by the number of labels."""
-    vectors, kinds, unseen, right = data
-    classes = int(kinds.max()) + 1
-    choice = Chooser(vectors, np.zeros(len(vectors), dtype=bool), classes, seed=seed)
-    shuffled = generator(seed, "random").permutation(len(vectors)).tolist()
-    middle = vectors.mean(0)
-    known, new = (part - middle for part in (vectors, unseen))
-    known, new = (part / np.linalg.norm(part, axis=1, keepdims=True) for part in (known, new))
+def by_rule(data: Data, seed: int, steps: list[int]) -> Iterator[list[int]]:
+    apart = np.zeros(len(data.known), dtype=bool)
+    choice = Chooser(data.known, apart, len(data.names), data.names, seed=seed)
+    for step in steps:
+        asked = [question.row for question in choice.ask(step)]
+        for row in asked:
+            choice.label(row, int(data.kinds[row]))
+        yield asked
+
+
+def at_random(data: Data, seed: int, steps: list[int]) -> Iterator[list[int]]:
+    shuffled = iter(generator(seed, "random").permutation(len(data.known)).tolist())
+    for step in steps:
+        yield [next(shuffled) for _ in range(step)]
+
+
+class _Model:
+    """What small-text's strategies ask of a classifier, for texts that are their vectors."""
+
+    def __init__(self, head: Head) -> None:
+        self._head = head
+
+    def predict_proba(self, vectors: np.ndarray) -> np.ndarray:
+        return self._head.probabilities(vectors)
+
+    def embed(self, vectors: np.ndarray, pbar: Any = None) -> np.ndarray:
+        return vectors
+
+
+def by_small_text(name: str, data: Data, seed: int, steps: list[int]) -> Iterator[list[int]]:
+    import small_text
+
+    np.random.seed(seed)  # it draws from the global state
+    strategy = getattr(small_text, name)(**STRATEGIES[name])
+    vectors = _centred(data)[0]
+    drawn = at_random(data, seed, [len(vectors)])
+    shuffled = next(drawn)
+    rows: list[int] = []
+    for step in steps:
+        kinds = data.kinds[rows]
+        if len(np.unique(kinds)) < 2:
+            asked = shuffled[len(rows) : len(rows) + step]
+        else:
+            free = np.setdiff1d(np.arange(len(vectors)), rows)
+            model = _Model(fit_head(vectors[rows], kinds, len(data.names)))
+            more = {"pbar": None} if name == "EmbeddingKMeans" else {}
+            asked = strategy.query(model, vectors, free, np.array(rows), kinds, n=step, **more)
+        rows += [int(row) for row in asked]
+        yield rows[-step:]
+
+
+def _centred(data: Data) -> list[np.ndarray]:
+    middle = data.known.mean(0)
+    moved = (part - middle for part in (data.known, data.unseen))
+    return [part / np.linalg.norm(part, axis=1, keepdims=True) for part in moved]
+
+
+def curve(name: str, data: Data, most: int, seed: int) -> list[tuple[int, float]]:
+    """Return the accuracy on the test texts by the number of labels that `name` has chosen."""
+    steps: list[int] = []
+    while sum(steps) < most:
+        steps.append(min(most - sum(steps), max(4, sum(steps) // 8)))
+    ways = {"random": at_random, "rule": by_rule}
+    chosen = (
+        ways[name](data, seed, steps) if name in ways else by_small_text(name, data, seed, steps)
+    )
+    known, new = _centred(data)
     rows: list[int] = []
     points = []
-    while len(rows) < most:
-        step = min(most - len(rows), max(4, len(rows) // 8))
-        if rule:
-            asked = [question.row for question in choice.ask(step)]
-            for row in asked:
-                choice.label(row, int(kinds[row]))
-        else:
-            asked = shuffled[len(rows) : len(rows) + step]
+    for asked in chosen:
         rows += asked
-        head = fit_head(known[rows], kinds[rows], classes)
-        points.append((len(rows), float((head.classes(new) == right).mean())))
+        head = fit_head(known[rows], data.kinds[rows], len(data.names))
+        points.append((len(rows), float((head.classes(new) == data.right).mean())))
     return points
 
 
@@ -115,27 +193,31 @@ def main() -> None:
     args = parser.parse_args()
     lines = args.resume.read_text(encoding="utf-8").splitlines() if args.resume.exists() else []
     done = {tuple(item["key"]): item["points"] for item in map(json.loads, lines)}
+    others = list(STRATEGIES) if importlib.util.find_spec("small_text") else []
     rows = []
-    for name in args.tasks:
-        data = vectors_of(name, args.data, args.keep, args.texts)
-        means = []
-        for rule in (False, True):
+    for task in args.tasks:
+        data = vectors_of(task, args.data, args.keep, args.texts)
+        means = {}
+        for name in ("random", "rule", *others):
             for seed in range(args.draws):
-                key = (name, args.texts, rule, seed)
+                key = (task, args.texts, name, seed)
                 if key not in done:
-                    done[key] = curve(data, TASKS[name].labels, seed, rule=rule)
+                    done[key] = curve(name, data, TASKS[task].labels, seed)
                     with open(args.resume, "a", encoding="utf-8") as file:
                         file.write(json.dumps({"key": key, "points": done[key]}) + "\n")
-            every = [done[(name, args.texts, rule, seed)] for seed in range(args.draws)]
-            means.append(np.array(every).mean(0))
-        drawn, chosen = means
+            every = [done[task, args.texts, name, seed] for seed in range(args.draws)]
+            means[name] = np.array(every).mean(0)
+        drawn, rule = means["random"], means["rule"]
+        behind = 100 * float((drawn[:, 1] - rule[:, 1]).max())
         for at in np.linspace(len(drawn) // 3, len(drawn) - 1, 4).astype(int).tolist():
             count, accuracy = drawn[at]
-            enough = np.flatnonzero(chosen[:, 1] >= accuracy)
-            needed = f"{chosen[enough[0], 0] / count:.2f} N" if len(enough) else "more"
-            by_rule = f"{100 * chosen[at, 1]:.1f}"
-            rows.append([name, f"{count:.0f}", f"{100 * accuracy:.1f}", by_rule, needed])
-    print_table(["", "N labels", "random", "rule", "needed by the rule"], rows)
+            enough = np.flatnonzero(rule[:, 1] >= accuracy)
+            needed = f"{rule[enough[0], 0] / count:.2f} N" if len(enough) else "more"
+            scores = [f"{100 * mean[at, 1]:.1f}" for mean in means.values()]
+            rows.append([task, f"{count:.0f}", *scores, needed, f"{behind:.1f}"])
+    print(describe_machine(machine(1)))
+    head = ["", "N labels", "random", "rule", *others, "the rule needs", "most behind random"]
+    print_table(head, rows)
 
 
 if __name__ == "__main__":

@@ -143,7 +143,7 @@ def _add_suggest_arguments(parser: Parser) -> None:
         "--labelled",
         "FILE",
         "what is labelled already, in that order: the column of the texts, and one of labels (not "
-        "given: nothing)",
+        "given: the rows of FILE that have a label)",
     )
     add_start_argument(parser)
     parser.add_argument("--num", metavar="N", type=whole(1), default=50, help="texts to suggest")

@@ -70,10 +70,14 @@ class Head:
         """Return the most probable class of each vector, int64 [N]."""
         return np.asarray((vectors @ self.weights + self.bias).argmax(1))
 
+    def probabilities(self, vectors: np.ndarray) -> np.ndarray:
+        """Return the probabilities of the classes, fp32 [N, K]."""
+        scores = self.factor * (vectors @ self.weights + self.bias)
+        return np.asarray(np.exp(log_softmax(scores)), np.float32)
+
     def uncertainty(self, vectors: np.ndarray) -> np.ndarray:
         """Return 1 minus the margin of the two most probable classes, fp32 [N]."""
-        scores = self.factor * (vectors @ self.weights + self.bias)
-        best = np.partition(np.exp(log_softmax(scores)), -2, axis=1)
+        best = np.partition(self.probabilities(vectors), -2, axis=1)
         return np.asarray(1 - (best[:, -1] - best[:, -2]), np.float32)
 
 
@@ -224,12 +228,13 @@ class Chooser:
         if len(self.order) > (1 + _GROWN) * self._fitted:
             self.refit()
         at_random = self.comparison is not None and self.comparison.random_wins
-        begin = len(self.order)
-        reasons: list[Reason] = [
-            "judge" if place % _APART == _APART - 1 else
-            "random" if at_random or place % _RANDOM == 0 else "rule"
-            for place in range(begin, begin + count)
-        ]  # fmt: skip
+        judges = int((self.apart & ~self._asked).sum())
+        reasons: list[Reason] = []
+        for place in range(len(self.order), len(self.order) + count):
+            if place % _APART == _APART - 1 and reasons.count("judge") < judges:
+                reasons.append("judge")
+            else:
+                reasons.append("random" if at_random or place % _RANDOM == 0 else "rule")
         by_rule = reasons.count("rule")
         chosen = [
             *self._drawn(self.apart, reasons.count("judge"), "judge"),

@@ -136,7 +136,8 @@ def suggest(
             settings then apply. None: the best one installed for the language of the texts.
         texts: a table of texts, as for :func:`~bertine.embed`.
         labelled: a table with a column of the same name and labels; its texts need not be among
-            `texts`. Rows without a label are left out. None: there are no labels yet.
+            `texts`. Rows without a label are left out. None: the same table, if it has a column
+            of labels that is not empty; else there are no labels yet.
         num: how many texts to suggest.
         output: a .csv, .tsv, .jsonl or .parquet file, or ``-``: all columns of the suggested rows,
             and ``reason``.
@@ -160,10 +161,20 @@ def suggest(
         notes = table.stats.notes(name)
     if not read:
         raise BertineError(f"{name}: there are no texts")
-    known: dict[str, str] = {}
-    if labelled is not None:
-        known, more = _read_labels(as_source(labelled, "labelled"), column, options)
-        notes += more
+    if labelled is None:
+        label = options.label_column or "label"
+        cells = [(text, row.values.get(label)) for row, text in read]
+        pairs = [(text, str(cell)) for text, cell in cells if cell not in (None, "")]
+        if pairs:
+            notes.append(f"{name}: the column {label!r} says what is labelled already")
+    else:
+        source = as_source(labelled, "labelled")
+        config = replace(DataConfig.of(options, DEFAULTS), text_columns=column, format=None)
+        examples = read_examples(source, config)
+        pairs = [(item.texts[0], str(item.label)) for item in examples.items]
+        notes += examples.notes
+    known, more = _last_labels(pairs, source, options.labels)
+    notes += more
     rows: dict[str, TableRow | None] = {}
     for place, text in read:
         rows.setdefault(text, place)
@@ -217,22 +228,15 @@ def suggest(
     return result
 
 
-def _read_labels(
-    source: Source, column: str, options: SuggestOptions
+def _last_labels(
+    pairs: Sequence[tuple[str, str]], source: Source, allowed: Sequence[str] | None
 ) -> tuple[dict[str, str], list[str]]:
     """Return the label of each text in the order of labelling, and notes on what was left out."""
-    config = replace(
-        DataConfig.of(options, DEFAULTS),
-        text_columns=column,
-        format=None,
-    )
-    examples = read_examples(source, config)
-    notes, known = list(examples.notes), dict[str, str]()
+    notes, known = list[str](), dict[str, str]()
     unknown = Counter[str]()
     changed = 0
-    for item in examples.items:
-        text, label = item.texts[0], str(item.label)
-        if options.labels is not None and label not in options.labels:
+    for text, label in pairs:
+        if allowed is not None and label not in allowed:
             unknown[label] += 1
             continue
         changed += known.get(text, label) != label
