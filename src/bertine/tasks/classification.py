@@ -285,7 +285,7 @@ class TextClassification(WholeTextTask[Prediction]):
             chosen, left_open = self.costs.decide(table)
         familiar: list[float | None] = [None] * len(table)
         if self.familiarity is not None and rows.shape[1] > count:
-            values = self.familiarity.of(rows, count)
+            values = self.familiarity.of(rows[:, count:])
             familiar = values.tolist()
             left_open = left_open | (values < self.abstain_unfamiliar)
         sets: list[tuple[str, ...] | None] = [None] * len(table)

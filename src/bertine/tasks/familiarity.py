@@ -1,11 +1,11 @@
 """Judge how much a text is like the labelled examples of a model's training.
 
 A text far from all of them gets a label all the same, often with a high probability. Here the
-distance of its vector to the nearest mean vector of a label, together with how unsure the label is,
-is compared with those of labelled texts that the model was not trained on. The familiarity is the
-share of these that are at least as strange (a conformal p-value: Vovk, Gammerman and Shafer 2005,
-"Algorithmic learning in a random world"; Bates et al. 2023, arXiv 2104.08279). Of texts like the
-held-out ones, a share of p at most has a familiarity of p or less.
+distance of its vector to the nearest mean vector of a label is compared with those of labelled
+texts that the model was not trained on. The familiarity is the share of these that are at least as
+strange (a conformal p-value: Vovk, Gammerman and Shafer 2005, "Algorithmic learning in a random
+world"; Bates et al. 2023, arXiv 2104.08279). Of texts like the held-out ones, a share of p at most
+has a familiarity of p or less.
 
 Shape legend: N texts, K labels, H hidden size, B sequences of a batch.
 """
@@ -41,8 +41,6 @@ else:
 _MOST_TOKENS, _MOST_HELD = 1 << 16, 999
 #: The most numbers of all means together; models with more labels get no familiarity.
 _MOST_NUMBERS = 1 << 20
-#: The weight of a label's uncertainty, in nats, beside the distance.
-_UNSURE = 0.1
 #: The largest number of 8 bits.
 _BYTE = 127
 
@@ -112,24 +110,22 @@ class Familiarity:
         rows = np.stack([apart[labels == label].mean(0) for label in np.unique(labels)])
         scale = np.maximum(abs(rows).max(1, keepdims=True), 1e-12) / _BYTE
         fitted = cls(center, np.rint(rows / scale).astype(np.int8), np.zeros(0, np.float32))
-        strange = fitted.strangeness(np.stack(pooled(run(kept), kept)), num_labels)
+        held_out = np.stack(pooled(run(kept), kept))[:, num_labels:]
+        strange = fitted.strangeness(held_out)
         if len(strange) > _MOST_HELD:
             draw = generator(0, "held-out texts of familiarity")
             strange = strange[draw.permutation(len(strange))[:_MOST_HELD]]
         return cls(fitted.center, fitted.means, np.sort(strange))
 
-    def strangeness(self, outputs: np.ndarray, num_labels: int) -> np.ndarray:
-        """Compute how strange texts are, fp32 [N], from the outputs [N, K + H]: 1 minus the cosine
-        to the nearest mean, and a part of -log of the highest probability."""
-        logits, vectors = outputs[:, :num_labels], outputs[:, num_labels:]
-        nearest = (_unit(vectors - self.center) @ _unit(self.means.astype(np.float32)).T).max(1)
-        highest = logits.max(1, keepdims=True)
-        unsure = np.log(np.exp(logits - highest).sum(1))
-        return np.asarray(1 - nearest + _UNSURE * unsure, dtype=np.float32)
+    def strangeness(self, vectors: np.ndarray) -> np.ndarray:
+        """Compute how strange texts are, fp32 [N], from their vectors [N, H]: 1 minus the cosine
+        to the nearest mean."""
+        means = _unit(self.means.astype(np.float32))
+        return np.asarray(1 - (_unit(vectors - self.center) @ means.T).max(1), dtype=np.float32)
 
-    def of(self, outputs: np.ndarray, num_labels: int) -> np.ndarray:
+    def of(self, vectors: np.ndarray) -> np.ndarray:
         """Return the familiarity of texts, fp64 [N], above 0 and at most 1."""
-        strange = self.strangeness(outputs, num_labels)
+        strange = self.strangeness(vectors)
         count = len(self.held_out)
         at_least = count - np.searchsorted(self.held_out, strange, side="left")
         return np.asarray((1 + at_least) / (count + 1), dtype=np.float64)
