@@ -30,7 +30,7 @@ _TESTED = 2_000
 #: Strategies of small-text 1.4.1, and their settings.
 STRATEGIES: dict[str, dict[str, Any]] = {
     "BreakingTies": {},
-    "PredictionEntropy": {},
+    "LeastConfidence": {},
     "EmbeddingKMeans": {},
     "GreedyCoreset": {"distance_metric": "cosine"},
 }
@@ -189,7 +189,7 @@ def main() -> None:
     parser.add_argument("--resume", type=Path, required=True, help="what is done, a line each")
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--draws", type=int, default=10)
-    parser.add_argument("--texts", type=int, default=10_000, help="texts to label, at most")
+    parser.add_argument("--texts", type=int, default=4_000, help="texts to label, at most")
     args = parser.parse_args()
     lines = args.resume.read_text(encoding="utf-8").splitlines() if args.resume.exists() else []
     done = {tuple(item["key"]): item["points"] for item in map(json.loads, lines)}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -154,7 +155,7 @@ class PackedOutput:
             self._last = self._rows.padded(last.float())
         return self._last
 
-    @property
+    @cached_property
     def first_token(self) -> Tensor:
         """fp32 [B, H], the last layer's state of each sequence's first token."""
         if self._last is not None:

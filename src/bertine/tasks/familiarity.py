@@ -46,8 +46,9 @@ _BYTE = 127
 
 
 class WithVectors:
-    """A task for running features whose outputs are those of `task` and the mean vectors of the
-    texts behind them, from the same pass: fp32 [B, K + H]."""
+    """A task for running features whose outputs are those of `task` and the vectors that its head
+    reads, from the same pass: fp32 [B, K + H]. Where the head reads no vector, it is the mean of
+    the states."""
 
     def __init__(self, task: Task[Any]) -> None:
         self._task = task
@@ -60,8 +61,16 @@ class WithVectors:
         """Compute the task's outputs and the vectors."""
         encoded = self._task.encode(model, batch)
         logits = self._task.outputs(model, batch, encoded).float()
-        mask = batch.attention_mask[:, : encoded.last_hidden_state.shape[1]]
-        return torch.cat([logits, Pooling()(encoded, mask)], -1)
+        reads = model.family.heads[self._task.head].reads
+        if reads == "pooled" and not model.config.has_pooler:
+            vectors = encoded.pooler_output
+            assert vectors is not None, "the head has read it"
+        elif reads in ("pooled", "first"):
+            vectors = encoded.first_token  # what a pooler computes from it tells less
+        else:
+            mask = batch.attention_mask[:, : encoded.last_hidden_state.shape[1]]
+            vectors = Pooling()(encoded, mask)
+        return torch.cat([logits, vectors.float()], -1)
 
 
 @dataclass(frozen=True, eq=False)
