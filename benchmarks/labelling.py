@@ -188,12 +188,14 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, required=True, help="folder of the vectors")
     parser.add_argument("--resume", type=Path, required=True, help="what is done, a line each")
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
+    parser.add_argument("--ways", nargs="+", choices=list(STRATEGIES), help="of small-text")
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--texts", type=int, default=4_000, help="texts to label, at most")
     args = parser.parse_args()
     lines = args.resume.read_text(encoding="utf-8").splitlines() if args.resume.exists() else []
     done = {tuple(item["key"]): item["points"] for item in map(json.loads, lines)}
-    others = list(STRATEGIES) if importlib.util.find_spec("small_text") else []
+    there = importlib.util.find_spec("small_text") is not None
+    others = (list(STRATEGIES) if args.ways is None else args.ways) if there else []
     rows = []
     for task in args.tasks:
         data = vectors_of(task, args.data, args.keep, args.texts)
