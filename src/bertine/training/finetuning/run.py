@@ -275,6 +275,7 @@ def _learner(
 ) -> Learner:
     """Return the result of a run; `others` are some of its fields."""
     data = prepared.data
+    in_memory = data.source is None or prepared.growth is not None
     return Learner(
         run.model,
         report=report,
@@ -282,8 +283,8 @@ def _learner(
         baselines=kept_baselines(run.folder),
         origin=Provenance(
             task=data.task or data.task_class.name,
-            data=data if data.source is None else data.source,
-            config=DEFAULTS if data.source is None else data.config,
+            data=data if in_memory else data.source,
+            config=DEFAULTS if in_memory else data.config,
             fingerprint=data.validation.fingerprint(),
             train_fingerprint=data.train.fingerprint(),
             device=str(world.device),
@@ -376,7 +377,8 @@ class _Finetuning:
         by fitting it alone."""
         prepared, options = self.prepared, self.prepared.options
         model = prepared.loaded.model
-        if PAIR_CLASSIFIER in model.heads and not checkpoints(self.run.checkpoints):
+        new = prepared.growth is None and not checkpoints(self.run.checkpoints)
+        if PAIR_CLASSIFIER in model.heads and new:
             fit_linear_probe(prepared, self.dtype)
         with frozen(model, layers=options.freeze_layers, embeddings=options.freeze_embeddings):
             fit(
@@ -433,6 +435,8 @@ class _Finetuning:
         calibration = None
         if prepared.options.calibrate:
             calibration = self._calibrate(kept, outputs, decisions)
+        if prepared.growth is not None:
+            self._compare_with_old(kept, task, outputs)
         report, scores, elapsed = self.report, _scores(run.folder), _elapsed(run.folder)
         facts = {**settings, "elapsed": elapsed, "scores": scores}
         facts["reading"] = prepared.data.config.to_facts()
@@ -467,7 +471,7 @@ class _Finetuning:
             decisions = divided_by_others(decisions)
             # After the scores are divided, the threshold is chosen again.
             task = kept.task.finished(kept.loaded.model, self.report)
-        if "coverage" in kept.task.rules and not prepared.seen:
+        if "coverage" in kept.task.rules and not prepared.biased:
             conformal = Conformal.of(decisions)
             facts |= {} if conformal is None else {"conformal": conformal.to_dict()}
         if familiarity := self._familiarity(kept, task):
@@ -530,7 +534,7 @@ class _Finetuning:
         """Load the weights that are to be saved (the last or the best), with their evaluation;
         return their step, and a description."""
         checkpoints, steps = self.run.checkpoints, self.config.steps
-        chosen = save_best is None and not self.prepared.seen
+        chosen = save_best is None and not self.prepared.biased
         known = recorded_best(checkpoints) if chosen else None
         scores = _scores(self.run.folder)
         last = scores[-1] if scores else None
@@ -594,10 +598,23 @@ class _Finetuning:
         loaded = kept.loaded
         return Pipeline(loaded.model, task, loaded.tokenizer, self.dtype).compute(self.held)
 
+    def _compare_with_old(
+        self, kept: Prepared, task: Task[Any], outputs: Sequence[np.ndarray]
+    ) -> None:
+        """Add to the report what the old labels of a model that grows have lost."""
+        assert kept.growth is not None
+        grown = Pipeline(kept.loaded.model, task, kept.loaded.tokenizer, self.dtype)
+        metrics, line = kept.growth.measured(grown, self.held, outputs)
+        if self.report is None:
+            logger.warning(line)
+            return
+        self.report.metrics.update(metrics)
+        self.report.notes.insert(0, line)
+
     def _familiarity(self, kept: Prepared, task: Task[Any]) -> Familiarity | None:
         """Record what the training texts of the saved model are like, if its task can tell."""
         alone = "familiarity" in task.rules and len(task.text_columns) == 1
-        if not alone or kept.seen or not self.held:
+        if not alone or kept.biased or not self.held:
             return None
         loaded = kept.loaded
         run = partial(
