@@ -563,6 +563,7 @@ class FewShotOptions(
     TableReading,
     LabelTables,
     ContrastiveTraining,
+    AddedLabels,
     InputLength,
     Rate,
     Calibrating,

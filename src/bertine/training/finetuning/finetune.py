@@ -35,7 +35,7 @@ from bertine.training.computing import computing_of_run
 from bertine.training.contrastive import plan_contrast
 from bertine.training.defaults import Contrast, usual_plan
 from bertine.training.distributed import all_ranks, join
-from bertine.training.finetuning.growing import OLD_DATA, check_growing
+from bertine.training.finetuning.growing import OLD_DATA, growing_options
 from bertine.training.finetuning.learner import Learner, Provenance, final_of, write_page
 from bertine.training.finetuning.linear_probe import check_frozen
 from bertine.training.finetuning.run import ended, kept_baselines, read_learner, train
@@ -224,7 +224,7 @@ def run_finetuning(
         BertineError: see :func:`finetune`.
     """
     task, out = arguments["task"], arguments["out"]
-    check_growing(task, options, config)
+    options = growing_options(task, arguments["model"], options, config)
     world = join(options.device)
     world.alone(lambda: Run.check(out, options.resume))
     prepared = prepare(

@@ -9,21 +9,25 @@ arXiv 1606.09282). The measurements are in ``docs/results.md``, "A model grows".
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from bertine.core.console import logger, plural
 from bertine.core.errors import BertineError
+from bertine.core.model_folders import locate
 from bertine.core.names import option
-from bertine.core.task_info import TaskInfo
+from bertine.core.rng import generator
+from bertine.core.task_info import TASK, TaskInfo
 from bertine.corpora.batch import Batch
-from bertine.data.examples import Examples, row_number, row_numbers
+from bertine.data.examples import row_number, row_numbers
 from bertine.data.in_memory import as_data
 from bertine.datasets.own_data import DatasetSplits
 from bertine.datasets.readers import read_labelled
@@ -42,10 +46,18 @@ from bertine.tasks.classification import TextClassification, in_order
 OLD_DATA = "old_data"
 #: The temperature at which answers are compared with the old ones, and the weight of that.
 _TEMPERATURE, _WEIGHT = 2.0, 1.0
+#: The penalty on the rows of new labels that are fitted alone.
+_PENALTY = 0.3
+#: Old examples of a label that are learned again: so many for one of a new label on average, and
+#: at least so many.
+_OLD_FOR_ONE, _LEAST_OLD = 2, 20
 
 
-def check_growing(task: str, options: FinetuneOptions, config: DataConfig) -> None:
-    """Refuse what does not go together with adding labels.
+def growing_options(
+    task: str, model: Path | str | None, options: FinetuneOptions, config: DataConfig
+) -> FinetuneOptions:
+    """Return the options of a run: where labels are added to a model whose head was fitted alone,
+    it is fitted alone again.
 
     Raises:
         BertineError: it is another task than one label of a text; an option asks for a new head,
@@ -55,9 +67,11 @@ def check_growing(task: str, options: FinetuneOptions, config: DataConfig) -> No
     if not options.add_labels:
         if options.old_data is not None:
             raise BertineError(f"{option('old_data')} is for {asked}; give both, or leave it out")
-        return
+        return options
     if task != TextClassification.name:
         raise BertineError(f"{asked} is for the task 'text', not for {task!r}; leave it out")
+    if model is None:
+        raise BertineError(f"{asked} needs a model that has labels; name it with {option('model')}")
     others = {
         "fresh_weights": options.fresh_weights,
         "pairs": options.pairs != "joined",
@@ -70,6 +84,9 @@ def check_growing(task: str, options: FinetuneOptions, config: DataConfig) -> No
             f"{asked} keeps the model's own head and the names of its labels, so that {name} does "
             "not go with it; leave one of the two out"
         )
+    file = locate(model) / TASK
+    alone = file.is_file() and TaskInfo.read(file).training.get("frozen") is True
+    return FinetuneOptions.of(options, frozen=True) if alone and options.frozen is None else options
 
 
 def say_other_labels(model: Path | str, info: TaskInfo | None, task: Task[Any]) -> None:
@@ -128,18 +145,23 @@ class Growth:
             )
         if info.training.get("frozen") and not options.frozen:
             raise BertineError(
-                f"{model}: its head was fitted alone, and so it grows; add {option('frozen', True)}"
+                f"{model}: its head was fitted alone, and so it grows; leave out "
+                f"{option('frozen', False)}"
             )
         old = _old_examples(info.training, config, options)
         added = {item.label for item in new.train.items} - {*task.labels}
-        examples = _merged(new, old)
+        count = sum(item.label in added for item in new.train.items)
+        mean = count / len(added) if added else len(new.train)
+        most = max(_LEAST_OLD, round(_OLD_FOR_ONE * mean))
+        examples = _merged(new, old, most, options.seed)
         lacking = {*task.labels} - {item.label for item in examples.train.items}
         growth = cls(before, task, tuple(splits.path for splits in old), not lacking)
         kept = (
             f"the model keeps its {plural(len(task.labels), 'label')} and gets {len(added):,} more"
         )
         if old:
-            kept += f"; learned again: examples of {', '.join(growth.old_data)}"
+            again = len(examples.train) - len(new.train)
+            kept += f"; learned again: {again:,} old examples of {', '.join(growth.old_data)}"
         logger.info(kept)
         if lacking:
             logger.warning(
@@ -171,6 +193,38 @@ class Growth:
     def loss(self, inner: Loss, task: Task[Any]) -> KeepingAnswers:
         """Return the loss `inner` of `task`, which also keeps the old answers."""
         return KeepingAnswers(inner, task, self.before.model, len(self.task.labels))
+
+    def fit_new_rows(self, grown: Pipeline, features: Sequence[Features]) -> None:
+        """Fit the rows of the head for the new labels to examples, in place. The encoder and the
+        old rows stay, and a penalty on the new ones keeps them from taking old texts.
+
+        Args:
+            grown: the model with its new head.
+            features: of the training examples.
+        """
+        head: Any = cast(Model, grown.computing).heads[self.task.head]
+        out, head.out = head.out, nn.Identity()
+        states = torch.from_numpy(np.stack(grown.compute(features))).float()
+        head.out = out.cpu()
+        labels = torch.tensor([feature.label for feature in features])
+        count = len(self.task.labels)
+        with torch.no_grad():
+            old, scale = out(states)[:, :count], 1 / states.std()
+        inputs = torch.cat([states * scale, torch.ones(len(states), 1)], 1)
+        rows = torch.zeros(len(out.weight) - count, inputs.shape[1], requires_grad=True)
+        optimizer = torch.optim.LBFGS([rows], max_iter=100, line_search_fn="strong_wolfe")
+
+        def loss() -> Tensor:
+            optimizer.zero_grad()
+            scores = torch.cat([old, inputs @ rows.T], 1)
+            value = F.cross_entropy(scores, labels) + _PENALTY * rows.square().sum(1).mean()
+            value.backward()
+            return value
+
+        optimizer.step(loss)
+        with torch.no_grad():
+            out.weight[count:] = rows[:, :-1] * scale
+            out.bias[count:] = rows[:, -1]
 
     def measured(
         self, grown: Pipeline, held: Sequence[Features], outputs: Sequence[np.ndarray]
@@ -247,18 +301,27 @@ def _old_examples(
     return read
 
 
-def _merged(new: DatasetSplits, old: Sequence[DatasetSplits]) -> DatasetSplits:
-    """Add old examples to new ones. Rows that the new ones have too, perhaps with another label,
-    are left out."""
+def _merged(
+    new: DatasetSplits, old: Sequence[DatasetSplits], most: int, seed: int
+) -> DatasetSplits:
+    """Add old examples to new ones, at most `most` of a label to learn from. Rows that the new ones
+    have too, perhaps with another label, are left out."""
     taken = row_numbers([*new.train.items, *new.validation.items])
-
-    def both(part: str) -> Examples[Any]:
-        own: Examples[Any] = getattr(new, part)
-        others = [item for splits in old for item in getattr(splits, part).items]
-        others = [item for item in others if row_number(item) not in taken]
-        return replace(own, items=[*own.items, *others])
-
-    return replace(new, train=both("train"), validation=both("validation"))
+    train, held = (
+        [item for part in parts for item in part.items if row_number(item) not in taken]
+        for parts in ([one.train for one in old], [one.validation for one in old])
+    )
+    order = generator(seed, "old examples").permutation(len(train)).tolist()
+    kept, chosen = Counter[str](), list[Any]()
+    for item in (train[number] for number in order):
+        kept[item.label] += 1
+        if kept[item.label] <= most:
+            chosen.append(item)
+    return replace(
+        new,
+        train=replace(new.train, items=[*new.train.items, *chosen]),
+        validation=replace(new.validation, items=[*new.validation.items, *held]),
+    )
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -400,7 +401,12 @@ class _Finetuning:
         """Fit the head on the unchanged encoder, and write the only line of the log; or train the
         encoder first, if that is the plan."""
         prepared, before = self.prepared, []
-        if prepared.contrast is None:
+        if prepared.growth is not None and not prepared.growth.complete:
+            begun, loaded = time.perf_counter(), prepared.loaded
+            grown = Pipeline(loaded.model, prepared.task, loaded.tokenizer, self.dtype)
+            prepared.growth.fit_new_rows(grown, prepared.features)
+            self.head = LinearProbe(time.perf_counter() - begun, {}, 0)
+        elif prepared.contrast is None:
             self.head = fit_linear_probe(prepared, self.dtype)
         else:
             train_encoder(prepared, self.config, self.run)
