@@ -96,7 +96,7 @@ def test_a_label_is_learned_beside_the_old_examples(
 ) -> None:
     learner = grow(old, new, tmp_path / "run", epochs=4)
     said = capsys.readouterr().err
-    assert f"its 2 labels and gets 1 more; learned again: 108 old examples of {old.parent}" in said
+    assert f"its 2 labels and gets 1 more; learned again: 108 examples of {old.parent}" in said
     # The old rows that were held out before are held out again.
     assert learner.report is not None
     assert learner.report.num_examples == 12 + 6
@@ -144,18 +144,22 @@ def test_old_examples_may_be_named_and_are_a_sample(old: Path, moved: Path, new:
 
 
 @pytest.mark.takes(4)
-def test_without_old_examples_the_old_answers_are_kept(
+def test_without_old_examples_only_the_new_rows_are_fitted(
     moved: Path, new: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    learner = grow(moved, new, tmp_path / "run", epochs=1)
+    learner = grow(moved, new, tmp_path / "run", frozen=None)
     said = capsys.readouterr().err
-    assert "no examples of 2 old labels, which the model may forget; old_data names" in said
+    assert "may forget: only the rows of the new ones are fitted; old_data names a file" in said
     assert "calibrated" not in said
-    assert toys.log(tmp_path / "run")[0]["soft_loss"] >= 0
     assert learner.report is not None
     assert "what the 2 old labels lost is not measured" in learner.report.notes[0]
-    # With some examples of an old label that is measured.
+    before, after = toys.weights(moved), toys.weights(learner.model)
+    for name, tensor in before.items():
+        assert torch.equal(after[name][: len(tensor)], tensor)
+    assert after["classifier.weight"][2].any()
+    # With some examples of an old label it is measured, also where all weights are trained.
     learner = grow(moved, write(new, (0, 6), range(200, 260)), tmp_path / "some", epochs=1)
+    assert "which the model may forget; old_data names" in capsys.readouterr().err
     assert learner.report is not None
     assert re.match(r"old labels \(2\): 100.0% before, \S+ now, of 3 ", learner.report.notes[0])
 
@@ -181,7 +185,7 @@ def test_a_head_that_was_fitted_alone_grows_alone(old: Path, new: Path, tmp_path
     assert torch.equal(out.weight[:2], own.weight)
     assert torch.equal(out.bias[:2], own.bias)
     assert out.weight[2].any()
-    with pytest.raises(BertineError, match=r"fitted alone, and so it grows; leave out frozen=Fal"):
+    with pytest.raises(BertineError, match=r"fitted alone, and so it grows; without frozen=False"):
         grown(new, "trained", model=first.model, add_labels=True, frozen=False)
 
 

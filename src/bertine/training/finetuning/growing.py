@@ -1,10 +1,10 @@
 """Add labels to a fine-tuned classifier of texts, and measure what its old labels lose.
 
 The rows of the head for the old labels stay as they are, with their numbers, and rows for the new
-ones follow. Training then changes all of them, and a model that sees no old examples forgets its
-old labels. So old examples are learned again, if they are there; if they are not, the model also
-learns its own former answers to the new texts (learning without forgetting: Li and Hoiem 2016,
-arXiv 1606.09282). The measurements are in ``docs/results.md``, "A model grows".
+ones follow. Training then changes all weights, and a model that sees no old examples forgets its
+old labels. So some old examples are learned again, if they are there; if they are not, only the new
+rows are fitted (:meth:`Growth.fit_new_rows`). The measurements are in ``docs/results.md``, "Labels
+added to a model".
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,30 +27,27 @@ from bertine.core.model_folders import locate
 from bertine.core.names import option
 from bertine.core.rng import generator
 from bertine.core.task_info import TASK, TaskInfo
-from bertine.corpora.batch import Batch
+from bertine.core.text import listing
 from bertine.data.examples import row_number, row_numbers
 from bertine.data.in_memory import as_data
 from bertine.datasets.own_data import DatasetSplits
 from bertine.datasets.readers import read_labelled
 from bertine.hub.model_directory import LoadedModel, load_model
 from bertine.inference.predictor import Pipeline
-from bertine.models.encoder import Encoded
 from bertine.models.heads import Model
-from bertine.objectives.distillation import SOFT, divergences
-from bertine.objectives.losses import Loss, LossDefaults, Term
 from bertine.options.data import DataConfig
 from bertine.options.finetuning import FinetuneOptions
 from bertine.tasks.base import Features, Task
 from bertine.tasks.classification import TextClassification, in_order
+from bertine.tasks.report import ClassificationReport
 
 #: The key of a run's settings, and of the facts of its model, for the files of old examples.
 OLD_DATA = "old_data"
-#: The temperature at which answers are compared with the old ones, and the weight of that.
-_TEMPERATURE, _WEIGHT = 2.0, 1.0
-#: The penalty on the rows of new labels that are fitted alone.
-_PENALTY = 0.3
-#: Old examples of a label that are learned again: so many for one of a new label on average, and
-#: at least so many.
+#: The penalties on rows that are fitted alone, and the share of the examples that are right with
+#: the first one that is taken.
+_PENALTIES, _RIGHT = tuple(10 ** (power / 8) for power in range(20, -17, -1)), 0.8
+#: Old examples of a label that are learned again: so many for a new example, divided by the number
+#: of new labels, and at least so many.
 _OLD_FOR_ONE, _LEAST_OLD = 2, 20
 
 
@@ -61,7 +59,8 @@ def growing_options(
 
     Raises:
         BertineError: it is another task than one label of a text; an option asks for a new head,
-            or reads other labels than words; there are old data, and no labels are added.
+            or reads other labels than words; there are old data, and no labels are added; such a
+            head is to be trained.
     """
     asked = option("add_labels", True)
     if not options.add_labels:
@@ -72,21 +71,20 @@ def growing_options(
         raise BertineError(f"{asked} is for the task 'text', not for {task!r}; leave it out")
     if model is None:
         raise BertineError(f"{asked} needs a model that has labels; name it with {option('model')}")
-    others = {
-        "fresh_weights": options.fresh_weights,
-        "pairs": options.pairs != "joined",
-        "label_names": config.label_names is not None,
-        "probability_columns": bool(config.probability_columns),
-        "annotators": config.annotators == "soft",
-    }
-    for name in [name for name, given in others.items() if given]:
+    given = options.changed() | config.changed()
+    for name in given.keys() & {"fresh_weights", "pairs", "label_names", "probability_columns"}:
         raise BertineError(
             f"{asked} keeps the model's own head and the names of its labels, so that {name} does "
             "not go with it; leave one of the two out"
         )
     file = locate(model) / TASK
-    alone = file.is_file() and TaskInfo.read(file).training.get("frozen") is True
-    return FinetuneOptions.of(options, frozen=True) if alone and options.frozen is None else options
+    if not file.is_file() or not TaskInfo.read(file).training.get("frozen"):
+        return options
+    if options.frozen is False:
+        raise BertineError(
+            f"{model}: its head was fitted alone, and so it grows; without {option('frozen', False)}"
+        )
+    return FinetuneOptions.of(options, frozen=True)
 
 
 def say_other_labels(model: Path | str, info: TaskInfo | None, task: Task[Any]) -> None:
@@ -127,8 +125,8 @@ class Growth:
             options: how the model is trained.
 
         Raises:
-            BertineError: it is no fine-tuned classifier of as many texts; its head was fitted
-                alone, and is to be trained; the old data that the user gives cannot be read.
+            BertineError: it is no fine-tuned classifier of as many texts; or old examples cannot be
+                read.
         """
         before, asked = load_model(model), option("add_labels", True)
         info = before.task
@@ -143,37 +141,25 @@ class Growth:
                 f"{new.train.source}: has {plural(len(new.train.text_columns), 'text column')}, "
                 f"but {model} reads {len(task.text_columns)}; name as many"
             )
-        if info.training.get("frozen") and not options.frozen:
-            raise BertineError(
-                f"{model}: its head was fitted alone, and so it grows; leave out "
-                f"{option('frozen', False)}"
-            )
         old = _old_examples(info.training, config, options)
         added = {item.label for item in new.train.items} - {*task.labels}
-        count = sum(item.label in added for item in new.train.items)
-        mean = count / len(added) if added else len(new.train)
-        most = max(_LEAST_OLD, round(_OLD_FOR_ONE * mean))
+        most = max(_LEAST_OLD, _OLD_FOR_ONE * len(new.train) // max(1, len(added)))
         examples = _merged(new, old, most, options.seed)
         lacking = {*task.labels} - {item.label for item in examples.train.items}
         growth = cls(before, task, tuple(splits.path for splits in old), not lacking)
-        kept = (
+        again = len(examples.train) - len(new.train)
+        logger.info(
             f"the model keeps its {plural(len(task.labels), 'label')} and gets {len(added):,} more"
+            + (f"; learned again: {again:,} examples of {listing(growth.old_data)}" if old else "")
         )
-        if old:
-            again = len(examples.train) - len(new.train)
-            kept += f"; learned again: {again:,} old examples of {', '.join(growth.old_data)}"
-        logger.info(kept)
         if lacking:
             logger.warning(
-                f"no examples of {plural(len(lacking), 'old label')}, which the model may forget; "
-                f"{option('old_data')} names a file of them"
+                f"no examples of {plural(len(lacking), 'old label')}, which the model may forget"
+                + ("" if options.frozen is False else ": only the rows of the new ones are fitted")
+                + f"; {option('old_data')} names a file of them"
             )
-        names = ("pair_pooling", "shared_pieces", "text_pooling", "both_orders", "long_text")
-        settings = {
-            **new.settings,
-            **{name: getattr(task, name) for name in names},
-            "labels": [*task.labels, *in_order(added, new.train.class_names)],
-        }
+        labels = [*task.labels, *in_order(added, new.train.class_names)]
+        settings = {**new.settings, **task.task_info().settings, "labels": labels}
         return growth, replace(examples, settings=settings, max_length=task.max_length)
 
     def grown(self, model: Path | str, labels: int, dropout: float | None) -> LoadedModel:
@@ -190,115 +176,94 @@ class Growth:
                     own[count:] = its.mean()
         return loaded
 
-    def loss(self, inner: Loss, task: Task[Any]) -> KeepingAnswers:
-        """Return the loss `inner` of `task`, which also keeps the old answers."""
-        return KeepingAnswers(inner, task, self.before.model, len(self.task.labels))
-
-    def fit_new_rows(self, grown: Pipeline, features: Sequence[Features]) -> None:
-        """Fit the rows of the head for the new labels to examples, in place. The encoder and the
-        old rows stay, and a penalty on the new ones keeps them from taking old texts.
+    def fit_new_rows(
+        self, model: Model, task: Task[Any], features: Sequence[Features], dtype: torch.dtype
+    ) -> None:
+        """Fit the rows of the head for the new labels to examples, in place; the encoder and the
+        old rows stay. So that the new rows take few old texts, the penalty on them is the strongest
+        with which most of the examples get their label.
 
         Args:
-            grown: the model with its new head.
+            model, task: with all labels.
             features: of the training examples.
+            dtype: to compute states in.
         """
-        head: Any = cast(Model, grown.computing).heads[self.task.head]
-        out, head.out = head.out, nn.Identity()
-        states = torch.from_numpy(np.stack(grown.compute(features))).float()
-        head.out = out.cpu()
+        head: Any = model.heads[task.head]
+        out, head.out, count = head.out, nn.Identity(), len(self.task.labels)
+        states = Pipeline(model, task, self.before.tokenizer, dtype).compute(features)
+        head.out, inputs = out, torch.from_numpy(np.stack(states)).float()
+        scale = 1 / inputs.std()
         labels = torch.tensor([feature.label for feature in features])
-        count = len(self.task.labels)
-        with torch.no_grad():
-            old, scale = out(states)[:, :count], 1 / states.std()
-        inputs = torch.cat([states * scale, torch.ones(len(states), 1)], 1)
-        rows = torch.zeros(len(out.weight) - count, inputs.shape[1], requires_grad=True)
-        optimizer = torch.optim.LBFGS([rows], max_iter=100, line_search_fn="strong_wolfe")
+        weights, bias = (part.detach().float().cpu() for part in (out.weight, out.bias))
+        old = inputs @ weights[:count].T + bias[:count]
+        inputs = F.pad(inputs * scale, (0, 1), value=1.0)
+        rows = torch.zeros(len(weights) - count, inputs.shape[1], requires_grad=True)
 
-        def loss() -> Tensor:
+        def scores() -> Tensor:
+            return torch.cat([old, inputs @ rows.T], 1)
+
+        def step(optimizer: torch.optim.Optimizer, penalty: float) -> Tensor:
             optimizer.zero_grad()
-            scores = torch.cat([old, inputs @ rows.T], 1)
-            value = F.cross_entropy(scores, labels) + _PENALTY * rows.square().sum(1).mean()
-            value.backward()
-            return value
+            loss = F.cross_entropy(scores(), labels) + penalty * rows.square().sum(1).mean()
+            loss.backward()
+            return loss
 
-        optimizer.step(loss)
+        for penalty in _PENALTIES:
+            optimizer = torch.optim.LBFGS([rows], max_iter=50, line_search_fn="strong_wolfe")
+            optimizer.step(partial(step, optimizer, penalty))
+            if (scores().argmax(1) == labels).float().mean() >= _RIGHT:
+                break
         with torch.no_grad():
             out.weight[count:] = rows[:, :-1] * scale
             out.bias[count:] = rows[:, -1]
 
-    def measured(
-        self, grown: Pipeline, held: Sequence[Features], outputs: Sequence[np.ndarray]
-    ) -> tuple[dict[str, float], str]:
-        """Measure the accuracy on held-out examples of the old labels, of the model as it was and
-        as it is now, and that on those of the new ones.
-
-        Args:
-            grown: the model as it is now.
-            held: the features of the held-out examples.
-            outputs: of the model as it is now, for them.
-
-        Returns:
-            The metrics, and a line for the report.
-        """
-        count, metrics = len(self.task.labels), dict[str, float]()
-        old = [number for number, feature in enumerate(held) if feature.label < count]
-        new = [number for number, feature in enumerate(held) if feature.label >= count]
+    def measure(
+        self, report: ClassificationReport, held: Sequence[Features], dtype: torch.dtype
+    ) -> None:
+        """Add to the report of the model as it is now, on the examples of `held`, its accuracy on
+        the old labels, that of the model as it was, and that on the new labels."""
+        count = len(self.task.labels)
+        pairs = [*Counter(report.counts).elements()]
+        old, new = ([pair for pair in pairs if (pair[0] < count) is side] for side in (True, False))
         line = (
             f"what the {plural(count, 'old label')} lost is not measured: no held-out text has one"
         )
         if old:
-            features = [held[number] for number in old]
-            before = replace(grown, computing=self.before.model, task=self.task)
-            was, texts = _accuracy(self.task, before.compute(features), features)
-            now, _ = _accuracy(grown.task, [outputs[number] for number in old], features)
-            metrics |= {"old_labels_accuracy_before": was, "old_labels_accuracy": now}
-            line = (
-                f"old labels ({count}): {was:.1%} before, {now:.1%} now, of {texts} held-out texts"
-            )
+            before = Pipeline(self.before.model, self.task, self.before.tokenizer, dtype)
+            features = [feature for feature in held if feature.label < count]
+            truth = {feature.row: feature.label for feature in features}.values()
+            answers = self.task.decode(before.compute(features), features)
+            were = [
+                (label, self.task.ids[a.label]) for label, a in zip(truth, answers, strict=True)
+            ]
+            was, now = _accuracy(were), _accuracy(old)
+            report.metrics |= {"old_labels_accuracy_before": was, "old_labels_accuracy": now}
+            line = f"old labels ({count}): {was:.1%} before, {now:.1%} now"
+            line += f", of {plural(len(old), 'held-out text')}"
         if new:
-            features = [held[number] for number in new]
-            now, texts = _accuracy(grown.task, [outputs[number] for number in new], features)
-            metrics["new_labels_accuracy"] = now
-            added = len(grown.task.labels) - count
-            line += f"; new labels ({added}): {now:.1%} of {texts}"
-        return metrics, line
+            report.metrics["new_labels_accuracy"] = now = _accuracy(new)
+            line += f"; new labels ({len(report.labels) - count}): {now:.1%} of {len(new)}"
+        report.notes.insert(0, line)
 
 
-def _accuracy(
-    task: Task[Any], outputs: Sequence[np.ndarray], features: Sequence[Features]
-) -> tuple[float, int]:
-    """Return the share of right answers, and the number of texts."""
-    truth = {feature.row: feature.label for feature in features}
-    answers = task.decode(outputs, features)
-    right = sum(
-        task.ids[answer.label] == label
-        for answer, label in zip(answers, truth.values(), strict=True)
-    )
-    return right / len(truth), len(truth)
+def _accuracy(pairs: Sequence[tuple[int, int]]) -> float:
+    """Return the share of equal numbers among pairs of a label and an answer."""
+    return sum(label == answer for label, answer in pairs) / len(pairs)
 
 
 def _old_examples(
     facts: Mapping[str, Any], config: DataConfig, options: FinetuneOptions
 ) -> list[DatasetSplits]:
     """Read the old examples: those that the user names, or those of the training with these
-    `facts`, as far as they can be read. Rows that the model was not trained on are held out."""
+    `facts`, as far as they are still there. Rows that the model was not trained on are held out."""
+    task = TextClassification.name
     if options.old_data is not None:
-        return [read_labelled(TextClassification.name, as_data(options.old_data), config)]
-    kind, _, part = str(facts.get("task")).partition("/")
-    reading = DataConfig.from_facts(
-        facts.get("reading") or {},
-        glue_task=part if kind == "glue" else None,
-        seed=config.seed,
-        known_rows=config.known_rows,
-    )
-    read = []
-    for path in (facts.get("data_path"), *facts.get(OLD_DATA, ())):
-        if isinstance(path, str) and Path(path).exists():
-            try:
-                read.append(read_labelled(kind, path, reading))
-            except BertineError as error:
-                logger.warning(f"old examples are not used: {error}")
-    return read
+        return [read_labelled(task, as_data(options.old_data), config)]
+    given = facts.get("reading") or {}
+    reading = DataConfig.from_facts(given, seed=config.seed, known_rows=config.known_rows)
+    paths = [facts.get("data_path"), *facts.get(OLD_DATA, ())] if facts.get("task") == task else []
+    there = [path for path in paths if isinstance(path, str) and Path(path).exists()]
+    return [read_labelled(task, path, reading) for path in there]
 
 
 def _merged(
@@ -322,38 +287,3 @@ def _merged(
         train=replace(new.train, items=[*new.train.items, *chosen]),
         validation=replace(new.validation, items=[*new.validation.items, *held]),
     )
-
-
-@dataclass
-class KeepingAnswers(LossDefaults):
-    """The loss of a task, and how far the answers are from those of the model as it was, on the
-    same texts, among its labels.
-
-    Attributes:
-        inner: that loss.
-        task: the task, with old and new labels, the old ones first.
-        before: the model as it was.
-        labels: the number of its labels.
-    """
-
-    inner: Loss
-    task: Task[Any]
-    before: Model
-    labels: int
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        """Count the targets of the task, and the sequences."""
-        return self.inner.counts(batch) | {SOFT: batch.num_sequences}
-
-    def encode(self, model: Model, batch: Batch) -> Encoded:
-        """Run the backbone as the task does."""
-        return self.inner.encode(model, batch)
-
-    def terms_of(self, model: Model, encoded: Encoded, batch: Batch) -> dict[str, Term]:
-        """Compute the task's terms, and the divergence from the old answers."""
-        terms = self.inner.terms_of(model, encoded, batch)
-        with torch.no_grad():
-            wanted = self.task.outputs(self.before, batch)
-        ours = self.task.outputs(model, batch, encoded)[:, : self.labels]
-        total = divergences(ours, wanted, _TEMPERATURE).sum()
-        return terms | {SOFT: Term(total, batch.num_sequences, weight=_WEIGHT)}

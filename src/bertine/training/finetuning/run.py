@@ -378,8 +378,8 @@ class _Finetuning:
         by fitting it alone."""
         prepared, options = self.prepared, self.prepared.options
         model = prepared.loaded.model
-        new = prepared.growth is None and not checkpoints(self.run.checkpoints)
-        if PAIR_CLASSIFIER in model.heads and new:
+        begun = prepared.growth or checkpoints(self.run.checkpoints)
+        if PAIR_CLASSIFIER in model.heads and not begun:
             fit_linear_probe(prepared, self.dtype)
         with frozen(model, layers=options.freeze_layers, embeddings=options.freeze_embeddings):
             fit(
@@ -402,9 +402,8 @@ class _Finetuning:
         encoder first, if that is the plan."""
         prepared, before = self.prepared, []
         if prepared.growth is not None and not prepared.growth.complete:
-            begun, loaded = time.perf_counter(), prepared.loaded
-            grown = Pipeline(loaded.model, prepared.task, loaded.tokenizer, self.dtype)
-            prepared.growth.fit_new_rows(grown, prepared.features)
+            begun, growth, features = time.perf_counter(), prepared.growth, prepared.features
+            growth.fit_new_rows(prepared.loaded.model, prepared.task, features, self.dtype)
             self.head = LinearProbe(time.perf_counter() - begun, {}, 0)
         elif prepared.contrast is None:
             self.head = fit_linear_probe(prepared, self.dtype)
@@ -441,8 +440,8 @@ class _Finetuning:
         calibration = None
         if prepared.options.calibrate:
             calibration = self._calibrate(kept, outputs, decisions)
-        if prepared.growth is not None:
-            self._compare_with_old(kept, task, outputs)
+        if prepared.growth is not None and isinstance(self.report, ClassificationReport):
+            prepared.growth.measure(self.report, self.held, self.dtype)
         report, scores, elapsed = self.report, _scores(run.folder), _elapsed(run.folder)
         facts = {**settings, "elapsed": elapsed, "scores": scores}
         facts["reading"] = prepared.data.config.to_facts()
@@ -603,19 +602,6 @@ class _Finetuning:
             return []
         loaded = kept.loaded
         return Pipeline(loaded.model, task, loaded.tokenizer, self.dtype).compute(self.held)
-
-    def _compare_with_old(
-        self, kept: Prepared, task: Task[Any], outputs: Sequence[np.ndarray]
-    ) -> None:
-        """Add to the report what the old labels of a model that grows have lost."""
-        assert kept.growth is not None
-        grown = Pipeline(kept.loaded.model, task, kept.loaded.tokenizer, self.dtype)
-        metrics, line = kept.growth.measured(grown, self.held, outputs)
-        if self.report is None:
-            logger.warning(line)
-            return
-        self.report.metrics.update(metrics)
-        self.report.notes.insert(0, line)
 
     def _familiarity(self, kept: Prepared, task: Task[Any]) -> Familiarity | None:
         """Record what the training texts of the saved model are like, if its task can tell."""

@@ -180,6 +180,9 @@ def prepare(
     splits, growth = splits or splits_of(task, data, config), None
     if options.add_labels:
         growth, splits = Growth.begin(model, splits, config, options)
+        if not growth.complete:  # probabilities and baselines would be those of the new labels
+            alone = options.frozen is not False
+            options = FinetuneOptions.of(options, frozen=alone, calibrate=False, baselines=False)
     wanted = splits.max_length if options.max_length is None else options.max_length
     max_length, apart = fitting(wanted, model, sizes), options.pairs == "apart"
     on_vectors = apart or options.frozen
@@ -242,11 +245,6 @@ def prepare(
         loss=None if options.frozen else with_auxiliary_lm(built, sizes, options),
         growth=growth,
     )
-    if growth is not None and not growth.complete:
-        # Without examples of old labels, probabilities and baselines would be of the others alone.
-        less = FinetuneOptions.of(options, calibrate=False, baselines=False)
-        loss = growth.loss(prepared.loss or built, built)
-        prepared = replace(prepared, options=less, loss=None if options.frozen else loss)
     if judged:
         prepared.say_seen()
     return prepared
