@@ -185,7 +185,7 @@ def test_a_head_that_was_fitted_alone_grows_alone(old: Path, new: Path, tmp_path
     assert torch.equal(out.weight[:2], own.weight)
     assert torch.equal(out.bias[:2], own.bias)
     assert out.weight[2].any()
-    with pytest.raises(BertineError, match=r"fitted alone, and so it grows; without frozen=False"):
+    with pytest.raises(BertineError, match=r"fitted alone, which stays so; omit frozen=F"):
         grown(new, "trained", model=first.model, add_labels=True, frozen=False)
 
 

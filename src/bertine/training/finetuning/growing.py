@@ -82,14 +82,16 @@ def growing_options(
         return options
     if options.frozen is False:
         raise BertineError(
-            f"{model}: its head was fitted alone, and so it grows; without {option('frozen', False)}"
+            f"{model}: its head was fitted alone, which stays so; omit {option('frozen', False)}"
         )
     return FinetuneOptions.of(options, frozen=True)
 
 
-def say_other_labels(model: Path | str, info: TaskInfo | None, task: Task[Any]) -> None:
+def say_other_labels(model: Path | str, was: TaskInfo | None, now: TaskInfo) -> None:
     """Say that a classifier with other labels gets a new head, and how its own is kept."""
-    if info is not None and info.name == task.name == "text" and not task.reuses(info):
+    if was is None or was.labels == now.labels:
+        return
+    if was.name == now.name == TextClassification.name:
         logger.info(
             f"{model}: has other labels, so that its head begins anew; "
             f"{option('add_labels', True)} keeps its labels and adds those of the data"

@@ -229,7 +229,7 @@ def prepare(
         seed=options.seed,
     )
     if growth is None and judged and not options.fresh_weights:
-        say_other_labels(model, loaded.task, built)
+        say_other_labels(model, loaded.task, built.task_info())
     prepared = Prepared(
         built,
         loaded,
