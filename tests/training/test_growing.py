@@ -152,7 +152,7 @@ def test_without_old_examples_only_the_new_rows_are_fitted(
     assert "may forget: only the rows of the new ones are fitted; old_data names a file" in said
     assert "calibrated" not in said
     assert learner.report is not None
-    assert "what the 2 old labels lost is not measured" in learner.report.notes[0]
+    assert "what the old labels lost is not measured" in learner.report.notes[0]
     before, after = toys.weights(moved), toys.weights(learner.model)
     for name, tensor in before.items():
         assert torch.equal(after[name][: len(tensor)], tensor)
@@ -215,8 +215,10 @@ def test_what_cannot_grow_is_refused(
     with pytest.raises(BertineError, match=r"so that fresh_weights does not go with it"):
         grow(old, new, out, fresh_weights=True)
     pairs = toys.write_pairs(tmp_path / "pairs.csv")
-    with pytest.raises(BertineError, match=r"pairs\.csv: has 2 text columns, but .* reads 1; name"):
+    with pytest.raises(BertineError, match=r"pairs\.csv: .* reads 1 text column; name as many"):
         grow(old, pairs, out)
+    with pytest.raises(BertineError, match=r"known\.csv: .* has all its labels; leave out add_lab"):
+        grow(old, write(tmp_path / "known.csv", (0, 5), range(40)), out)
     # Without the option the head begins anew, which is said.
     prepared(old, write(new, (0, 6), range(40)), add_labels=False)
     assert "its head begins anew; add_labels=True keeps its labels" in capsys.readouterr().err

@@ -139,13 +139,13 @@ class Growth:
             )
         task = TextClassification.from_info(info, before.config)
         if len(task.text_columns) != len(new.train.text_columns):
-            raise BertineError(
-                f"{new.train.source}: has {plural(len(new.train.text_columns), 'text column')}, "
-                f"but {model} reads {len(task.text_columns)}; name as many"
-            )
+            many = plural(len(task.text_columns), "text column")
+            raise BertineError(f"{new.train.source}: {model} reads {many}; name as many")
         old = _old_examples(info.training, config, options)
         added = {item.label for item in new.train.items} - {*task.labels}
-        most = max(_LEAST_OLD, _OLD_FOR_ONE * len(new.train) // max(1, len(added)))
+        if not added:
+            raise BertineError(f"{new.train.source}: {model} has all its labels; leave out {asked}")
+        most = max(_LEAST_OLD, _OLD_FOR_ONE * len(new.train) // len(added))
         examples = _merged(new, old, most, options.seed)
         lacking = {*task.labels} - {item.label for item in examples.train.items}
         growth = cls(before, task, tuple(splits.path for splits in old), not lacking)
@@ -155,10 +155,10 @@ class Growth:
             + (f"; learned again: {again:,} examples of {listing(growth.old_data)}" if old else "")
         )
         if lacking:
+            what = "" if options.frozen is False else ": only the rows of the new ones are fitted"
             logger.warning(
                 f"no examples of {plural(len(lacking), 'old label')}, which the model may forget"
-                + ("" if options.frozen is False else ": only the rows of the new ones are fitted")
-                + f"; {option('old_data')} names a file of them"
+                f"{what}; {option('old_data')} names a file of them"
             )
         labels = [*task.labels, *in_order(added, new.train.class_names)]
         settings = {**new.settings, **task.task_info().settings, "labels": labels}
@@ -196,10 +196,9 @@ class Growth:
         head.out, inputs = out, torch.from_numpy(np.stack(states)).float()
         scale = 1 / inputs.std()
         labels = torch.tensor([feature.label for feature in features])
-        weights, bias = (part.detach().float().cpu() for part in (out.weight, out.bias))
-        old = inputs @ weights[:count].T + bias[:count]
-        inputs = F.pad(inputs * scale, (0, 1), value=1.0)
-        rows = torch.zeros(len(weights) - count, inputs.shape[1], requires_grad=True)
+        old = out(inputs.to(out.weight.device)).detach()[:, :count].cpu()
+        inputs = F.pad(inputs * scale, (0, 1), value=float(out.bias is not None))
+        rows = torch.zeros(len(task.labels) - count, inputs.shape[1], requires_grad=True)
 
         def scores() -> Tensor:
             return torch.cat([old, inputs @ rows.T], 1)
@@ -217,7 +216,8 @@ class Growth:
                 break
         with torch.no_grad():
             out.weight[count:] = rows[:, :-1] * scale
-            out.bias[count:] = rows[:, -1]
+            if out.bias is not None:
+                out.bias[count:] = rows[:, -1]
 
     def measure(
         self, report: ClassificationReport, held: Sequence[Features], dtype: torch.dtype
@@ -227,18 +227,14 @@ class Growth:
         count = len(self.task.labels)
         pairs = [*Counter(report.counts).elements()]
         old, new = ([pair for pair in pairs if (pair[0] < count) is side] for side in (True, False))
-        line = (
-            f"what the {plural(count, 'old label')} lost is not measured: no held-out text has one"
-        )
+        line = "what the old labels lost is not measured: no held-out text has one"
         if old:
             before = Pipeline(self.before.model, self.task, self.before.tokenizer, dtype)
             features = [feature for feature in held if feature.label < count]
             truth = {feature.row: feature.label for feature in features}.values()
             answers = self.task.decode(before.compute(features), features)
-            were = [
-                (label, self.task.ids[a.label]) for label, a in zip(truth, answers, strict=True)
-            ]
-            was, now = _accuracy(were), _accuracy(old)
+            given = [self.task.ids[answer.label] for answer in answers]
+            was, now = _accuracy([*zip(truth, given, strict=True)]), _accuracy(old)
             report.metrics |= {"old_labels_accuracy_before": was, "old_labels_accuracy": now}
             line = f"old labels ({count}): {was:.1%} before, {now:.1%} now"
             line += f", of {plural(len(old), 'held-out text')}"
