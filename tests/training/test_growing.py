@@ -222,3 +222,15 @@ def test_what_cannot_grow_is_refused(
     # Without the option the head begins anew, which is said.
     prepared(old, write(new, (0, 6), range(40)), add_labels=False)
     assert "its head begins anew; add_labels=True keeps its labels" in capsys.readouterr().err
+
+
+@pytest.mark.takes(4)
+def test_few_shot_adds_labels_beside_old_examples(
+    old: Path, moved: Path, new: Path, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"data": new, "add_labels": True, "steps": 4, "device": "cpu"}
+    learner = bertine.few_shot(model=old, out=tmp_path / "run", **given)
+    assert learner.predictor.task.labels == ("animal", "dish", NEW)
+    assert {"old_labels_accuracy", "old_labels_accuracy_before"} <= learner.metrics.keys()
+    with pytest.raises(BertineError, match=r"the label 'animal' has 0 examples, but few-shot"):
+        bertine.few_shot(model=moved, out=tmp_path / "alone", **given)
