@@ -320,6 +320,7 @@ PARTS = {"hf:dair-ai/emotion/test": "emotion/test.csv"}
 _RELEVANT = of_texts("question", answer=TEXTS[1:], relevant=("yes", "no"))
 #: Where a page means something else by a name.
 OF_PAGES: dict[str, dict[str, Make]] = {
+    "docs/guides/classify-texts.md": {"new.csv": of_texts("message", team=("repairs", "offers"))},
     "docs/guides/follow-the-notes.md": {
         "texts": folder(a__txt=toys.write_corpus, b__jsonl=documents(*_BOOKS))
     },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import ClassVar
 
 from bertine.core.names import ClassWeights, FewShotTask, FewShotWeights, LmSoftmax, PairReading
@@ -206,6 +207,28 @@ class FreshWeights(OptionGroup):
     )
 
 
+class AddedLabels(OptionGroup):
+    """Whether a fine-tuned classifier keeps its labels and gets others."""
+
+    title = "labels of the model"
+
+    add_labels: bool = declare(
+        False,
+        "keep the labels of a fine-tuned model, with their rows of the head and their numbers, and "
+        "add those of the data that it does not have; what the old ones lose is measured",
+        more="Without it a model with other labels gets a new head.",
+        recorded=True,
+        not_in=("search", "lr-find"),
+    )
+    old_data: Path | str | None = declare(
+        None,
+        "labelled examples of the old labels, which are learned again with `add_labels`",
+        otherwise="the file that the model was trained on, if it is still there",
+        metavar="FILE",
+        not_in=("search", "lr-find"),
+    )
+
+
 class FinetuneRecipe(OptionGroup):
     """The length and batches of a run; None: by rule (:mod:`bertine.training.defaults`)."""
 
@@ -405,6 +428,7 @@ class TextOptions(
     ClassBalance,
     LongTexts,
     PairComparison,
+    AddedLabels,
     TaskTraining,
 ):
     """The options of fine-tuning for one label of a text or a pair."""
@@ -539,6 +563,7 @@ class FewShotOptions(
     TableReading,
     LabelTables,
     ContrastiveTraining,
+    AddedLabels,
     InputLength,
     Rate,
     Calibrating,

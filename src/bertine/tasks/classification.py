@@ -193,7 +193,7 @@ class TextClassification(WholeTextTask[Prediction]):
                 f"{examples.source}: every row has its own value in the column "
                 f"{examples.label_column!r}; is that the label column?"
             )
-        names = tuple(_ordered(occurring, examples.class_names) if labels is None else labels)
+        names = tuple(in_order(occurring, examples.class_names) if labels is None else labels)
         weights = _balanced(names, examples) if isinstance(class_weights, str) else class_weights
         task = cls(
             names,
@@ -480,7 +480,7 @@ def _balanced(labels: Sequence[str], examples: Examples) -> tuple[float, ...]:
     return tuple(share / (counts[label] or 1.0) for label in labels)
 
 
-def _ordered(labels: set[str], names: Sequence[str]) -> list[str]:
+def in_order(labels: set[str], names: Sequence[str]) -> list[str]:
     """Sort labels: in the order of `names` if all are in it; by number if all are integers (so that
     10 comes after 9); otherwise by text."""
     if labels <= set(names):

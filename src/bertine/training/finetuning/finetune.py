@@ -35,6 +35,7 @@ from bertine.training.computing import computing_of_run
 from bertine.training.contrastive import plan_contrast
 from bertine.training.defaults import Contrast, usual_plan
 from bertine.training.distributed import all_ranks, join
+from bertine.training.finetuning.growing import OLD_DATA, growing_options
 from bertine.training.finetuning.learner import Learner, Provenance, final_of, write_page
 from bertine.training.finetuning.linear_probe import check_frozen
 from bertine.training.finetuning.run import ended, kept_baselines, read_learner, train
@@ -223,6 +224,7 @@ def run_finetuning(
         BertineError: see :func:`finetune`.
     """
     task, out = arguments["task"], arguments["out"]
+    options = growing_options(task, arguments["model"], options, config)
     world = join(options.device)
     world.alone(lambda: Run.check(out, options.resume))
     prepared = prepare(
@@ -274,6 +276,8 @@ def run_finetuning(
         **computing.facts,
     }
     settings |= options.recorded()
+    if prepared.growth is not None:
+        settings[OLD_DATA] = list(prepared.growth.old_data)
     if prepared.known_rows:
         settings[KNOWN] = len(prepared.known_rows)
     if prepared.contrast is not None:

@@ -55,7 +55,7 @@ _FIT = re.compile(r"fit-(\d+)")
 _NOT_AGAIN = {
     *DEFAULTS.values(),
     *("task", "model", "data", "epochs", "learning_rate", "schedule", "warmup_steps"),
-    *("warmup_ratio", "frozen", "baselines", "fresh_weights"),
+    *("warmup_ratio", "frozen", "baselines", "fresh_weights", "add_labels", "old_data"),
 }
 #: Suffixes of files whose rows name their own fields, for all tasks.
 _ROWS = (".jsonl", ".json", ".parquet", ".xlsx")

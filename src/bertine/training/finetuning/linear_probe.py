@@ -39,7 +39,12 @@ from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.scores import beyond_error, score_text
 from bertine.corpora.batch import Batch
-from bertine.families.fitted_heads import add_mean_layer, make_linear, takes_mean_layer
+from bertine.families.fitted_heads import (
+    add_mean_layer,
+    has_mean_layer,
+    make_linear,
+    takes_mean_layer,
+)
 from bertine.families.modernbert import ModernHead
 from bertine.inference.baselines.linear import (
     ChoiceTargets,
@@ -188,7 +193,8 @@ def fit_linear_probe(
     read = Pooling(pooling.modes)
     if takes_mean_layer(model.backbone) and not by_token and not pairs:
         read = Pooling(("cls",))
-    if read != Pooling(pooling.modes):
+    # The head of a model that had one fitted before reads such a layer already.
+    if read != Pooling(pooling.modes) and not has_mean_layer(model):
         shared = model.config.shares_layers
         add_mean_layer(model)
         logger.info("frozen: one more layer on top of the encoder computes the mean of all states")

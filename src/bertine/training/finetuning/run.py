@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -275,6 +276,7 @@ def _learner(
 ) -> Learner:
     """Return the result of a run; `others` are some of its fields."""
     data = prepared.data
+    in_memory = data.source is None or prepared.growth is not None
     return Learner(
         run.model,
         report=report,
@@ -282,8 +284,8 @@ def _learner(
         baselines=kept_baselines(run.folder),
         origin=Provenance(
             task=data.task or data.task_class.name,
-            data=data if data.source is None else data.source,
-            config=DEFAULTS if data.source is None else data.config,
+            data=data if in_memory else data.source,
+            config=DEFAULTS if in_memory else data.config,
             fingerprint=data.validation.fingerprint(),
             train_fingerprint=data.train.fingerprint(),
             device=str(world.device),
@@ -376,7 +378,8 @@ class _Finetuning:
         by fitting it alone."""
         prepared, options = self.prepared, self.prepared.options
         model = prepared.loaded.model
-        if PAIR_CLASSIFIER in model.heads and not checkpoints(self.run.checkpoints):
+        begun = prepared.growth or checkpoints(self.run.checkpoints)
+        if PAIR_CLASSIFIER in model.heads and not begun:
             fit_linear_probe(prepared, self.dtype)
         with frozen(model, layers=options.freeze_layers, embeddings=options.freeze_embeddings):
             fit(
@@ -398,7 +401,11 @@ class _Finetuning:
         """Fit the head on the unchanged encoder, and write the only line of the log; or train the
         encoder first, if that is the plan."""
         prepared, before = self.prepared, []
-        if prepared.contrast is None:
+        if prepared.growth is not None and not prepared.growth.complete:
+            begun, growth, features = time.perf_counter(), prepared.growth, prepared.features
+            growth.fit_new_rows(prepared.loaded.model, prepared.task, features, self.dtype)
+            self.head = LinearProbe(time.perf_counter() - begun, {}, 0)
+        elif prepared.contrast is None:
             self.head = fit_linear_probe(prepared, self.dtype)
         else:
             train_encoder(prepared, self.config, self.run)
@@ -433,6 +440,8 @@ class _Finetuning:
         calibration = None
         if prepared.options.calibrate:
             calibration = self._calibrate(kept, outputs, decisions)
+        if prepared.growth is not None and isinstance(self.report, ClassificationReport):
+            prepared.growth.measure(self.report, self.held, self.dtype)
         report, scores, elapsed = self.report, _scores(run.folder), _elapsed(run.folder)
         facts = {**settings, "elapsed": elapsed, "scores": scores}
         facts["reading"] = prepared.data.config.to_facts()
@@ -467,7 +476,7 @@ class _Finetuning:
             decisions = divided_by_others(decisions)
             # After the scores are divided, the threshold is chosen again.
             task = kept.task.finished(kept.loaded.model, self.report)
-        if "coverage" in kept.task.rules and not prepared.seen:
+        if "coverage" in kept.task.rules and not prepared.biased:
             conformal = Conformal.of(decisions)
             facts |= {} if conformal is None else {"conformal": conformal.to_dict()}
         if familiarity := self._familiarity(kept, task):
@@ -530,7 +539,7 @@ class _Finetuning:
         """Load the weights that are to be saved (the last or the best), with their evaluation;
         return their step, and a description."""
         checkpoints, steps = self.run.checkpoints, self.config.steps
-        chosen = save_best is None and not self.prepared.seen
+        chosen = save_best is None and not self.prepared.biased
         known = recorded_best(checkpoints) if chosen else None
         scores = _scores(self.run.folder)
         last = scores[-1] if scores else None
@@ -597,7 +606,7 @@ class _Finetuning:
     def _familiarity(self, kept: Prepared, task: Task[Any]) -> Familiarity | None:
         """Record what the training texts of the saved model are like, if its task can tell."""
         alone = "familiarity" in task.rules and len(task.text_columns) == 1
-        if not alone or kept.seen or not self.held:
+        if not alone or kept.biased or not self.held:
             return None
         loaded = kept.loaded
         run = partial(

@@ -42,6 +42,7 @@ from bertine.tasks.base import Features, Task
 from bertine.tasks.unknown_text import UnknownText
 from bertine.tasks.whole_text import WholeTextTask
 from bertine.training.defaults import Contrast, TrainingPlan
+from bertine.training.finetuning.growing import Growth, say_other_labels
 from bertine.training.step import check_freezing
 
 #: The number of features whose lengths are a sample for all others.
@@ -69,6 +70,7 @@ class Prepared:
         loss: the loss to minimize; None: that of `task`.
         title: of the run, for its bar.
         contrast: how the encoder is trained before its head is fitted alone; None: not at all.
+        growth: the model as it was before it gets more labels; None: it gets none.
     """
 
     task: Task[Any]
@@ -86,6 +88,7 @@ class Prepared:
     loss: Loss | None = None
     title: str = "finetune"
     contrast: Contrast | None = None
+    growth: Growth | None = None
 
     @property
     def known_rows(self) -> frozenset[int]:
@@ -119,6 +122,12 @@ class Prepared:
                 f"{START} was trained on {self.seen_in_training:,} of these training examples; "
                 "the validation examples are others"
             )
+
+    @property
+    def biased(self) -> bool:
+        """Whether scores on the validation examples are little evidence for new texts: the initial
+        model was trained on them, or they lack old labels of a model that grows."""
+        return bool(self.seen) or (self.growth is not None and not self.growth.complete)
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -168,11 +177,16 @@ def prepare(
     sizes = load_config(model, dropout=options.dropout)
     if not options.fresh_weights and (begun is None or KNOWN in begun):
         config = DataConfig.of(config, known_rows=rows_known_by(model))
-    splits = splits or splits_of(task, data, config)
+    splits, growth = splits or splits_of(task, data, config), None
+    if options.add_labels:
+        growth, splits = Growth.begin(model, splits, config, options)
+        if not growth.complete:  # probabilities and baselines would be those of the new labels
+            alone = options.frozen is not False
+            options = FinetuneOptions.of(options, frozen=alone, calibrate=False, baselines=False)
     wanted = splits.max_length if options.max_length is None else options.max_length
     max_length, apart = fitting(wanted, model, sizes), options.pairs == "apart"
     on_vectors = apart or options.frozen
-    settings = vector_settings(splits, model, sizes) if on_vectors else {}
+    settings = vector_settings(splits, model, sizes) if on_vectors and growth is None else {}
     if options.pairs == "both-orders":
         _check_both_orders(splits, sizes, options)
         settings = {"both_orders": True}
@@ -188,7 +202,11 @@ def prepare(
         )
     built: Task[Any] = splits.make_task(max_length, **settings)
     # The model, with a head for the task.
-    loaded = load_with_heads(model, built, sizes, options)
+    if growth is None:
+        loaded = load_with_heads(model, built, sizes, options)
+    else:
+        loaded = growth.grown(model, built.num_classes, options.dropout)
+        growth.before.model.to(where)
     check_freezing(loaded.model, options.freeze_layers)
     loaded.model.to(where)
     # Tokenized examples, and their batches.
@@ -210,6 +228,8 @@ def prepare(
         batch_size=plan.batch_size,
         seed=options.seed,
     )
+    if growth is None and judged and not options.fresh_weights:
+        say_other_labels(model, loaded.task, built.task_info())
     prepared = Prepared(
         built,
         loaded,
@@ -223,6 +243,7 @@ def prepare(
         batches,
         look,
         loss=None if options.frozen else with_auxiliary_lm(built, sizes, options),
+        growth=growth,
     )
     if judged:
         prepared.say_seen()
