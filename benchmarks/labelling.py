@@ -182,6 +182,16 @@ def curve(name: str, data: Data, most: int, seed: int) -> list[tuple[int, float]
     return points
 
 
+def _labels_for(accuracy: float, curve: np.ndarray) -> float:
+    """Return the number of labels at which a curve, with lines between its points, first has an
+    accuracy; infinity: it never has."""
+    enough = np.flatnonzero(curve[:, 1] >= accuracy)
+    if not len(enough):
+        return float("inf")
+    (less, below), (more, above) = curve[max(0, enough[0] - 1)], curve[enough[0]]
+    return float(less + (more - less) * (accuracy - below) / (above - below or 1))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data", type=Path, required=True)
@@ -210,13 +220,13 @@ def main() -> None:
             every = [done[task, args.texts, name, seed] for seed in range(args.draws)]
             means[name] = np.array(every).mean(0)
         drawn, rule = means["random"], means["rule"]
-        behind = 100 * float((drawn[:, 1] - rule[:, 1]).max())
+        # With fewer than two labels of a class it is chance which classes have any.
+        behind = 100 * float((drawn - rule)[drawn[:, 0] >= 2 * len(data.names), 1].max())
         for at in np.linspace(len(drawn) // 3, len(drawn) - 1, 4).astype(int).tolist():
             count, accuracy = drawn[at]
-            enough = np.flatnonzero(rule[:, 1] >= accuracy)
-            needed = f"{rule[enough[0], 0] / count:.2f} N" if len(enough) else "more"
+            needed = _labels_for(accuracy, rule) / count
             scores = [f"{100 * mean[at, 1]:.1f}" for mean in means.values()]
-            rows.append([task, f"{count:.0f}", *scores, needed, f"{behind:.1f}"])
+            rows.append([task, f"{count:.0f}", *scores, f"{needed:.2f} N", f"{behind:.1f}"])
     print(describe_machine(machine(1)))
     head = ["", "N labels", "random", "rule", *others, "the rule needs", "most behind random"]
     print_table(head, rows)
