@@ -214,16 +214,17 @@ class AddedLabels(OptionGroup):
 
     add_labels: bool = declare(
         False,
-        "keep the labels of a fine-tuned model, with their rows of the head and their numbers, and "
-        "add those of the data that it does not have; what the old ones lose is measured",
-        more="Without it a model with other labels gets a new head.",
+        "keep the labels of a fine-tuned model, and add those of the data that it lacks; what the "
+        "old ones lose is measured",
+        more="The rows of the head for the old labels stay. Without it a model with other labels "
+        "gets a new head.",
         recorded=True,
         not_in=("search", "lr-find"),
     )
     old_data: Path | str | None = declare(
         None,
-        "labelled examples of the old labels, which are learned again with `add_labels`",
-        otherwise="the file that the model was trained on, if it is still there",
+        "examples of the old labels, learned again with `add_labels`",
+        otherwise="the file that the model was trained on, if it is there",
         metavar="FILE",
         not_in=("search", "lr-find"),
     )
