@@ -214,6 +214,15 @@ def fine_tuned(data: str, text: str, label: str) -> Make:
     return write
 
 
+def _trusted(path: Path) -> None:
+    """A model with a record of its training texts, for which 50 held-out ones are needed."""
+    rows = [{"review": f"{text} {n}", "label": LABELS[n % 40]} for n, text in enumerate(TEXTS * 2)]
+    folder(train__csv=table(rows), dev__csv=table(rows))(Path("both"))
+    bert()(Path("both/start"))
+    columns = {"text_columns": "review", "label_column": "label"}
+    bertine.finetune("text", model="both/start", data="both", out=path, epochs=1, **columns)
+
+
 _BOOKS = [f"{text} a late delivery to the bank of the river ." for text in TEXTS * 3]
 _corpus = folder(a__txt=toys.write_corpus, b__txt=toys.write_corpus)
 _reviews = of_texts("review", stars=(5, 1, 4, 2))
@@ -321,12 +330,18 @@ _RELEVANT = of_texts("question", answer=TEXTS[1:], relevant=("yes", "no"))
 #: Where a page means something else by a name.
 OF_PAGES: dict[str, dict[str, Make]] = {
     "docs/guides/classify-texts.md": {"new.csv": of_texts("message", team=("repairs", "offers"))},
+    "docs/guides/few-labels.md": {
+        "labelled.csv": table(
+            [{"text": text, "label": kind} for text, kind in zip(TEXTS[:16], LABELS, strict=False)]
+        )
+    },
     "docs/guides/follow-the-notes.md": {
         "texts": folder(a__txt=toys.write_corpus, b__jsonl=documents(*_BOOKS))
     },
     "docs/guides/generate.md": {"MODEL": gpt},
     "docs/guides/gpt-1.md": {"pairs.csv": _RELEVANT},
     "docs/guides/other-tasks.md": {"pairs.csv": _RELEVANT},
+    "docs/guides/probabilities.md": {"trusted": _trusted},
     "docs/guides/text-to-text.md": {"new.csv": of_texts("article")},
     "docs/zh/few-labels.md": {"new.csv": _chinese},
     "docs/zh/quickstart.md": {"new.csv": _chinese},

@@ -166,7 +166,7 @@ class Reader:
             if word not in LONG and option not in LONG:
                 kept.append(word)
         self.provide("minilm", *inputs)  # a small one, also where no model is named
-        less = [] if "--frozen" in kept else LESS.get(name, [])
+        less = [] if {"--frozen", "--add-labels"} & {*kept} else LESS.get(name, [])
         if name == "distill" and "--steps" in rest:  # on a store
             less = LESS["pretrain"]
         assert main([name, *kept, *less]) == 0
