@@ -322,8 +322,8 @@ class EmbedOptions(VectorOptions, PlainTexts, BatchInvariance, VectorMachine):
     )
 
 
-class SuggestOptions(VectorOptions, PlainTexts, VectorMachine):
-    """All options of ``suggest``."""
+class LabellingOptions(VectorOptions, Cleaning, VectorMachine):
+    """The options of choosing texts to label, without the column of the texts."""
 
     labels: Sequence[str] | None = declare(
         None,
@@ -344,6 +344,11 @@ class SuggestOptions(VectorOptions, PlainTexts, VectorMachine):
         title="vectors",
     )
     seed: int = like(Seed, "seed", help="random seed of what is drawn", title="labels")
+    format: PlainFormat | None = like(PlainTexts, "format", title="reading")
+
+
+class SuggestOptions(LabellingOptions, PlainTexts):
+    """All options of ``suggest``."""
 
 
 class SimilarOptions(TextVectors, Shortening, Prompt, PlainTexts, VectorMachine):
