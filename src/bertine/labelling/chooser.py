@@ -41,8 +41,8 @@ _GROWN = 0.05
 _LEAST_JUDGES, _MOST_JUDGES = 20, 400
 #: Labels of the first point of a curve, and the factor from one point to the next.
 _FIRST_POINT, _TO_NEXT_POINT = 8, 1.4
-#: Learned labels that are needed to contradict one of them.
-_LEAST_LEARNED = 20
+#: One in this many learned labels is contradicted at most.
+_CONTRADICTED = 20
 #: Names of classes are asked by while they give this many times as many right labels as chance;
 #: it is counted from so many labels on.
 _BETTER_THAN_CHANCE, _COUNTED = 2.0, 8
@@ -354,11 +354,12 @@ class Chooser:
         ]
 
     def contradicted(self, most: int) -> list[Contradiction]:
-        """Return the labels that the head as last fitted contradicts most, the clearest first.
-        Those set apart are not among them: an accuracy on labels that were changed wherever the
-        head gives others would not be honest."""
-        if self.head is None or len(self.head.unseen) < _LEAST_LEARNED:
+        """Return the labels that the head as last fitted contradicts most, the clearest first; at
+        most `most`, and a twentieth of those that it learned. Those set apart are not among them:
+        an accuracy on labels that were changed wherever the head gives others is not honest."""
+        if self.head is None:
             return []
+        most = min(most, len(self.head.unseen) // _CONTRADICTED)
         chances, rows = self.head.unseen, self._fitted_to
         # Labels that were taken back since, or of classes that are new since, have no chance.
         known = (self.labels[rows] >= 0) & (self.labels[rows] < chances.shape[1])
