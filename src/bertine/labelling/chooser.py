@@ -273,7 +273,8 @@ class Chooser:
         )
         judges = int((self.apart & ~self._asked).sum())
         reasons: list[Reason] = []
-        for place in range(len(self.order), len(self.order) + count):
+        begin = int(self._asked.sum())
+        for place in range(begin, begin + count):
             if place % _APART == _APART - 1 and reasons.count("judge") < judges:
                 reasons.append("judge")
             else:
