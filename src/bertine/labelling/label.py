@@ -243,7 +243,7 @@ def _train(
     options: LabelOptions, kind: Kind, model: Any, pool: Pool, file: AnswerFile, folder: Path
 ) -> Path:
     """Train on the labels, and return the model directory."""
-    import bertine
+    from bertine.training.finetuning.finetune import few_shot, finetune
 
     arguments = {
         "model": model,
@@ -255,5 +255,5 @@ def _train(
         "seed": options.seed,
     }
     if options.then == "few-shot":
-        return Path(bertine.few_shot(task=_TASKS[kind], **arguments).model)
-    return Path(bertine.finetune(_TASKS[kind], **arguments).model)
+        return Path(few_shot(task=_TASKS[kind], **arguments).model)
+    return Path(finetune(_TASKS[kind], **arguments).model)
