@@ -77,8 +77,12 @@ def outlook(curve: Sequence[tuple[int, float]], judges: int) -> tuple[str, bool]
     ahead = extrapolate([[point] for point in curve])
     if ahead is None:
         flat = len({accuracy for _, accuracy in curve[-4:]}) == 1
-        line = f"The accuracy is the same as with {curve[-4][0]:,} labels." if flat else ""
-        return line, flat and enough
+        if flat:
+            return f"The accuracy is the same as with {curve[-4][0]:,} labels.", enough
+        return (
+            "What more labels would bring cannot be said: the last points differ too much.",
+            False,
+        )
     low, gain, high = (f"{100 * value:+.1f}" for value in (ahead.low, ahead.gain, ahead.high))
     line = (
         f"{ahead.count:,} more labels would bring about {gain} points ({low} to {high}), if the "
