@@ -26,21 +26,18 @@ ONE_IMPORTER = {
     "bertine.hub.model_card": "writes README.md; `model_directory` reads and writes the model",
     "bertine.inference.embedding.search": "searches vectors; `similar` reads queries",
     "bertine.inference.export_graph": "needs PyTorch; `export` checks first what needs none",
-    "bertine.labelling.chooser": "chooses among vectors; `suggest` reads and writes tables",
+    "bertine.labelling.page": "needs FastAPI; `label` checks first what needs no package",
     "bertine.reports.finetuning_checks": "rules on fine-tuning; `diagnosis`: pre-training",
     "bertine.reports.run_scores": "the scores' part of a run's page",
     "bertine.reports.text_input": "what a model reads of a text; `inspect`: stores and models",
-    "bertine.serving.app": "the application; `server` runs it",
     "bertine.serving.compat": "the shapes of other services, and reranking",
-    "bertine.serving.server": "needs uvicorn; `serve` checks first what needs no package",
     "bertine.tokenization.learn_unigram": "trains Unigram: longer than the other learners",
     "bertine.tokenization.word_cache": "the speed of `Tokenizer`, which works without it",
     "bertine.training.distillation.on_task": "on a task; `distill`: on a store",
     "bertine.training.distillation.on_vectors": "on vectors",
-    "bertine.training.learning_curve.result": "the curve's result and page",
     "bertine.training.search.table": "the grid and the table of a search, its page",
 }
-MOST = 19
+MOST = 17
 #: Words that are riddles as names of classes, functions, arguments or variables, and what the
 #: field says.
 NOT_NAMES = {

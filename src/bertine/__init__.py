@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from bertine.signatures import generate as generate
     from bertine.signatures import index_vectors as index_vectors
     from bertine.signatures import inspect as inspect
+    from bertine.signatures import label as label
     from bertine.signatures import learning_curve as learning_curve
     from bertine.signatures import lr_find as lr_find
     from bertine.signatures import predict as predict
@@ -95,6 +96,7 @@ _HOME = {
     "glue_submission": "bertine.inference.glue_submission",
     "index_vectors": "bertine.inference.embedding.index",
     "inspect": "bertine.reports.inspect",
+    "label": "bertine.labelling.label",
     "learning_curve": "bertine.training.learning_curve.learning_curve",
     "load_model": "bertine.hub.model_directory",
     "lr_find": "bertine.training.lr_find",

@@ -24,6 +24,7 @@ from bertine.commands.study import (
     BLIMP,
     CHECK_LABELS,
     INSPECT,
+    LABEL,
     LEARNING_CURVE,
     LR_FIND,
     REPORT,
@@ -78,8 +79,8 @@ _GROUPS: dict[str, list[Command]] = {
         *(EXPORT, CONVERT, SERVE),
     ],
     "judge and compare": [
-        *(EVALUATE, REPORT, SUGGEST, CHECK_LABELS, LEARNING_CURVE, LR_FIND, SEARCH),
-        *(BLIMP, GLUE_SUBMISSION),
+        *(EVALUATE, REPORT, LABEL, SUGGEST, CHECK_LABELS, LEARNING_CURVE, LR_FIND),
+        *(SEARCH, BLIMP, GLUE_SUBMISSION),
     ],
 }
 for _heading, _places in registered("COMMANDS").items():

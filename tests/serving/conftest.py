@@ -19,6 +19,7 @@ pytest.importorskip("fastapi")
 
 from bertine.options.inference import ServeOptions
 from bertine.serving.address import Limits, bound_socket
+from bertine.serving.app import create_app
 from bertine.serving.handles import ModelHandle, search_with
 from bertine.serving.requests import Hosts
 from bertine.serving.server import Server
@@ -146,7 +147,7 @@ def running(
     if asked.collection is not None:
         search_with(served, asked.collection)
     service = Service(served, bounds)
-    server = Server(service, api_key, hosts)
+    server = Server(create_app(service, api_key, hosts or Hosts()))
     listener = bound_socket("127.0.0.1", 0)
     if send_buffer is not None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)

@@ -181,6 +181,39 @@ SUGGEST = Command(
 )
 
 
+# ``bertine label``: a page to label texts on.
+
+
+def _add_label_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "texts", metavar="FILE", help="texts: csv, tsv, jsonl, Parquet, a workbook, plain text"
+    )
+    add_start_argument(parser)
+    parser.require_path(
+        "--out",
+        "FILE",
+        "the labelled rows, .csv, .tsv or .jsonl; complete after each label, and read first if it "
+        "is there",
+    )
+
+
+LABEL = Command(
+    name="label",
+    summary="label texts on a local page",
+    description="Label texts on a page of this machine: keys 1 to 9, undo, skip, notes,\n"
+    "new labels. The text whose label teaches most is asked next; a fifth of the texts is set\n"
+    "apart and says how good a model is now. The file is complete after each label: end it\n"
+    "when you like, and start it again to go on. Needs fastapi, uvicorn, httptools and\n"
+    "prometheus-client.",
+    add_arguments=_add_label_arguments,
+    options="bertine.options.inference:LabelOptions",
+    examples="bertine label texts.csv --labels refund delivery other --out labelled.csv\n"
+    "bertine label texts.csv --labels person place --spans --out labelled.csv --then finetune",
+    common="--out --labels --several --spans --text-column --label-column --model --then --vectors "
+    "--port --config",
+)
+
+
 # ``bertine blimp``: how often a model gives the right one of two sentences the higher probability.
 
 

@@ -42,6 +42,10 @@ _MANY = 100
 _GROWN = 0.05
 #: Labels set apart that are needed to compare the rule with random labels, and the most used.
 _LEAST_JUDGES, _MOST_JUDGES = 20, 400
+#: Labels of the first point of a curve, and the factor from one point to the next.
+_FIRST_POINT, _TO_NEXT_POINT = 8, 1.4
+#: One in this many learned labels is contradicted at most.
+_CONTRADICTED = 20
 #: Names of classes are asked by while they give this many times as many right labels as chance;
 #: it is counted from so many labels on.
 _BETTER_THAN_CHANCE, _COUNTED = 2.0, 8
@@ -63,11 +67,14 @@ class Head:
         weights: fp32 [D, K].
         bias: fp32 [K].
         factor: of the scores, before the softmax.
+        unseen: fp32 [n, K], the probabilities of the classes for each text that it was fitted to,
+            by a head that was fitted to all the others.
     """
 
     weights: np.ndarray
     bias: np.ndarray
     factor: float
+    unseen: np.ndarray
 
     def classes(self, vectors: np.ndarray) -> np.ndarray:
         """Return the most probable class of each vector, int64 [N]."""
@@ -100,20 +107,20 @@ def fit_head(vectors: np.ndarray, labels: np.ndarray, classes: int) -> Head:
     inside = left.T @ wanted
     step = count // _LEFT_OUT + 1
     some, own, right = left[::step], wanted[::step], labels[::step]
-    best: tuple[float, float, np.ndarray] | None = None
-    for penalty in _PENALTIES:
+
+    def errors(penalty: float, left: np.ndarray, own: np.ndarray) -> np.ndarray:
+        """Return the errors of the scores of texts, each without its own label, fp32 [n, K]."""
         shrunk = squares / (squares + penalty)
-        own_share = np.minimum(some**2 @ shrunk, 0.999)[:, None]
-        errors = (own - some @ (shrunk[:, None] * inside)) / (1 - own_share)
-        loss = float((errors**2).sum())
-        if best is None or loss < best[0]:
-            best = loss, penalty, own + bias - errors
-    assert best is not None
-    _, penalty, unseen = best
+        own_share = np.minimum(left**2 @ shrunk, 0.999)[:, None]
+        return np.asarray((own - left @ (shrunk[:, None] * inside)) / (1 - own_share))
+
+    penalty = min(_PENALTIES, key=lambda penalty: float((errors(penalty, some, own) ** 2).sum()))
+    unseen = wanted + bias - errors(penalty, left, wanted)
     rows = np.arange(len(right))
-    gains = [float(log_softmax(factor * unseen)[rows, right].sum()) for factor in _FACTORS]
+    gains = [float(log_softmax(factor * unseen[::step])[rows, right].sum()) for factor in _FACTORS]
+    factor = _FACTORS[int(np.argmax(gains))]
     weights = vectors.T @ (left @ (inside / (squares + penalty)[:, None]))
-    return Head(weights, bias, _FACTORS[int(np.argmax(gains))])
+    return Head(weights, bias, factor, np.exp(log_softmax(factor * unseen)))
 
 
 # The choice of texts.
@@ -169,13 +176,28 @@ class Comparison:
         return f"{line}; so it goes on at random" if self.random_wins else line
 
 
+@dataclass(frozen=True)
+class Contradiction:
+    """A label that the head contradicts.
+
+    Attributes:
+        row: the text.
+        kind: the class that a head gives it that was fitted to all other labels.
+        probability: of that class.
+    """
+
+    row: int
+    kind: int
+    probability: float
+
+
 class Chooser:
     """The labels of N texts so far, and the texts to ask for next.
 
-    Not safe for threads; a page that shows one text may call :meth:`refit` for the next beside it,
-    under its own lock.
+    Not safe for threads. Without vectors all questions are drawn at random.
 
     Attributes:
+        classes: K; it may grow.
         labels: int64 [N], the class of each text; -1: none.
         order: the labelled texts, as they were labelled.
         apart: bool [N], the texts that are set apart to judge.
@@ -185,7 +207,7 @@ class Chooser:
 
     def __init__(
         self,
-        vectors: np.ndarray,
+        vectors: np.ndarray | None,
         apart: np.ndarray,
         classes: int,
         names: np.ndarray | None = None,
@@ -194,27 +216,40 @@ class Chooser:
     ) -> None:
         """
         Args:
-            vectors: fp32 [N, D], of the texts.
+            vectors: fp32 [N, D], of the texts; None: they come later, by :meth:`see`.
             apart: see above.
             classes: K.
             names: fp32 [K, D], the vectors of the classes' names, if they are comparable.
             seed: of all that is drawn.
         """
-        middle = vectors.mean(0)
-        self._vectors = unit(vectors - middle)
-        self._names = None if names is None else unit(names - middle)
-        self._classes, self._seed = classes, seed
-        self.labels = np.full(len(vectors), -1, dtype=np.int64)
+        self.classes, self._seed = classes, seed
+        self.labels = np.full(len(apart), -1, dtype=np.int64)
         self.order: list[int] = []
         self.apart = apart
         self.head: Head | None = None
         self.comparison: Comparison | None = None
-        self._asked = np.zeros(len(vectors), dtype=bool)
-        self._shuffled = generator(seed, "random labels").permutation(len(vectors))
-        learned = self._shuffled[~apart[self._shuffled]]
-        self._sample = self._vectors[learned[:_SAMPLE]]
-        self._weights = np.ones(len(self._sample), dtype=np.float32)
-        self._covered = np.zeros(len(self._sample), dtype=np.float32)
+        self._asked = np.zeros(len(apart), dtype=bool)
+        self._shuffled = generator(seed, "random labels").permutation(len(apart))
+        self._names: np.ndarray | None = None
+        self._heads: dict[int, Head | None] = {}
+        self._fitted = 0
+        self._seeing = False
+        if vectors is not None:
+            self.see(vectors, names)
+
+    def see(self, vectors: np.ndarray, names: np.ndarray | None = None) -> None:
+        """Take the vectors of the texts, fp32 [N, D], and those of the classes' names, fp32
+        [K, D]; the choice goes by them from here on."""
+        middle = vectors.mean(0)
+        self._vectors = unit(vectors - middle)
+        self._names = None if names is None else unit(names - middle)
+        sample = self._shuffled[~self.apart[self._shuffled]][:_SAMPLE]
+        self._sample = self._vectors[sample]
+        self._weights = np.ones(len(sample), dtype=np.float32)
+        self._covered = np.zeros(len(sample), dtype=np.float32)
+        self._seeing = True
+        for row in self.learned:
+            self._cover(row)
         self._fitted = 0
 
     def label(self, row: int, kind: int) -> None:
@@ -222,18 +257,27 @@ class Chooser:
         if self.labels[row] < 0:
             self.order.append(row)
             self._asked[row] = True
-            if not self.apart[row]:
-                self._covered = np.maximum(self._covered, self._nearness(np.array([row]))[0])
+            if self._seeing and not self.apart[row]:
+                self._cover(row)
         self.labels[row] = kind
+
+    def forget(self, row: int) -> None:
+        """Forget the label of a text; it is not asked again."""
+        if self.labels[row] >= 0:
+            self.order.remove(row)
+            self.labels[row] = -1
 
     def ask(self, count: int) -> list[Question]:
         """Choose `count` texts, fewer if there are no more. A text is asked once."""
-        if len(self.order) > (1 + _GROWN) * self._fitted:
+        if self._seeing and len(self.order) > (1 + _GROWN) * self._fitted:
             self.refit()
-        at_random = self.comparison is not None and self.comparison.random_wins
+        at_random = not self._seeing or (
+            self.comparison is not None and self.comparison.random_wins
+        )
         judges = int((self.apart & ~self._asked).sum())
         reasons: list[Reason] = []
-        for place in range(len(self.order), len(self.order) + count):
+        begin = int(self._asked.sum())
+        for place in range(begin, begin + count):
             if place % _APART == _APART - 1 and reasons.count("judge") < judges:
                 reasons.append("judge")
             else:
@@ -242,10 +286,10 @@ class Chooser:
         chosen = [
             *self._drawn(self.apart, reasons.count("judge"), "judge"),
             *self._drawn(~self.apart, reasons.count("random"), "random"),
-            *self._nearest_to_names((by_rule + 1) // 2),
         ]
-        by_rule -= sum(question.reason == "name" for question in chosen)
-        chosen += self._covering(by_rule)
+        if by_rule:
+            named = self._nearest_to_names((by_rule + 1) // 2)
+            chosen += [*named, *self._covering(by_rule - len(named))]
         # Where one kind has run out, the others take its places.
         short = count - len(chosen)
         chosen += self._drawn(~self.apart, short, "random")
@@ -257,7 +301,7 @@ class Chooser:
         labels."""
         self._fitted = len(self.order)
         learned, judges = self.learned, self.judges
-        self.head = self._fit(learned)
+        self.head, self._fitted_to = self._fit(learned), learned
         self._weights = np.ones(len(self._sample), dtype=np.float32)
         if self.head is not None:
             self._weights = self.head.uncertainty(self._sample)
@@ -294,11 +338,52 @@ class Chooser:
         right = self._right(self.head, judges)
         return right / len(judges), *wilson_interval(right, len(judges))
 
+    def curve(self) -> list[tuple[int, float]]:
+        """Return the accuracy of heads that were fitted to the first 8, 11, 16, … labels, and of
+        the one that was fitted last: the number of labels, and the share of all labels set apart
+        that it gives. So the points differ by what the heads have learned alone."""
+        learned, judges, size = self.learned, self.judges, float(_FIRST_POINT)
+        if self.head is None or not len(judges):
+            return []
+        points = {}
+        while (count := round(size)) < len(learned):
+            if count not in self._heads:
+                self._heads[count] = self._fit(learned[:count])
+            points[count] = self._heads[count]
+            size *= _TO_NEXT_POINT
+        points[len(self.head.unseen)] = self.head
+        return [
+            (count, self._right(head, judges) / len(judges))
+            for count, head in sorted(points.items())
+        ]
+
+    def contradicted(self, most: int) -> list[Contradiction]:
+        """Return the labels that the head as last fitted contradicts most, the clearest first; at
+        most `most`, and a twentieth of those that it learned. Those set apart are not among them:
+        an accuracy on labels that were changed wherever the head gives others is not honest."""
+        if self.head is None:
+            return []
+        most = min(most, len(self.head.unseen) // _CONTRADICTED)
+        chances, rows = self.head.unseen, self._fitted_to
+        # Labels that were taken back since, or of classes that are new since, have no chance.
+        known = (self.labels[rows] >= 0) & (self.labels[rows] < chances.shape[1])
+        chances, rows = chances[known], rows[known]
+        at, best = np.arange(len(rows)), chances.argmax(1)
+        doubt = chances[at, best] - chances[at, self.labels[rows]]
+        return [
+            Contradiction(int(rows[place]), int(best[place]), float(chances[place, best[place]]))
+            for place in np.argsort(-doubt, kind="stable")[:most]
+            if doubt[place] > 0
+        ]
+
     def _fit(self, rows: np.ndarray) -> Head | None:
         labels = self.labels[rows]
         if len(np.unique(labels)) < 2:
             return None
-        return fit_head(self._vectors[rows], labels, self._classes)
+        return fit_head(self._vectors[rows], labels, self.classes)
+
+    def _cover(self, row: int) -> None:
+        self._covered = np.maximum(self._covered, self._nearness(np.array([row]))[0])
 
     def _right(self, head: Head | None, rows: np.ndarray) -> int:
         """Count the labels that a head gives; without one, those of the most frequent class."""
@@ -321,9 +406,9 @@ class Chooser:
         if len(known) >= _COUNTED:
             guessed = (self._vectors[known] @ self._names.T).argmax(1)
             right = float((guessed == self.labels[known]).mean())
-            if right < _BETTER_THAN_CHANCE / self._classes:
+            if right < _BETTER_THAN_CHANCE / self.classes:
                 return []
-        missing = np.setdiff1d(np.arange(self._classes), self.labels[known])[:most]
+        missing = np.setdiff1d(np.arange(len(self._names)), self.labels[known])[:most]
         near = self._vectors[free] @ self._names[missing].T
         rows = list(dict.fromkeys(free[near.argmax(0)].tolist()))
         self._asked[rows] = True

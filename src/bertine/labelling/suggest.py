@@ -8,32 +8,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from bertine.core.console import ReportOf, plural, progress
+from bertine.core.console import ReportOf, plural
 from bertine.core.errors import BertineError
 from bertine.core.names import option
 from bertine.core.text import cut, listing
-from bertine.data.examples import Example, read_examples
+from bertine.data.examples import read_examples
 from bertine.data.in_memory import Source, TableLike, as_source
-from bertine.data.languages import model_for
 from bertine.data.lines import TableLayout, named_kind
-from bertine.data.tables import TableRow
 from bertine.data.writer import check_output, open_writer
-from bertine.inference.embedding.collection import VectorTable
-from bertine.inference.embedding.embed import KeptVectors
-from bertine.inference.embedding.embedder import Embedder, empty_texts
-from bertine.inference.embedding.vector_files import VectorMetadata
-from bertine.inference.rows import open_texts, unmeasured, unused
+from bertine.inference.embedding.embedder import Embedder
+from bertine.inference.rows import unused
 from bertine.labelling.chooser import Chooser, Comparison, Reason, set_apart
+from bertine.labelling.pool import PoolVectors, read_pool
 from bertine.options.data import DEFAULTS, DataConfig
 from bertine.options.inference import SuggestOptions
-from bertine.options.vectors import VectorOptions
 from bertine.options.verbs import takes_options
 
-#: Texts whose vectors are computed between two movements of the bar, and characters of a text that
-#: are printed.
-_AT_ONCE, _SHOWN = 512, 100
+#: Characters of a text that are printed.
+_SHOWN = 100
 
 
 @dataclass(frozen=True)
@@ -154,52 +146,35 @@ def suggest(
         check_output(output)
         if named_kind(output) in (None, "text"):
             raise BertineError(f"{output}: name the output .csv, .tsv, .jsonl or .parquet")
-    source = as_source(texts, "texts")
-    with open_texts(source, options) as (table, column):
-        read = [(row, table.text(row, column)) for row in table]
-        columns, name = table.columns, table.name
-        notes = table.stats.notes(name)
-    if not read:
-        raise BertineError(f"{name}: there are no texts")
+    pool = read_pool(as_source(texts, "texts"), options)
+    (column,), columns, name = pool.text_columns, pool.columns, pool.name
+    source = as_source(texts if labelled is None else labelled, "labelled")
     if labelled is None:
-        label = options.label_column or "label"
-        cells = [(text, row.values.get(label)) for row, text in read]
-        pairs = [(text, str(cell)) for text, cell in cells if cell not in (None, "")]
-        if pairs:
-            notes.append(f"{name}: the column {label!r} says what is labelled already")
+        pairs = []
+        if label := pool.labelled_in(options.label_column):
+            cells = [(text, row and row.values.get(label)) for (text,), row in pool.rows.items()]
+            pairs = [(text, str(cell)) for text, cell in cells if cell not in (None, "")]
+            pool.notes.append(f"{name}: the column {label!r} says what is labelled already")
     else:
-        source = as_source(labelled, "labelled")
         config = replace(DataConfig.of(options, DEFAULTS), text_columns=column, format=None)
         examples = read_examples(source, config)
         pairs = [(item.texts[0], str(item.label)) for item in examples.items]
-        notes += examples.notes
+        pool.notes += examples.notes
     known, more = _last_labels(pairs, source, options.labels)
-    notes += more
-    rows: dict[str, TableRow | None] = {}
-    for place, text in read:
-        rows.setdefault(text, place)
-    if len(rows) < len(read):
-        notes.append(f"{name}: {plural(len(read) - len(rows), 'text')} more than once, asked once")
-    strange = sum(text not in rows for text in known)
+    pool.notes += more
+    strange = [text for text in known if (text,) not in pool.rows]
     if strange:
-        notes.append(f"{plural(strange, 'labelled text')} not in {name}; learned from all the same")
-    rows |= {text: None for text in known if text not in rows}
+        pool.notes.append(
+            f"{plural(len(strange), 'labelled text')} not in {name}; learned from all the same"
+        )
+    pool.rows |= {(text,): None for text in strange}
     labels = list(options.labels or dict.fromkeys(known.values()))
-
-    kept = None if options.vectors is None else VectorTable(options.vectors)
-    precision = options.precision if kept is None else kept.origin.precision
-    if model is None:
-        model = model_for([Example((text,)) for text in rows])
-    how = unmeasured(model, sum(map(len, rows)), options.device, precision)
-    embedder = Embedder.opened(model, **VectorOptions.of(options).values(), **how)
-    if blank := [list(rows)[at] for at in empty_texts(embedder, list(rows))]:
-        notes.append(f"{plural(len(blank), 'text')} without content left out")
-        rows = {text: row for text, row in rows.items() if text not in set(blank)}
-    every = list(rows)
-    if not any(row is not None and text not in known for text, row in rows.items()):
+    computed = PoolVectors(model, pool, options)
+    every = [text for (text,) in pool.rows]
+    if not any(row is not None and text not in known for (text,), row in pool.rows.items()):
         raise BertineError(f"{name}: every text has a label; there is nothing to ask")
-    vectors = _vectors(embedder, every, kept, show_progress)
-    names = embedder.embed([label.replace("_", " ") for label in labels]) if labels else None
+    vectors = computed.of_texts(show=show_progress, advance=lambda done, total: None)
+    names = computed.of_labels(labels)
     chooser = Chooser(vectors, set_apart(every), max(1, len(labels)), names, seed=options.seed)
     places = {text: at for at, text in enumerate(every)}
     for text, label in known.items():
@@ -207,10 +182,10 @@ def suggest(
             chooser.label(places[text], labels.index(label))
     questions = chooser.ask(num)
     if len(questions) < num:
-        notes.append(f"{name}: has no more texts without a label")
+        pool.notes.append(f"{name}: has no more texts without a label")
     items = []
     for question in questions:
-        row = rows[every[question.row]]
+        row = pool.rows[(every[question.row],)]
         assert row is not None, "texts that are only labelled have labels"
         items.append(Suggestion(row.line, every[question.row], question.reason, dict(row.values)))
     result = Suggestions(
@@ -220,7 +195,7 @@ def suggest(
         len(chooser.judges),
         chooser.accuracy(),
         chooser.comparison,
-        notes + embedder.notes(),
+        pool.notes + computed.embedder.notes(),
         output,
     )
     if output is not None:
@@ -249,36 +224,6 @@ def _last_labels(
     if changed:
         notes.append(f"{source}: {plural(changed, 'text')} with another label later, which counts")
     return known, notes
-
-
-def _vectors(
-    embedder: Embedder, texts: Sequence[str], kept: VectorTable | None, show: bool
-) -> np.ndarray:
-    """Return the vectors of texts, fp32 [N, D]; those that a file has are not computed.
-
-    Raises:
-        BertineError: the vectors of the file are of another model, or other settings.
-    """
-    earlier = None
-    if kept is not None:
-        made = VectorMetadata.of(embedder, kept.origin.dtype)
-        if other := kept.origin.differing(made):
-            raise BertineError(f"{kept.path}: was made with another {listing(other)}")
-        earlier = KeptVectors(kept)
-    vectors = np.zeros((len(texts), embedder.dimensions), dtype=np.float32)
-    new = []
-    for row, text in enumerate(texts):
-        if earlier is None or (vector := earlier.take(text)) is None:
-            new.append(row)
-        else:
-            vectors[row] = vector
-    with progress(show=show) as bar:
-        job = bar.add_task("embed", total=len(new))
-        for begin in range(0, len(new), _AT_ONCE):
-            part = new[begin : begin + _AT_ONCE]
-            vectors[part] = embedder.embed([texts[row] for row in part])
-            bar.update(job, completed=begin + len(part))
-    return vectors
 
 
 def _reason_column(columns: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from bertine.core.errors import BertineError
 from bertine.core.names import (
@@ -322,8 +322,8 @@ class EmbedOptions(VectorOptions, PlainTexts, BatchInvariance, VectorMachine):
     )
 
 
-class SuggestOptions(VectorOptions, PlainTexts, VectorMachine):
-    """All options of ``suggest``."""
+class LabellingOptions(VectorOptions, Cleaning, VectorMachine):
+    """The options of choosing texts to label, without the column of the texts."""
 
     labels: Sequence[str] | None = declare(
         None,
@@ -344,6 +344,11 @@ class SuggestOptions(VectorOptions, PlainTexts, VectorMachine):
         title="vectors",
     )
     seed: int = like(Seed, "seed", help="random seed of what is drawn", title="labels")
+    format: PlainFormat | None = like(PlainTexts, "format", title="reading")
+
+
+class SuggestOptions(LabellingOptions, PlainTexts):
+    """All options of ``suggest``."""
 
 
 class SimilarOptions(TextVectors, Shortening, Prompt, PlainTexts, VectorMachine):
@@ -586,3 +591,32 @@ class ServeOptions(
         metavar="FILE",
         title="search",
     )
+
+
+class LabelOptions(LabellingOptions):
+    """All options of ``label``."""
+
+    text_columns: Sequence[str] | str | None = like(
+        TableColumns,
+        "text_columns",
+        otherwise="text, sentence, or the only column",
+        more="",
+        title="reading",
+    )
+    label_column: str | None = like(
+        TableColumns,
+        "label_column",
+        help="the label, in the file that is written, and in the texts' own, whose labels are used",
+        otherwise="label; of words entities",
+        title="labels",
+    )
+    several: bool = declare(False, "a text has any number of labels", title="labels")
+    spans: bool = declare(False, "mark words of a text, for a tagger", title="labels")
+    then: Literal["few-shot", "finetune"] | None = declare(
+        None,
+        "train on the labels when you have finished, in the folder OUT-model",
+        otherwise="only the labels are written",
+        unknown=NOT_KNOWN,
+        title="labels",
+    )
+    port: int = like(Address, "port", default=0, title="page")

@@ -52,10 +52,10 @@ _INLINE = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
 
 
 @functools.cache
-def _page(name: str) -> tuple[bytes, str]:
+def _page(package: str, name: str) -> tuple[bytes, str]:
     """Return a page and its content security policy: its own scripts and styles by their hashes,
     nothing from elsewhere, answers only from this server."""
-    text = files("bertine.serving").joinpath("static", name).read_text(encoding="utf-8")
+    text = files(package).joinpath("static", name).read_text(encoding="utf-8")
     hashes: dict[str, list[str]] = {"script": [], "style": []}
     for kind, content in _INLINE.findall(text):
         digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
@@ -68,9 +68,9 @@ def _page(name: str) -> tuple[bytes, str]:
     return text.encode(), policy
 
 
-def page_response(name: str) -> Response:
-    """Return the response for the page `name`."""
-    content, policy = _page(name)
+def page_response(name: str, package: str = "bertine.serving") -> Response:
+    """Return the response for the page `name` in the folder ``static`` of a package."""
+    content, policy = _page(package, name)
     headers = {
         "Content-Security-Policy": policy,
         "Referrer-Policy": "no-referrer",

@@ -90,6 +90,7 @@ def _serve_at(
 ) -> ServeReport:
     """Load the models and answer at `listener` until a signal."""
     from bertine.core.process import bound_kernels, keep_freed_memory
+    from bertine.serving.app import create_app
     from bertine.serving.batcher import InferenceThread
     from bertine.serving.handles import ModelHandle, asked_of_labels, search_with
     from bertine.serving.server import Server
@@ -120,7 +121,7 @@ def _serve_at(
                 f"other machines may reach {where}, and there is no key, so anybody there can use "
                 f"the models; set {API_KEY}"
             )
-        server = Server(service, key, hosts)
+        server = Server(create_app(service, key, hosts))
         listen(listener)  # from here on requests are accepted
         address = f"http://{shown}:{number}"
         logger.info(

@@ -21,10 +21,8 @@ import uvicorn
 from bertine.core.console import logger
 from bertine.core.errors import BertineError
 from bertine.core.names import option
-from bertine.serving.app import create_app
+from bertine.serving.guard import Guard
 from bertine.serving.protocol import bounded_protocol
-from bertine.serving.requests import Hosts
-from bertine.serving.service import Service
 
 if sys.platform != "win32":
     import resource
@@ -42,29 +40,24 @@ _SAID_EVERY = 60.0
 
 
 class Server(uvicorn.Server):
-    """uvicorn for the models of `service`, with bounded connections, and an ordinary end after a
-    signal.
+    """uvicorn for an application, with bounded connections, and an ordinary end after a signal.
 
     Args:
-        service: the models; they stay open when the server ends.
-        api_key: the key; None: no key.
-        hosts: the hosts that requests may name; None: those of a server on loopback.
+        app: the application with its bounds, which counts refused connections.
 
     Raises:
         BertineError: the process may open too few files for any connection.
     """
 
-    def __init__(
-        self, service: Service, api_key: str | None = None, hosts: Hosts | None = None
-    ) -> None:
-        limits = service.limits
+    def __init__(self, app: Guard) -> None:
+        limits = app.limits
         super().__init__(
             uvicorn.Config(
-                create_app(service, api_key, hosts or Hosts()),
+                app,
                 http=bounded_protocol(
                     affordable_connections(limits.max_connections),
                     limits.read_timeout,
-                    service.metrics.connection_refused,
+                    app.metrics.connection_refused,
                 ),
                 ws="none",
                 lifespan="off",
