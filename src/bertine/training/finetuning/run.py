@@ -37,6 +37,7 @@ from bertine.tasks.calibration import (
     calibrate,
     divided_by_others,
 )
+from bertine.tasks.drift import Reference
 from bertine.tasks.familiarity import Familiarity, WithVectors
 from bertine.tasks.report import (
     HEAD_ALONE,
@@ -470,8 +471,7 @@ class _Finetuning:
         if "coverage" in kept.task.rules and not prepared.seen:
             conformal = Conformal.of(decisions)
             facts |= {} if conformal is None else {"conformal": conformal.to_dict()}
-        if familiarity := self._familiarity(kept, task):
-            facts["familiarity"] = familiarity.to_dict()
+        facts |= self._record(kept, task)
         write_json(run.folder / SCORES, values)
         examples = prepared.data.validation
         worst = write_worst(run.folder, task, examples, self.held, outputs)
@@ -594,20 +594,33 @@ class _Finetuning:
         loaded = kept.loaded
         return Pipeline(loaded.model, task, loaded.tokenizer, self.dtype).compute(self.held)
 
-    def _familiarity(self, kept: Prepared, task: Task[Any]) -> Familiarity | None:
-        """Record what the training texts of the saved model are like, if its task can tell."""
+    def _record(self, kept: Prepared, task: Task[Any]) -> dict[str, Any]:
+        """Record what the texts of the saved model are like and how right it is on those that are
+        held out, to compare new ones with; nothing if its task cannot tell."""
         alone = "familiarity" in task.rules and len(task.text_columns) == 1
         if not alone or kept.seen or not self.held:
-            return None
-        loaded = kept.loaded
+            return {}
+        tokenizer, labels = kept.loaded.tokenizer, task.labels
         run = partial(
             run_features,
-            loaded.model,
+            kept.loaded.model,
             WithVectors(task),
-            pad_id=loaded.tokenizer.pad_token_id,
+            pad_id=tokenizer.pad_token_id,
             dtype=self.dtype,
         )
-        return Familiarity.fit(run, self.prepared.features, self.held, len(task.labels))
+        familiarity = Familiarity.fit(run, self.prepared.features, self.held, len(labels))
+        if familiarity is None:
+            return {}
+        reference = Reference.fit(
+            run,
+            lambda examples: task.featurize(examples, tokenizer),
+            familiarity,
+            self.prepared.data.validation,
+            labels,
+            tokenizer.template.added(),
+        )
+        facts = {"familiarity": familiarity.to_dict()}
+        return facts | ({} if reference is None else {"drift": reference.to_dict()})
 
     def _calibrate(
         self, kept: Prepared, outputs: list[np.ndarray], decisions: Decisions | None
