@@ -23,6 +23,7 @@ from bertine.commands.parser import Command, Parser, Switch, line_width, nearest
 from bertine.commands.study import (
     BLIMP,
     CHECK_LABELS,
+    DRIFT,
     INSPECT,
     LEARNING_CURVE,
     LR_FIND,
@@ -78,7 +79,7 @@ _GROUPS: dict[str, list[Command]] = {
         *(EXPORT, CONVERT, SERVE),
     ],
     "judge and compare": [
-        *(EVALUATE, REPORT, SUGGEST, CHECK_LABELS, LEARNING_CURVE, LR_FIND, SEARCH),
+        *(EVALUATE, DRIFT, REPORT, SUGGEST, CHECK_LABELS, LEARNING_CURVE, LR_FIND, SEARCH),
         *(BLIMP, GLUE_SUBMISSION),
     ],
 }

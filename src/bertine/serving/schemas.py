@@ -279,6 +279,19 @@ class Models(BaseModel):
     data: list[ModelInfo]
 
 
+class WatchedModel(BaseModel):
+    model: str
+    texts: int = Field(description="texts answered since the start")
+    report: dict[str, Any] | None = Field(
+        description="as 'bertine drift' writes it, without texts; null: fewer than 50 texts"
+    )
+
+
+class Drifts(BaseModel):
+    object: Literal["list"]
+    data: list[WatchedModel] = Field(description="the models that have a record to compare with")
+
+
 class OpenAiVector(BaseModel):
     object: Literal["embedding"]
     index: int

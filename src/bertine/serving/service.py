@@ -18,6 +18,7 @@ from bertine.inference.explaining.explainer import Explanation
 from bertine.inference.explaining.target import Unit
 from bertine.serving.address import Limits
 from bertine.serving.batcher import Batcher, Closed, InferenceThread, QueueFull
+from bertine.serving.drift import Watch
 from bertine.serving.guard import Metrics
 from bertine.serving.handles import ModelHandle
 from bertine.serving.requests import ApiError, ending
@@ -58,7 +59,7 @@ class Service:
         self.limits, self.metrics = limits, Metrics()
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="aside")
         self._short = ThreadPoolExecutor(1, thread_name_prefix="aside-short")
-        # One search at a time, which uses all cores.
+        # One search at a time, which uses all cores, or one comparison.
         self._searching = ThreadPoolExecutor(1, thread_name_prefix="search")
         self._long: set[Future[Any]] = set()  # running or waiting in `_pool`
         self._computing = computing or InferenceThread()
@@ -77,6 +78,8 @@ class Service:
         }
         for name, batcher in self.batchers.items():
             self.metrics.watch_queue(name, lambda batcher=batcher: batcher.waiting)  # type: ignore[misc]
+            if (watch := self.models[name].watch) is not None:
+                self.metrics.watch_drift(name, watch)
 
     @property
     def ready(self) -> bool:
@@ -195,6 +198,10 @@ class Service:
         assert served.collection is not None
         work = partial(served.collection.current.nearest, asked, queries, **options)
         return await asyncio.wrap_future(self._searching.submit(work))
+
+    async def drift(self, watch: Watch) -> dict[str, Any] | None:
+        """Compare what a model has answered with the texts of its training."""
+        return await asyncio.wrap_future(self._searching.submit(watch.report))
 
     async def explain(
         self,

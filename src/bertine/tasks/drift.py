@@ -17,12 +17,11 @@ Shape legend: N texts, K labels, H hidden size, C cells, G kinds of texts.
 
 from __future__ import annotations
 
-import base64
 import binascii
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -31,9 +30,9 @@ from bertine.core.rng import generator
 from bertine.core.strict_json import Jsonable
 from bertine.core.text import visible
 from bertine.data.examples import Examples
-from bertine.tasks.base import Features, pooled
+from bertine.tasks.base import Features, by_example, pooled
 from bertine.tasks.calibration import LEAST_EXAMPLES
-from bertine.tasks.familiarity import Familiarity
+from bertine.tasks.familiarity import Familiarity, array_text, label_number, text_array
 
 #: The kinds of texts: undamaged, and the damages; and the most held-out texts of each.
 KINDS = ("undamaged", "typing errors", "words left out")
@@ -57,6 +56,8 @@ _LABELLED = 20.0
 UNFAMILIAR = 0.05
 #: The probability of an alarm by chance: of each of the three questions.
 _CHANCE, _NORMAL = 0.01, 2.326
+#: Digits of shares in JSON.
+_DIGITS = 4
 #: Resamples behind an interval, and the part of a loss by which its estimate may be wrong.
 _RESAMPLES, _DOUBT = 60, 0.25
 
@@ -181,7 +182,7 @@ class Reference:
         items = [examples.items[at] for at in order if examples.items[at].label is not None]
         if len(items) < LEAST_EXAMPLES or len(labels) > _MOST_LABELS:
             return None
-        truth = np.array([labels.index(str(item.label)) for item in items[: max(_MOST)]])
+        truth = np.zeros(0, dtype=np.int64)
         kinds: list[Readings] = []
         for kind, most in enumerate(_MOST):
             texts = [item.texts[0] for item in items[:most]]
@@ -190,10 +191,12 @@ class Reference:
                 replace(item, texts=(text,)) for item, text in zip(items, texts, strict=False)
             ]
             features = featurize(replace(examples, items=copies))
+            if not kind:
+                truth = np.array(
+                    [label_number(own[0]) for own, _ in by_example(features, features)]
+                )
             outputs = run(features)
-            kinds.append(
-                Readings.of(familiarity, outputs, features, texts, len(labels), special)
-            )
+            kinds.append(Readings.of(familiarity, outputs, features, texts, len(labels), special))
         return cls.of(kinds, truth, len(labels))
 
     @classmethod
@@ -226,26 +229,22 @@ class Reference:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values: the arrays as base64."""
-        arrays = {"edges": self.edges, "centers": self.centers, "cells": self.cells}
-        values: dict[str, Any] = {
-            name: [_written(array) for array in many] for name, many in arrays.items()
+        floats = {"edges": self.edges, "centers": self.centers}
+        return {
+            **{name: [array_text(a.astype("<f4")) for a in many] for name, many in floats.items()},
+            "cells": [array_text(array.astype("<u2")) for array in self.cells],
+            "labels": array_text(self.labels.astype("<u2")),
         }
-        return values | {"labels": _written(self.labels)}
 
     @classmethod
     def from_facts(cls, facts: Any, num_labels: int) -> Reference | None:
         """Read the result of :meth:`to_dict`; return None for anything else."""
         try:
-            edges, centers = (
-                tuple(np.frombuffer(base64.b64decode(text, validate=True), "<f4") for text in many)
-                for many in (facts["edges"], facts["centers"])
+            edges, centers, cells = (
+                tuple(text_array(text, kind) for text in facts[name])
+                for name, kind in (("edges", "<f4"), ("centers", "<f4"), ("cells", "<u2"))
             )
-            cells = tuple(
-                np.frombuffer(base64.b64decode(text, validate=True), "<u2")
-                for text in facts["cells"]
-            )
-            labels = np.frombuffer(base64.b64decode(facts["labels"], validate=True), "<u2")
-            labels = labels.reshape(-1, 2)
+            labels = text_array(facts["labels"], "<u2").reshape(-1, 2)
         except (TypeError, KeyError, ValueError, binascii.Error):
             return None
         whole = (
@@ -426,11 +425,6 @@ def _by_chance(new: np.ndarray, total: int, old: np.ndarray, count: int) -> np.n
     return np.minimum(1.0, 2 * np.minimum(fewer, more))
 
 
-def _written(values: np.ndarray) -> str:
-    little = values.astype(values.dtype.newbyteorder("<"))
-    return base64.b64encode(little.tobytes()).decode()
-
-
 @dataclass
 class Sketch:
     """Counts of new texts; no text and nothing of a single one is kept.
@@ -478,6 +472,8 @@ class LabelShare(Jsonable):
     now: float
     change: str
 
+    json_digits = _DIGITS
+
 
 @dataclass(repr=False)
 class Drift(Report):
@@ -507,11 +503,11 @@ class Drift(Report):
     more_unfamiliar: bool
     labels: list[LabelShare] = field(default_factory=list)
 
-    json_keys = (
+    json_keys: ClassVar[tuple[str, ...]] = (
         *("texts", "held_out", "accuracy", "interval", "accuracy_before", "fallen", "kinds"),
         *("unfamiliar", "more_unfamiliar", "labels"),
     )
-    json_digits = 4
+    json_digits = _DIGITS
 
     @property
     def changed(self) -> list[LabelShare]:
