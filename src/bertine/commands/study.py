@@ -197,21 +197,9 @@ def _add_drift_arguments(parser: Parser) -> None:
     )
     parser.add_output(
         "write the rows to label first, with all their columns and the model's answer: .csv, "
-        ".tsv, .jsonl or .parquet; - is standard output"
+        ".tsv, .jsonl or .parquet"
     )
     parser.add_argument("--num", metavar="N", type=whole(1), default=50, help="rows to label first")
-
-
-def _run_drift(values: dict[str, Any]) -> int:
-    from bertine import drift
-    from bertine.core.console import log_all
-
-    report = drift(**values)
-    if str(values["output"]) == "-":
-        log_all(report.lines())
-    else:
-        print("\n".join(report.lines()))
-    return 0 if report.ok else 1
 
 
 DRIFT = Command(
@@ -224,7 +212,6 @@ DRIFT = Command(
     options="bertine.options.inference:DriftOptions",
     examples="bertine drift MODEL new.csv\n"
     "bertine drift MODEL new.csv --output label-first.csv --html drift.html --fail-above 3",
-    run=_run_drift,
 )
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,29 +20,17 @@ from bertine.core.text import cut, listing
 from bertine.data.entities import split_words
 from bertine.data.examples import Example, Examples, read_examples
 from bertine.data.in_memory import TableLike, as_source
-from bertine.data.tables import TableRow
 from bertine.inference.embedding.vectors import unit
 from bertine.inference.predictor import Predictor
-from bertine.inference.rows import CHUNK_CHARACTERS, CHUNK_ROWS, chunks, open_task_table, unused
+from bertine.inference.rows import open_task_table, unused
 from bertine.labelling.chooser import cover, nearness_of
 from bertine.labelling.suggest import check_chosen, write_chosen
 from bertine.options.data import DEFAULTS, DataConfig
 from bertine.options.inference import DriftOptions
 from bertine.options.verbs import takes_options
-from bertine.reports.html import (
-    Block,
-    Fact,
-    Note,
-    Page,
-    PageTable,
-    Section,
-    Segment,
-    TextCard,
-    TextCards,
-)
+from bertine.reports.html import Fact, Note, Page, PageTable, Section, Segment, TextCard, TextCards
 from bertine.tasks.calibration import LEAST_EXAMPLES
-from bertine.tasks.classification import TextClassification
-from bertine.tasks.drift import KINDS, UNFAMILIAR, Drift, Readings, Reference, Sketch
+from bertine.tasks.drift import KINDS, UNFAMILIAR, Drift, Reader, Reference, Sketch
 from bertine.tasks.familiarity import Familiarity
 
 #: Texts among which those to label, and the middles of clusters, are chosen.
@@ -90,13 +77,10 @@ class DriftReport(Drift):
     notes: list[str] = field(default_factory=list)
     output: Path | str | None = None
 
-    json_keys = ("source", *Drift.json_keys, "clusters", "label_first", "fail_above", "ok", "notes")
-
     @property
     def ok(self) -> bool:
         """Whether the estimated accuracy is at most `fail_above` points lower than it was."""
-        loss = 100 * (self.accuracy_before - self.accuracy)
-        return self.fail_above is None or loss <= self.fail_above
+        return self.fail_above is None or self.loss <= self.fail_above
 
     def lines(self) -> list[str]:
         """Return what the command prints."""
@@ -152,28 +136,31 @@ def drift(
         BertineError: no such model, or one without a record; a table cannot be read; a column is
             missing; there are fewer than 50 texts, or labelled ones.
     """
-    check_chosen(output)
+    if output is not None:
+        check_chosen(output)
     predictor = Predictor.for_scores(model, options.device, options.precision)
     predictor, held = _with_record(predictor, reference, options)
     with open_task_table(predictor.task, as_source(texts, "texts"), options) as table:
         rows = list(table.rows)
-        name, columns, (column,) = table.table.name, table.table.columns, table.columns
-        every = [table.table.text(row, column) for row in rows]
+        name, columns = table.table.name, table.table.columns
+        every = [table.table.text(row, table.columns[0]) for row in rows]
         notes = [*table.notes, *table.table.stats.notes(name)]
     if len(rows) < LEAST_EXAMPLES:
-        raise BertineError(
-            f"{name}: has {plural(len(rows), 'text')}, but {LEAST_EXAMPLES} are needed to compare"
-        )
-    readings = _read(predictor, name, rows, every, show_progress)
-    labels = predictor.labels
-    sketch = Sketch.empty(len(labels))
-    sketch.add(held, readings)
-    found = held.compare(sketch, labels)
+        raise BertineError(f"{name}: has {plural(len(rows), 'text')}; {LEAST_EXAMPLES} are needed")
+    items = [Example((text,), line=row.line) for text, row in zip(every, rows, strict=True)]
+    prepared = predictor.prepare(Examples(name, table.columns, None, items))
+    with progress(show=show_progress) as bar:
+        job = bar.add_task("drift", total=len(prepared.features))
+        outputs = predictor.compute(prepared.features, on_batch=lambda n: bar.advance(job, n))
+    readings = held.reader.read(outputs, prepared.features, every)
+    sketch = Sketch(held)
+    sketch.add(readings)
     vectors = unit(readings.vectors - readings.vectors.mean(0))
     wrong = 1 - held.right(sketch.cells)[0][held.cells_of(readings)]
     first = _label_first(vectors, wrong.astype(np.float32), num)
+    drift = sketch.compare()
     report = DriftReport(
-        **{entry.name: getattr(found, entry.name) for entry in fields(Drift)},
+        **{entry.name: getattr(drift, entry.name) for entry in fields(drift)},
         source=name,
         label_first=[rows[at].line for at in first],
         fail_above=options.fail_above,
@@ -183,7 +170,7 @@ def drift(
     if report.more_unfamiliar:
         report.clusters = _clusters(vectors, np.flatnonzero(readings.familiar < UNFAMILIAR), every)
     if output is not None:
-        answers = ((rows[at].values, labels[readings.answers[at]]) for at in first)
+        answers = ((rows[at].values, predictor.labels[readings.answers[at]]) for at in first)
         write_chosen(output, columns, unused("answer", columns, "model_"), answers)
     if options.json is not None:
         write_json(options.json, report.to_dict())
@@ -195,20 +182,17 @@ def drift(
 def _with_record(
     predictor: Predictor, reference: Path | str | TableLike | None, options: DriftOptions
 ) -> tuple[Predictor, Reference]:
-    """Return the predictor, which also computes vectors, and the record to compare with.
+    """Return the predictor, which also computes vectors, and the record to compare with: that of
+    its fine-tuning, or of labelled rows, half of which show what texts of each label are like.
 
     Raises:
         BertineError: the task does not choose one label of a text; there is no record; the labelled
-            rows cannot be read, or are fewer than 50.
+            rows cannot be read, or are too few.
     """
-    task, facts = predictor.task, predictor.training
-    if not isinstance(task, TextClassification) or len(task.text_columns) != 1:
-        raise BertineError(
-            f"drift is for models that choose one label of one text; this one, of the task "
-            f"{task.name!r}, does not"
-        )
+    task, labels = predictor.task, predictor.labels
+    special = predictor.tokenizer.template.added()
     if reference is None:
-        held = Reference.from_facts(facts.get("drift"), len(task.labels))
+        held = predictor.recorded()
         if held is None:
             raise BertineError(
                 f"{predictor.folder or 'the model'}: has no record of held-out texts to compare "
@@ -216,93 +200,39 @@ def _with_record(
                 f"({option('reference', 'labelled.csv')}), or fine-tune it again, with "
                 f"{LEAST_EXAMPLES} validation examples or more"
             )
-        return predictor.judging_familiarity(), held
-    columns = options.text_columns or task.text_columns
-    config = DataConfig.of(options, DEFAULTS)
-    label = options.label_column or task.label_column
-    examples = read_examples(
-        as_source(reference, "reference"),
-        replace(config, text_columns=columns, label_column=label, format=None),
+        return predictor._with(familiarity=held.reader.familiarity), held
+    if "familiarity" not in task.rules or len(task.text_columns) != 1:
+        raise BertineError(f"{task.name}: drift is for models that choose one label of one text")
+    config = replace(
+        DataConfig.of(options, DEFAULTS),
+        text_columns=options.text_columns or task.text_columns,
+        label_column=options.label_column or task.label_column,
     )
-    return _judged_by(predictor, task, examples)
-
-
-def _judged_by(
-    predictor: Predictor, task: TextClassification, examples: Examples[Example]
-) -> tuple[Predictor, Reference]:
-    """Make the record from labelled examples; half of them show what the labels are like, where the
-    model has no record of its training texts."""
-    features = task.featurize(examples, predictor.tokenizer)
-    width = predictor.model.config.hidden_size
-    familiarity = Familiarity.from_facts(predictor.training.get("familiarity"), width)
-    if familiarity is None:
-        nothing = np.zeros((1, width), dtype=np.int8)  # so that vectors are computed
-        unknown = Familiarity(nothing[0].astype(np.float32), nothing, np.zeros(0, np.float32))
-        run = predictor._with(familiarity=unknown).compute
-        known = [feature for feature in features if feature.row % 2]
-        others = [feature for feature in features if feature.row % 2 == 0]
-        familiarity = Familiarity.fit(run, known, others, len(task.labels))
-    made = None
+    examples = read_examples(as_source(reference, "reference"), config)
+    features = predictor.prepare(examples).features
+    nothing = np.zeros((1, predictor.model.config.hidden_size), dtype=np.int8)
+    unknown = Familiarity(nothing[0].astype(np.float32), nothing, np.zeros(0, dtype=np.float32))
+    run = predictor._with(familiarity=unknown).compute  # which computes vectors, too
+    known, others = ([part for part in features if part.row % 2 == half] for half in (0, 1))
+    familiarity, made = Familiarity.fit(run, known, others, len(labels)), None
     if familiarity is not None:
-        predictor = predictor._with(familiarity=familiarity)
-        made = Reference.fit(
-            predictor.compute,
-            lambda some: task.featurize(some, predictor.tokenizer),
-            familiarity,
-            examples,
-            task.labels,
-            predictor.tokenizer.template.added(),
-        )
+        reader = Reader(familiarity, labels, special)
+        made = Reference.fit(run, lambda some: predictor.prepare(some).features, reader, examples)
     if made is None:
         raise BertineError(
-            f"{examples.source}: has {plural(len(examples), 'labelled row')}, but "
-            f"{2 * LEAST_EXAMPLES} are needed to compare with"
+            f"{examples.source}: has {plural(len(examples), 'labelled row')}; "
+            f"{2 * LEAST_EXAMPLES} are needed"
         )
-    return predictor, made
-
-
-def _read(
-    predictor: Predictor, name: str, rows: Sequence[TableRow], texts: Sequence[str], show: bool
-) -> Readings:
-    """Read the texts in parts."""
-    task, parts = predictor.task, []
-    assert isinstance(task, TextClassification)
-    assert task.familiarity is not None
-    special = predictor.tokenizer.template.added()
-    sizes = {row.line: len(text) for row, text in zip(rows, texts, strict=True)}
-    done = 0
-    with progress(show=show) as bar:
-        job = bar.add_task("read", total=len(rows))
-        for chunk in chunks(rows, lambda row: sizes[row.line], CHUNK_CHARACTERS, CHUNK_ROWS):
-            some = texts[done : done + len(chunk)]
-            items = [Example((text,), line=row.line) for text, row in zip(some, chunk, strict=True)]
-            features = task.featurize(
-                Examples(name, task.text_columns, None, items), predictor.tokenizer
-            )
-            outputs = predictor.compute(features)
-            parts.append(
-                Readings.of(task.familiarity, outputs, features, some, len(task.labels), special)
-            )
-            done += len(chunk)
-            bar.update(job, completed=done)
-    return Readings(
-        *(
-            np.concatenate([getattr(part, entry.name) for part in parts])
-            for entry in fields(Readings)
-        )
-    )
+    return predictor._with(familiarity=familiarity), made
 
 
 def _label_first(vectors: np.ndarray, wrong: np.ndarray, count: int) -> list[int]:
     """Choose the texts that are near to many others whose answers are probably wrong, or far from
     those chosen before; return their numbers."""
-    draw = generator(0, "texts to label first")
-    sample, asked = (
-        draw.permutation(len(vectors))[: max(_SAMPLE, least)] for least in (0, 2 * count)
-    )
-    nearness = nearness_of(vectors[asked], vectors[sample])
-    chosen, _ = cover(nearness, wrong[sample], np.zeros(len(sample), dtype=np.float32), count)
-    return [int(asked[at]) for at in chosen]
+    some = generator(0, "texts to label first").permutation(len(vectors))[: max(_SAMPLE, count)]
+    nearness = nearness_of(vectors[some], vectors[some])
+    chosen, _ = cover(nearness, wrong[some], np.zeros(len(some), dtype=np.float32), count)
+    return some[chosen].tolist()
 
 
 def _clusters(vectors: np.ndarray, rows: np.ndarray, texts: Sequence[str]) -> list[Cluster]:
@@ -352,52 +282,42 @@ def _typical(here: Counter[str], texts: int, every: Counter[str], total: int) ->
 def drift_page(report: DriftReport) -> Page:
     """Build the page of a report."""
     low, high = report.interval
-    headline = [
-        Fact("estimated accuracy now", f"{report.accuracy:.1%}", f"{low:.1%} to {high:.1%}"),
-        Fact("before", f"{report.accuracy_before:.1%}", f"{report.held_out:,} held-out texts"),
-        Fact("unfamiliar texts", f"{report.unfamiliar:.1%}", "usually 5%"),
-    ]
-    mood: Any = "fault" if not report.ok else "warning" if report.alarms else "good"
-    accuracy: list[Block] = [
-        Note(f"{report.loss_line()}.".capitalize(), mood),
-        PageTable(
-            ["texts that read like", "share"],
-            [[kind, f"{report.kinds[kind]:.0%}"] for kind in KINDS],
-            numeric=(1,),
-        ),
-    ]
-    rows = [
+    kinds = [[kind, f"{report.kinds[kind]:.0%}"] for kind in KINDS]
+    shares = [
         [label.label, f"{label.before:.1%}", f"{label.now:.1%}", label.change]
         for label in sorted(report.labels, key=lambda label: (not label.change, -label.now))
     ]
-    caption = "“More” and “fewer” only where it is more than chance, over all labels together."
-    sections = [
-        Section("How often the model is right", accuracy, lead=_LEAD),
-        Section(
-            "Labels",
-            [PageTable(["label", "before", "now", ""], rows, numeric=(1, 2), caption=caption)],
-        ),
+    cards = [
+        TextCard(
+            [("", [Segment(cut(text, _SHOWN))]) for text in cluster.examples],
+            title=f"{plural(cluster.texts, 'text')}: {listing(cluster.words)}",
+        )
+        for cluster in report.clusters
     ]
-    if report.clusters:
-        cards = [
-            TextCard(
-                [("", [Segment(cut(text, _SHOWN))]) for text in cluster.examples],
-                title=f"{plural(cluster.texts, 'text')}: {listing(cluster.words)}",
-            )
-            for cluster in report.clusters
-        ]
-        lead = "Texts that are unlike those of the training, with the words typical of them."
-        sections.append(Section("What is new", [TextCards(cards, "clusters")], lead=lead))
     return Page(
         title="Has the world moved?",
         lead=f"{report.source}: {plural(report.texts, 'text')} without labels.",
-        headline=headline,
-        sections=sections,
+        headline=[
+            Fact("estimated accuracy now", f"{report.accuracy:.1%}", f"{low:.1%} to {high:.1%}"),
+            Fact("before", f"{report.accuracy_before:.1%}", f"{report.held_out:,} held-out texts"),
+            Fact("unfamiliar texts", f"{report.unfamiliar:.1%}", "usually 5%"),
+        ],
+        sections=[
+            Section(
+                "How often the model is right",
+                [
+                    Note(f"{report.loss_line()}.", "warning" if report.fallen else "good"),
+                    PageTable(["texts that read like", "share"], kinds, numeric=(1,)),
+                ],
+                lead="Estimated from how sure the model is, how unusual the texts are, and how "
+                "they are written. That a label means something else now does not show here.",
+            ),
+            Section(
+                "Labels",
+                [PageTable(["label", "before", "now", ""], shares, numeric=(1, 2))],
+                lead="“More” and “fewer” only where it is more than chance.",
+            ),
+            *([Section("What is new", [TextCards(cards, "clusters")])] if cards else []),
+        ],
         command="drift",
     )
-
-
-_LEAD = (
-    "Estimated from how sure the model is, how unusual the texts are, and how they are written. "
-    "No label was read: that labels mean something else now does not show here."
-)

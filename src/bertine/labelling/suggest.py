@@ -149,7 +149,8 @@ def suggest(
     """
     if num < 1:
         raise BertineError(f"{option('num')} is {num}, but must be at least 1")
-    check_chosen(output)
+    if output is not None and str(output) != "-":
+        check_chosen(output)
     source = as_source(texts, "texts")
     with open_texts(source, options) as (table, column):
         read = [(row, table.text(row, column)) for row in table]
@@ -294,9 +295,8 @@ def write_chosen(
             writer.write({**{name: values.get(name) for name in columns}, added: value})
 
 
-def check_chosen(output: Path | str | None) -> None:
+def check_chosen(output: Path | str) -> None:
     """Refuse an output that is no table before anything is computed."""
-    if output is not None and str(output) != "-":
-        check_output(output)
-        if named_kind(output) in (None, "text"):
-            raise BertineError(f"{output}: name the output .csv, .tsv, .jsonl or .parquet")
+    check_output(output)
+    if named_kind(output) in (None, "text"):
+        raise BertineError(f"{output}: name the output .csv, .tsv, .jsonl or .parquet")

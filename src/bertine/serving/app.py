@@ -493,16 +493,7 @@ def _add_pages(app: FastAPI, service: Service) -> None:
     async def drift() -> Response:
         """Return how the texts answered since the start differ from those of each model's training,
         and the accuracy estimated from that."""
-        data = [
-            {
-                "model": name,
-                "texts": served.watch.texts,
-                "report": await service.drift(served.watch),
-            }
-            for name, served in service.models.items()
-            if served.watch is not None
-        ]
-        return _json({"object": "list", "data": data})
+        return _json({"object": "list", "data": await service.drifts()})
 
     @app.get("/v1/models", tags=["state"], response_model=schemas.Models, responses=_LOOK)
     async def models() -> Response:

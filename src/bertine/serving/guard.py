@@ -145,8 +145,9 @@ class Metrics:
         self.accuracy.labels(model).set_function(watch.accuracy)
         self.unfamiliar.labels(model).set_function(lambda: watch.sketch.unfamiliar)
         for number, label in enumerate(watch.predictor.labels):
-            count = partial(watch.sketch.labels.item, number)
-            self.answers.labels(model, label).set_function(count)
+            self.answers.labels(model, label).set_function(
+                lambda number=number: float(watch.sketch.labels[number])  # type: ignore[misc]
+            )
 
     def text(self) -> bytes:
         """Return the text of ``/metrics``."""

@@ -117,10 +117,10 @@ class ModelHandle:
         if model is not None:
             attention, self.explainer = self._readers(model)
         vectors: Operation | None = self._embed if embedder else None
-        self.watch = None if predictor is None else Watch.of(predictor)
-        answers: Operation | None = predictor.compute_batch if predictor else None
-        if self.watch is not None:
-            answers = self.watch.predictor.compute_batch
+        held = predictor.recorded() if predictor else None
+        self.watch = Watch(predictor, held) if predictor and held else None
+        answering = self.watch.predictor if self.watch else predictor
+        answers: Operation | None = answering.compute_batch if answering else None
         words: Operation | None = None
         if self.explainer and self.explainer.answers:
             words = partial(self.explainer.compute, one_batch=True)

@@ -281,9 +281,9 @@ class Models(BaseModel):
 
 class WatchedModel(BaseModel):
     model: str
-    texts: int = Field(description="texts answered since the start")
-    report: dict[str, Any] | None = Field(
-        description="as 'bertine drift' writes it, without texts; null: fewer than 50 texts"
+    drift: dict[str, Any] | None = Field(
+        description="as 'bertine drift' writes it, of all answers since the start, without texts; "
+        "null: there are fewer than 50"
     )
 
 

@@ -18,7 +18,6 @@ from bertine.inference.explaining.explainer import Explanation
 from bertine.inference.explaining.target import Unit
 from bertine.serving.address import Limits
 from bertine.serving.batcher import Batcher, Closed, InferenceThread, QueueFull
-from bertine.serving.drift import Watch
 from bertine.serving.guard import Metrics
 from bertine.serving.handles import ModelHandle
 from bertine.serving.requests import ApiError, ending
@@ -199,9 +198,15 @@ class Service:
         work = partial(served.collection.current.nearest, asked, queries, **options)
         return await asyncio.wrap_future(self._searching.submit(work))
 
-    async def drift(self, watch: Watch) -> dict[str, Any] | None:
-        """Compare what a model has answered with the texts of its training."""
-        return await asyncio.wrap_future(self._searching.submit(watch.report))
+    async def drifts(self) -> list[dict[str, Any]]:
+        """Compare what each model has answered with the texts of its training."""
+        watches = {name: model.watch for name, model in self.models.items() if model.watch}
+        comparing = [self._searching.submit(watch.compare) for watch in watches.values()]
+        drifts = [await asyncio.wrap_future(result) for result in comparing]
+        return [
+            {"model": name, "drift": drift and drift.to_dict()}
+            for name, drift in zip(watches, drifts, strict=True)
+        ]
 
     async def explain(
         self,

@@ -37,7 +37,7 @@ from bertine.tasks.calibration import (
     calibrate,
     divided_by_others,
 )
-from bertine.tasks.drift import Reference
+from bertine.tasks.drift import Reader, Reference
 from bertine.tasks.familiarity import Familiarity, WithVectors
 from bertine.tasks.report import (
     HEAD_ALONE,
@@ -611,16 +611,11 @@ class _Finetuning:
         familiarity = Familiarity.fit(run, self.prepared.features, self.held, len(labels))
         if familiarity is None:
             return {}
-        reference = Reference.fit(
-            run,
-            lambda examples: task.featurize(examples, tokenizer),
-            familiarity,
-            self.prepared.data.validation,
-            labels,
-            tokenizer.template.added(),
-        )
+        reader = Reader(familiarity, labels, tokenizer.template.added())
+        examples = self.prepared.data.validation
+        held = Reference.fit(run, lambda some: task.featurize(some, tokenizer), reader, examples)
         facts = {"familiarity": familiarity.to_dict()}
-        return facts | ({} if reference is None else {"drift": reference.to_dict()})
+        return facts | ({} if held is None else {"drift": held.to_dict()})
 
     def _calibrate(
         self, kept: Prepared, outputs: list[np.ndarray], decisions: Decisions | None
