@@ -28,9 +28,10 @@ from bertine.core.rng import generator
 
 #: A text and its label.
 Row = tuple[str, str]
-#: The most texts of a set, and of a pool; draws without a shift, their texts, and their task.
+#: The most texts of a set, and of a pool.
 _SET, _POOL = 1_500, 5_000
-_DRAWS, _DRAWN, _UNSHIFTED = 20, 1_000, "BANKING77"
+#: Draws without a shift of each of these tasks, with so many texts to compare with and new ones.
+_DRAWS, _DRAWN, _UNSHIFTED = 5, 1_000, ("emotion", "BANKING77", "CLINC150", "SST-2")
 #: Clusters of topics; how much more often texts of one are drawn.
 _TOPICS, _MORE = 6, 8.0
 #: CoLA's sources whose sentences the model learns and is judged by at fine-tuning.
@@ -46,6 +47,7 @@ class Task:
     frozen: bool
     shifts: tuple[str, ...]
     model: str = ""
+    epochs: int | None = None
 
 
 TASKS = {
@@ -53,7 +55,7 @@ TASKS = {
     "BANKING77": Task(4_000, 1_000, True, ("shortest", "topic", "typing", "balance")),
     "CLINC150": Task(4_500, 1_500, True, ("longest", "topic", "typing", "balance")),
     "SST-2": Task(3_000, 1_000, False, ("longest", "topic", "typing", "balance", "source")),
-    "CoLA": Task(3_500, 800, False, ("source", "BLiMP")),
+    "CoLA": Task(3_500, 800, False, ("source", "BLiMP"), epochs=2),
     "topics": Task(500, 200, True, ("typing",), "bertine-zh"),
 }
 
@@ -182,6 +184,7 @@ def trained(name: str, data: Path, keep: Path) -> tuple[Path, list[Row], dict[st
             data=folder,
             out=out,
             frozen=task.frozen,
+            epochs=task.epochs,
             baselines=False,
             resume=out.exists(),
         )
@@ -196,9 +199,14 @@ def judged(rows: list[Row], predictor: bertine.Predictor) -> np.ndarray:
     return np.array([answer.label == label for answer, (_, label) in pairs])
 
 
-def measured(rows: list[Row], predictor: bertine.Predictor) -> dict[str, float | bool]:
-    """Return the estimate for texts without their labels, and the true accuracy."""
-    report = bertine.drift(predictor, {"text": [text for text, _ in rows]}, show_progress=False)
+def measured(
+    rows: list[Row], predictor: bertine.Predictor, held: list[Row] | None = None
+) -> dict[str, float | bool]:
+    """Return the estimate for texts without their labels, and the true accuracy. `held` are rows to
+    compare with; None: those that the fine-tuning has held out."""
+    reference = held and [{"text": text, "label": label} for text, label in held]
+    texts = [{"text": text} for text, _ in rows]
+    report = bertine.drift(predictor, texts, reference=reference, show_progress=False)
     low, high = report.interval
     return {
         "texts": len(rows),
@@ -224,7 +232,7 @@ def main() -> None:
     lines = args.resume.read_text(encoding="utf-8").splitlines() if args.resume.exists() else []
     done = {(name, shift): values for name, shift, values in map(json.loads, lines)}
     for name in args.tasks:
-        draws = [f"draw {number}" for number in range(_DRAWS)] if name == _UNSHIFTED else []
+        draws = [f"draw {number}" for number in range(_DRAWS if name in _UNSHIFTED else 0)]
         missing = [shift for shift in (*TASKS[name].shifts, *draws) if (name, shift) not in done]
         if not missing:
             continue
@@ -232,15 +240,16 @@ def main() -> None:
         predictor = bertine.Predictor.load(model, threads=1)
         right = functools.cache(lambda pool=pool, of=predictor: judged(pool, of))
         for shift in missing:
+            held = None
             if shift in draws:
-                draw = generator(0, shift)
-                chosen = draw.choice(len(pool), _DRAWN, replace=False).tolist()
-                rows = [pool[at] for at in chosen]
+                order = generator(0, shift).permutation(len(pool)).tolist()
+                rows = [pool[at] for at in order[:_DRAWN]]
+                held = [pool[at] for at in order[_DRAWN : 2 * _DRAWN]]
             elif shift in sources:
                 rows = sources[shift][:_POOL]
             else:
                 rows = shifted(pool, shift, right, TASKS[name].model or str(minilm()))
-            values = done[(name, shift)] = measured(rows, predictor)
+            values = done[(name, shift)] = measured(rows, predictor, held)
             with open(args.resume, "a", encoding="utf-8") as file:
                 file.write(json.dumps([name, shift, values]) + "\n")
     show(done)

@@ -158,9 +158,9 @@ def drift(
     vectors = unit(readings.vectors - readings.vectors.mean(0))
     wrong = 1 - held.right(sketch.cells)[0][held.cells_of(readings)]
     first = _label_first(vectors, wrong.astype(np.float32), num)
-    drift = sketch.compare()
+    compared = sketch.compare()
     report = DriftReport(
-        **{entry.name: getattr(drift, entry.name) for entry in fields(drift)},
+        **{entry.name: getattr(compared, entry.name) for entry in fields(compared)},
         source=name,
         label_first=[rows[at].line for at in first],
         fail_above=options.fail_above,

@@ -21,6 +21,7 @@ import binascii
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,6 +30,7 @@ from bertine.core.console import Report, aligned, plural
 from bertine.core.rng import generator
 from bertine.core.strict_json import Jsonable
 from bertine.core.text import visible
+from bertine.data.entities import split_words
 from bertine.data.examples import Examples
 from bertine.tasks.base import Features, by_example, pooled
 from bertine.tasks.calibration import LEAST_EXAMPLES
@@ -40,8 +42,6 @@ KINDS = ("undamaged", "typing errors", "words left out")
 _MOST, _MOST_LABELS = 2_000, 2_000
 #: The largest shares of characters, and of words, that are damaged.
 _TYPING, _LEFT_OUT = 0.15, 0.5
-#: Words are longer than this on average only in scripts without spaces.
-_LONG = 15
 #: Marks of a text, bins of each, and their cells.
 _MARKS, _BINS = 3, 10
 _CELLS = _BINS**_MARKS
@@ -119,19 +119,18 @@ def damaged(texts: Sequence[str], kind: int) -> list[str]:
     letters = "".join("".join(text[:200].split()) for text in texts) or "?"
     copies = []
     for text in texts:
-        words = text.split()
         if KINDS[kind] == "words left out":
-            by = "" if len(text) > _LONG * len(words) else " "
-            parts = words if by else list(text)
+            begins = [begin for begin, _ in split_words(text)][1:]
+            parts = [text[begin:end] for begin, end in pairwise([0, *begins, len(text)])]
             stay = draw.random(len(parts)) >= _LEFT_OUT * draw.random()
+            parts = [part for part, stays in zip(parts, stay, strict=True) if stays]
         else:
-            by, parts = "", list(text)
-            stay = np.ones(len(parts), dtype=bool)
+            parts = list(text)
             wrong = draw.random(len(parts)) < _TYPING * draw.random()
             for at in np.flatnonzero(wrong).tolist():
                 other = letters[int(draw.integers(len(letters)))]
                 parts[at] = ("", other, parts[at] + other, parts[at] * 2)[int(draw.integers(4))]
-        copies.append(by.join(part for part, stays in zip(parts, stay, strict=True) if stays))
+        copies.append("".join(parts))
     return copies
 
 
@@ -297,11 +296,12 @@ def _logistic(rows: np.ndarray, yes: np.ndarray, no: np.ndarray, start: np.ndarr
     """Fit a logistic regression to counts, [C], by Newton's method, with a penalty on the distance
     of the weights (but the first) from `start`; return its probabilities."""
     weights, pull = start, np.append(1e-6, np.ones(len(start) - 1))
-    for _ in range(25):
+    for _ in range(50):
         chance = 1 / (1 + np.exp(-np.clip(rows @ weights, -30, 30)))
         slope = rows.T @ ((yes + no) * chance - yes) + pull * (weights - start)
         curve = (rows.T * ((yes + no) * chance * (1 - chance))) @ rows + np.diag(pull)
-        weights = weights - np.linalg.solve(curve, slope)
+        step = np.linalg.solve(curve, slope)
+        weights = weights - step / max(1.0, abs(step).max())  # a longer one may lead away
     return np.asarray(chance)
 
 
@@ -342,16 +342,13 @@ class Sketch:
         chances, kinds = held.right(self.cells)
         now = float(np.average(chances, weights=self.cells))
         loss = held.accuracy - now
-        chance = now * (1 - now) / held.size
-        chance += np.average(chances * (1 - chances), weights=self.cells) / total
-        half = 1.96 * float(np.sqrt(chance + (_DOUBT * loss) ** 2))
-        # The two means of the same probabilities, of texts drawn by chance.
-        usual = held.right(np.zeros(_CELLS))[0]
-        variance = sum(
-            np.average((values - np.average(values, weights=counts)) ** 2, weights=counts)
-            / counts.sum()
-            for values, counts in ((chances, self.cells), (usual, held.undamaged))
-        )
+        # Chance is in the answers to held-out texts (counted as if one more were right and one
+        # wrong), in which new texts there are, and in the answers to these.
+        smoothed = (held.accuracy * held.size + 1) / (held.size + 2)
+        of_held = smoothed * (1 - smoothed) / held.size
+        of_texts = np.average((chances - now) ** 2, weights=self.cells) / total
+        of_answers = np.average(chances * (1 - chances), weights=self.cells) / total
+        half = 1.96 * float(np.sqrt(of_held + of_answers + (_DOUBT * loss) ** 2))
         few = int(UNFAMILIAR * held.size)
         alone = _by_chance(np.array([self.unfamiliar]), total, np.array([few]), held.size)[0]
         return Drift(
@@ -360,7 +357,7 @@ class Sketch:
             now,
             (max(0.0, now - half), min(1.0, now + half)),
             held.accuracy,
-            bool(loss > _ERRORS * np.sqrt(variance)),
+            bool(loss > _ERRORS * np.sqrt(of_held + of_texts)),
             dict(zip(KINDS, kinds.tolist(), strict=True)),
             self.unfamiliar / total,
             bool(alone < 2 * _CHANCE and self.unfamiliar * held.size > few * total),
