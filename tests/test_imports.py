@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("core", "options", "data", "tokenization", "corpora", *MODEL),
         *("objectives", "tasks", "datasets", "inference", "reports"),
     },
-    "labelling": {"core", "options", "data", "inference"},
+    "labelling": {"core", "options", "data", "tasks", "inference", "reports"},
     "serving": {
         "core",
         "options",

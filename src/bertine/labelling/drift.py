@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
+from math import log
 from pathlib import Path
 
 import numpy as np
@@ -28,9 +29,9 @@ from bertine.labelling.suggest import check_chosen, write_chosen
 from bertine.options.data import DEFAULTS, DataConfig
 from bertine.options.inference import DriftOptions
 from bertine.options.verbs import takes_options
-from bertine.reports.html import Fact, Note, Page, PageTable, Section, Segment, TextCard, TextCards
+from bertine.reports.html import Fact, Note, Page, PageTable, Section
 from bertine.tasks.calibration import LEAST_EXAMPLES
-from bertine.tasks.drift import KINDS, UNFAMILIAR, Drift, Reader, Reference, Sketch
+from bertine.tasks.drift import UNFAMILIAR, Drift, Reader, Reference, Sketch
 from bertine.tasks.familiarity import Familiarity
 
 #: Texts among which those to label, and the middles of clusters, are chosen.
@@ -122,8 +123,8 @@ def drift(
         reference: labelled rows that the model was not trained on, to compare with. None: those
             that were held out when the model was fine-tuned; models of other programs, and those
             of an earlier Bertine, have no record of them.
-        output: a .csv, .tsv, .jsonl or .parquet file, or ``-``: all columns of the rows to label
-            first, and the model's ``answer``.
+        output: a .csv, .tsv, .jsonl or .parquet file: all columns of the rows to label first, and
+            the model's ``answer``.
         num: how many rows these are.
         show_progress: on stderr.
         options: the options described below.
@@ -273,51 +274,43 @@ def _typical(here: Counter[str], texts: int, every: Counter[str], total: int) ->
     for word, inside in here.items():
         usual, others = every[word] / total, every[word] - inside
         if inside >= _FEWEST - 1 and inside > usual * texts:
-            outside = max(1, total - texts)
-            scores[word] = inside * np.log(inside / texts / usual)
-            scores[word] += others * np.log(max(others, 1) / outside / usual)
+            outside = max(others, 1) / max(total - texts, 1)
+            scores[word] = inside * log(inside / texts / usual) + others * log(outside / usual)
     return sorted(scores, key=lambda word: -scores[word])[:_WORDS]
 
 
 def drift_page(report: DriftReport) -> Page:
     """Build the page of a report."""
     low, high = report.interval
-    kinds = [[kind, f"{report.kinds[kind]:.0%}"] for kind in KINDS]
     shares = [
         [label.label, f"{label.before:.1%}", f"{label.now:.1%}", label.change]
         for label in sorted(report.labels, key=lambda label: (not label.change, -label.now))
     ]
-    cards = [
-        TextCard(
-            [("", [Segment(cut(text, _SHOWN))]) for text in cluster.examples],
-            title=f"{plural(cluster.texts, 'text')}: {listing(cluster.words)}",
-        )
+    new = [
+        [listing(cluster.words), f"{cluster.texts:,}", cut(" · ".join(cluster.examples), _SHOWN)]
         for cluster in report.clusters
     ]
+    headline = [
+        Fact("estimated accuracy now", f"{report.accuracy:.1%}", f"{low:.1%} to {high:.1%}"),
+        Fact("before", f"{report.accuracy_before:.1%}", f"{report.held_out:,} held-out texts"),
+        Fact("unfamiliar texts", f"{report.unfamiliar:.1%}", "usually 5%"),
+    ]
+    loss = Note(f"{report.loss_line()}.", "warning" if report.fallen else "good")
+    tables = {
+        "Labels": PageTable(["label", "before", "now", ""], shares, numeric=(1, 2)),
+        "What is new": PageTable(["typical words", "texts", "examples"], new, numeric=(1,)),
+    }
+    sections = [Section(title, [table]) for title, table in tables.items() if table.rows]
     return Page(
         title="Has the world moved?",
         lead=f"{report.source}: {plural(report.texts, 'text')} without labels.",
-        headline=[
-            Fact("estimated accuracy now", f"{report.accuracy:.1%}", f"{low:.1%} to {high:.1%}"),
-            Fact("before", f"{report.accuracy_before:.1%}", f"{report.held_out:,} held-out texts"),
-            Fact("unfamiliar texts", f"{report.unfamiliar:.1%}", "usually 5%"),
-        ],
-        sections=[
-            Section(
-                "How often the model is right",
-                [
-                    Note(f"{report.loss_line()}.", "warning" if report.fallen else "good"),
-                    PageTable(["texts that read like", "share"], kinds, numeric=(1,)),
-                ],
-                lead="Estimated from how sure the model is, how unusual the texts are, and how "
-                "they are written. That a label means something else now does not show here.",
-            ),
-            Section(
-                "Labels",
-                [PageTable(["label", "before", "now", ""], shares, numeric=(1, 2))],
-                lead="“More” and “fewer” only where it is more than chance.",
-            ),
-            *([Section("What is new", [TextCards(cards, "clusters")])] if cards else []),
-        ],
+        headline=headline,
+        sections=[Section("How often the model is right", [loss], lead=_LEAD), *sections],
         command="drift",
     )
+
+
+_LEAD = (
+    "Estimated from how sure the model is, how unusual the texts are, and how they are written. "
+    "That a label means something else now does not show here."
+)
