@@ -31,7 +31,7 @@ Row = tuple[str, str]
 #: The most texts of a set, and of a pool.
 _SET, _POOL = 1_500, 5_000
 #: Draws without a shift of each of these tasks, with so many texts to compare with and new ones.
-_DRAWS, _DRAWN, _UNSHIFTED = 5, 1_000, ("emotion", "BANKING77", "CLINC150", "SST-2")
+_DRAWS, _DRAWN, _UNSHIFTED = 5, 500, ("emotion", "BANKING77", "CLINC150", "SST-2")
 #: Clusters of topics; how much more often texts of one are drawn.
 _TOPICS, _MORE = 6, 8.0
 #: CoLA's sources whose sentences the model learns and is judged by at fine-tuning.

@@ -26,7 +26,6 @@ ONE_IMPORTER = {
     "bertine.hub.model_card": "writes README.md; `model_directory` reads and writes the model",
     "bertine.inference.embedding.search": "searches vectors; `similar` reads queries",
     "bertine.inference.export_graph": "needs PyTorch; `export` checks first what needs none",
-    "bertine.labelling.chooser": "chooses among vectors; `suggest` reads and writes tables",
     "bertine.reports.finetuning_checks": "rules on fine-tuning; `diagnosis`: pre-training",
     "bertine.reports.run_scores": "the scores' part of a run's page",
     "bertine.reports.text_input": "what a model reads of a text; `inspect`: stores and models",
@@ -40,7 +39,7 @@ ONE_IMPORTER = {
     "bertine.training.learning_curve.result": "the curve's result and page",
     "bertine.training.search.table": "the grid and the table of a search, its page",
 }
-MOST = 19
+MOST = 18
 #: Words that are riddles as names of classes, functions, arguments or variables, and what the
 #: field says.
 NOT_NAMES = {

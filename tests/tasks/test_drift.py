@@ -33,7 +33,7 @@ def drawn(
 
 
 def reference(seed: int = 0) -> Reference:
-    nothing = Familiarity(np.zeros(2), np.zeros((1, 2)), np.zeros(0))
+    nothing = Familiarity(np.zeros(2), np.zeros((1, 2)), np.zeros(800))
     kinds = [drawn(seed, 800, damage)[0] for damage in (0.0, 1.0, 0.0)]
     _, truth = drawn(seed, 800)
     # The damage changes neither the texts that are drawn nor their labels.

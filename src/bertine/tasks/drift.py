@@ -349,8 +349,9 @@ class Sketch:
         of_texts = np.average((chances - now) ** 2, weights=self.cells) / total
         of_answers = np.average(chances * (1 - chances), weights=self.cells) / total
         half = 1.96 * float(np.sqrt(of_held + of_answers + (_DOUBT * loss) ** 2))
-        few = int(UNFAMILIAR * held.size)
-        alone = _by_chance(np.array([self.unfamiliar]), total, np.array([few]), held.size)[0]
+        judges = len(held.reader.familiarity.held_out)
+        few = int(UNFAMILIAR * judges)
+        alone = _by_chance(np.array([self.unfamiliar]), total, np.array([few]), judges)[0]
         return Drift(
             total,
             held.size,
@@ -360,7 +361,7 @@ class Sketch:
             bool(loss > _ERRORS * np.sqrt(of_held + of_texts)),
             dict(zip(KINDS, kinds.tolist(), strict=True)),
             self.unfamiliar / total,
-            bool(alone < 2 * _CHANCE and self.unfamiliar * held.size > few * total),
+            bool(alone < 2 * _CHANCE and self.unfamiliar * judges > few * total),
             self._shares(total),
         )
 
