@@ -204,9 +204,9 @@ def measured(
 ) -> dict[str, float | bool]:
     """Return the estimate for texts without their labels, and the true accuracy. `held` are rows to
     compare with; None: those that the fine-tuning has held out."""
-    reference = held and [{"text": text, "label": label} for text, label in held]
+    known = [{"text": text, "label": label} for text, label in held or ()]
     texts = [{"text": text} for text, _ in rows]
-    report = bertine.drift(predictor, texts, reference=reference, show_progress=False)
+    report = bertine.drift(predictor, texts, reference=known or None, show_progress=False)
     low, high = report.interval
     return {
         "texts": len(rows),

@@ -30,6 +30,7 @@ from bertine.options.data import DEFAULTS, DataConfig
 from bertine.options.inference import DriftOptions
 from bertine.options.verbs import takes_options
 from bertine.reports.html import Fact, Note, Page, PageTable, Section
+from bertine.reports.run_sections import sentence
 from bertine.tasks.calibration import LEAST_EXAMPLES
 from bertine.tasks.drift import UNFAMILIAR, Drift, Reader, Reference, Sketch
 from bertine.tasks.familiarity import Familiarity
@@ -191,7 +192,8 @@ def _with_record(
             rows cannot be read, or are too few.
     """
     task, labels = predictor.task, predictor.labels
-    special = predictor.tokenizer.template.added()
+    if "familiarity" not in task.rules or len(task.text_columns) != 1:
+        raise BertineError(f"{task.name}: drift is for models that choose one label of one text")
     if reference is None:
         held = predictor.recorded()
         if held is None:
@@ -202,8 +204,6 @@ def _with_record(
                 f"{LEAST_EXAMPLES} validation examples or more"
             )
         return predictor._with(familiarity=held.reader.familiarity), held
-    if "familiarity" not in task.rules or len(task.text_columns) != 1:
-        raise BertineError(f"{task.name}: drift is for models that choose one label of one text")
     config = replace(
         DataConfig.of(options, DEFAULTS),
         text_columns=options.text_columns or task.text_columns,
@@ -217,7 +217,7 @@ def _with_record(
     known, others = ([part for part in features if part.row % 2 == half] for half in (0, 1))
     familiarity, made = Familiarity.fit(run, known, others, len(labels)), None
     if familiarity is not None:
-        reader = Reader(familiarity, labels, special)
+        reader = Reader(familiarity, labels, predictor.tokenizer.template.added())
         made = Reference.fit(run, lambda some: predictor.prepare(some).features, reader, examples)
     if made is None:
         raise BertineError(
@@ -295,7 +295,7 @@ def drift_page(report: DriftReport) -> Page:
         Fact("before", f"{report.accuracy_before:.1%}", f"{report.held_out:,} held-out texts"),
         Fact("unfamiliar texts", f"{report.unfamiliar:.1%}", "usually 5%"),
     ]
-    loss = Note(f"{report.loss_line()}.", "warning" if report.fallen else "good")
+    loss = Note(sentence(report.loss_line()), "warning" if report.fallen else "good")
     tables = {
         "Labels": PageTable(["label", "before", "now", ""], shares, numeric=(1, 2)),
         "What is new": PageTable(["typical words", "texts", "examples"], new, numeric=(1,)),
