@@ -111,6 +111,6 @@ def test_labelled_rows_take_the_place_of_a_record(model: Path, usual: Rows, tmp_
         bertine.drift(model, texts(usual), reference=usual[:40], show_progress=False)
     with pytest.raises(BertineError, match="has 9 texts; 50 are needed"):
         bertine.drift(model, texts(usual)[:9], show_progress=False)
+    pairs = bertine.Predictor.load(model)._with(text_columns=("text", "id"))
     with pytest.raises(BertineError, match="models that choose one label of one text"):
-        pairs = bertine.Predictor.load(model)._with(text_columns=("text", "id"))
         bertine.drift(pairs, texts(usual), show_progress=False)
