@@ -88,12 +88,14 @@ class Metrics:
         )
         gauge = partial(Gauge, registry=self.registry)
         self.queue = gauge("bertine_queue_inputs", "Inputs that wait", ("model",))
-        self.answers = gauge("bertine_answers", "Answers so far", ("model", "label"))
+        self.answers = gauge("bertine_answers", "Answers that were counted", ("model", "label"))
         self.unfamiliar = gauge(
-            "bertine_unfamiliar", "Texts so far that are unlike those of the training", ("model",)
+            "bertine_unfamiliar", "Counted texts that are unlike those of the training", ("model",)
         )
         self.accuracy = gauge(
-            "bertine_estimated_accuracy", "Estimated without labels from all answers", ("model",)
+            "bertine_estimated_accuracy",
+            "Estimated without labels from the counted answers",
+            ("model",),
         )
         refused = counter(
             "bertine_connections_refused",
@@ -144,7 +146,7 @@ class Metrics:
         scrape."""
         self.accuracy.labels(model).set_function(watch.accuracy)
         self.unfamiliar.labels(model).set_function(lambda: watch.sketch.unfamiliar)
-        for number, label in enumerate(watch.predictor.labels):
+        for number, label in enumerate(watch.labels):
             self.answers.labels(model, label).set_function(
                 lambda number=number: float(watch.sketch.labels[number])  # type: ignore[misc]
             )

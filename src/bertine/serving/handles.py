@@ -119,7 +119,7 @@ class ModelHandle:
         vectors: Operation | None = self._embed if embedder else None
         held = predictor.recorded() if predictor else None
         self.watch = Watch(predictor, held) if predictor and held else None
-        answering = self.watch.predictor if self.watch else predictor
+        answering = self.watch or predictor
         answers: Operation | None = answering.compute_batch if answering else None
         words: Operation | None = None
         if self.explainer and self.explainer.answers:
@@ -306,7 +306,7 @@ class ModelHandle:
         """Turn the outputs for the features into an answer to each text."""
         assert self.predictor is not None
         if self.watch is not None:
-            self.watch.add(prepared, outputs)
+            outputs = self.watch.add(prepared, outputs)
         answers = self.predictor.finish(prepared, outputs)
         return [
             {**answer.to_json(details), "pieces_cut": cut}

@@ -282,8 +282,8 @@ class Models(BaseModel):
 class WatchedModel(BaseModel):
     model: str
     drift: dict[str, Any] | None = Field(
-        description="as 'bertine drift' writes it, of all answers since the start, without texts; "
-        "null: there are fewer than 50"
+        description="as 'bertine drift' writes it, without texts, of the answers that were "
+        "counted since the start; null: these are fewer than 50"
     )
 
 
