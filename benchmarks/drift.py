@@ -259,7 +259,10 @@ def show(done: dict[tuple[str, str], dict[str, float]]) -> None:
     rows, near, inside, unchanged = [], 0, 0, 0.0
     drawn = [values for (_, shift), values in done.items() if shift.startswith("draw ")]
     sets = {key: values for key, values in done.items() if not key[1].startswith("draw ")}
-    for (name, shift), values in sets.items():
+    for name, shift in ((name, shift) for name in TASKS for shift in TASKS[name].shifts):
+        if (name, shift) not in sets:
+            continue
+        values = sets[name, shift]
         error = values["estimate"] - values["true"]
         near += abs(error) <= 0.025
         inside += values["low"] <= values["true"] <= values["high"]

@@ -53,8 +53,9 @@ _UNDAMAGED, _LABELLED = 100.0, 20.0
 UNFAMILIAR = 0.05
 #: The probability of an alarm by chance, of each of three kinds; the same in standard errors.
 _CHANCE, _ERRORS = 0.01, 2.326
-#: The part of a loss by which its estimate may be wrong, beside chance.
-_DOUBT = 0.25
+#: By how much an estimate may be wrong beside chance, as a standard error: always, and for each
+#: point of a loss. Chosen on models that are not among those of the results.
+_UNSEEN, _DOUBT = 0.01, 0.25
 
 #: Computes logits and vectors, fp32 [K + H], of features, as
 #: :class:`~bertine.tasks.familiarity.WithVectors` does.
@@ -348,7 +349,8 @@ class Sketch:
         of_held = smoothed * (1 - smoothed) / held.size
         of_texts = np.average((chances - now) ** 2, weights=self.cells) / total
         of_answers = np.average(chances * (1 - chances), weights=self.cells) / total
-        half = 1.96 * float(np.sqrt(of_held + of_answers + (_DOUBT * loss) ** 2))
+        doubt = _UNSEEN**2 + (_DOUBT * loss) ** 2
+        half = 1.96 * float(np.sqrt(of_held + of_answers + doubt))
         judges = len(held.reader.familiarity.held_out)
         few = int(UNFAMILIAR * judges)
         alone = _by_chance(np.array([self.unfamiliar]), total, np.array([few]), judges)[0]
