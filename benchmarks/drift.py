@@ -259,10 +259,9 @@ def show(done: dict[tuple[str, str], dict[str, float]]) -> None:
     rows, near, inside, unchanged = [], 0, 0, 0.0
     drawn = [values for (_, shift), values in done.items() if shift.startswith("draw ")]
     sets = {key: values for key, values in done.items() if not key[1].startswith("draw ")}
-    for name, shift in ((name, shift) for name in TASKS for shift in TASKS[name].shifts):
-        if (name, shift) not in sets:
-            continue
-        values = sets[name, shift]
+    for (name, shift), values in sorted(
+        sets.items(), key=lambda item: list(TASKS).index(item[0][0])
+    ):
         error = values["estimate"] - values["true"]
         near += abs(error) <= 0.025
         inside += values["low"] <= values["true"] <= values["high"]

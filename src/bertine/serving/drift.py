@@ -33,6 +33,7 @@ class Watch:
         self._reading = predictor._with(familiarity=held.reader.familiarity)
         self._held, self._lock = held, Lock()
         self._draw = generator(0, "batches that are counted")
+        held.right(self.sketch.cells)  # fits once what would delay the first scrape
 
     def compute_batch(self, features: Sequence[Features]) -> list[np.ndarray]:
         """Compute the outputs of a batch, of a drawn share of batches with vectors; of all where an
@@ -57,13 +58,18 @@ class Watch:
         needed = self._plain.task.answering is not self._plain.task
         return [output if needed else output[:count] for output in outputs]
 
-    def compare(self) -> Drift | None:
-        """Compare the texts so far with those of the training; None: they are fewer than 50."""
+    def enough(self) -> Sketch | None:
+        """Return a copy of the counts; None: they are of fewer than 50 texts."""
         with self._lock:
             sketch = copy(self.sketch)  # whose arrays are replaced, not changed
-        return sketch.compare() if sketch.cells.sum() >= LEAST_EXAMPLES else None
+        return sketch if sketch.cells.sum() >= LEAST_EXAMPLES else None
+
+    def compare(self) -> Drift | None:
+        """Compare the texts so far with those of the training; None: they are fewer than 50."""
+        sketch = self.enough()
+        return sketch and sketch.compare()
 
     def accuracy(self) -> float:
         """Return the estimated accuracy; NaN: there are fewer than 50 texts."""
-        drift = self.compare()
-        return nan if drift is None else drift.accuracy
+        sketch = self.enough()
+        return sketch.accuracy() if sketch else nan

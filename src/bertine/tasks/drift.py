@@ -245,15 +245,10 @@ class Reference:
         return float((self.labels[0] == self.labels[1]).mean())
 
     @cached_property
-    def undamaged(self) -> np.ndarray:
-        """The undamaged texts in each cell, int64 [C]."""
-        return np.bincount(self.cells[0] // 2, minlength=_CELLS)
-
-    @cached_property
     def _fitted(self) -> tuple[np.ndarray, np.ndarray]:
         """For each cell and kind the probability that an answer is right, and how much more
         probable the cell is than among undamaged texts, both fp64 [C, G]."""
-        usual = self.undamaged
+        usual = np.bincount(self.cells[0] // 2, minlength=_CELLS)
         grid = np.stack(np.meshgrid(*self.centers.astype(np.float64), indexing="ij"), -1)
         grid = grid.reshape(_CELLS, _MARKS)
         mean = np.average(grid, 0, usual)
@@ -337,11 +332,14 @@ class Sketch:
         self.labels = self.labels + np.bincount(readings.answers, minlength=len(self.labels))
         self.unfamiliar += int((readings.familiar < UNFAMILIAR).sum())
 
+    def accuracy(self) -> float:
+        """Return the estimated share of right answers to the new texts, one at least."""
+        return float(np.average(self._held.right(self.cells)[0], weights=self.cells))
+
     def compare(self) -> Drift:
         """Compare the new texts, one at least, with the held-out ones."""
-        held, total = self._held, int(self.cells.sum())
+        held, total, now = self._held, int(self.cells.sum()), self.accuracy()
         chances, kinds = held.right(self.cells)
-        now = float(np.average(chances, weights=self.cells))
         loss = held.accuracy - now
         # Chance is in the answers to held-out texts (counted as if one more were right and one
         # wrong), in which new texts there are, and in the answers to these.
