@@ -102,7 +102,8 @@ def test_a_record_is_kept_and_a_damaged_one_is_none() -> None:
     assert compared(again, texts)[0].to_dict() == compared(held, texts)[0].to_dict()
     few = Reader(held.reader.familiarity, LABELS[:3], 2)
     assert Reference.from_facts(facts, few) is None
-    for wrong in (None, [], {}, facts | {"cells": "?"}, facts | {"labels": ""}, {"edges": 3}):
+    broken: list[Any] = [None, [], {}, {"edges": 3}]
+    for wrong in (*broken, facts | {"cells": "?"}, facts | {"labels": ""}):
         assert Reference.from_facts(wrong, held.reader) is None
 
 

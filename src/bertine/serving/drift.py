@@ -67,7 +67,7 @@ class Watch:
     def compare(self) -> Drift | None:
         """Compare the texts so far with those of the training; None: they are fewer than 50."""
         sketch = self.enough()
-        return sketch and sketch.compare()
+        return sketch.compare() if sketch else None
 
     def accuracy(self) -> float:
         """Return the estimated accuracy; NaN: there are fewer than 50 texts."""
