@@ -54,7 +54,7 @@ UNFAMILIAR = 0.05
 #: The probability of an alarm by chance, of each of three kinds; the same in standard errors.
 _CHANCE, _ERRORS = 0.01, 2.326
 #: By how much an estimate may be wrong beside chance, as a standard error: always, and for each
-#: point of a loss. Chosen on models that are not among those of the results.
+#: point of a loss. Both are rules of thumb, from some dozen shifted sets.
 _UNSEEN, _DOUBT = 0.01, 0.25
 
 #: Computes logits and vectors, fp32 [K + H], of features, as
