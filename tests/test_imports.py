@@ -45,7 +45,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("core", "options", "data", "tokenization", "corpora", *MODEL),
         *("objectives", "tasks", "datasets", "inference", "reports"),
     },
-    "labelling": {"core", "options", "data", "inference", "training", "serving"},
+    "labelling": {
+        *("core", "options", "data", "tasks", "inference", "reports"),
+        *("training", "serving"),
+    },
     "serving": {
         "core",
         "options",

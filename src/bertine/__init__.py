@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from bertine.signatures import check_labels as check_labels
     from bertine.signatures import convert as convert
     from bertine.signatures import distill as distill
+    from bertine.signatures import drift as drift
     from bertine.signatures import embed as embed
     from bertine.signatures import evaluate as evaluate
     from bertine.signatures import explain as explain
@@ -84,6 +85,7 @@ _HOME = {
     "check_labels": "bertine.training.label_check",
     "convert": "bertine.inference.convert",
     "distill": "bertine.training.distillation.distill",
+    "drift": "bertine.labelling.drift",
     "embed": "bertine.inference.embedding.embed",
     "evaluate": "bertine.inference.evaluate",
     "explain": "bertine.inference.explaining.explain",

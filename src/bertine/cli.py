@@ -23,6 +23,7 @@ from bertine.commands.parser import Command, Parser, Switch, line_width, nearest
 from bertine.commands.study import (
     BLIMP,
     CHECK_LABELS,
+    DRIFT,
     INSPECT,
     LABEL,
     LEARNING_CURVE,
@@ -79,7 +80,7 @@ _GROUPS: dict[str, list[Command]] = {
         *(EXPORT, CONVERT, SERVE),
     ],
     "judge and compare": [
-        *(EVALUATE, REPORT, LABEL, SUGGEST, CHECK_LABELS, LEARNING_CURVE, LR_FIND),
+        *(EVALUATE, DRIFT, REPORT, LABEL, SUGGEST, CHECK_LABELS, LEARNING_CURVE, LR_FIND),
         *(SEARCH, BLIMP, GLUE_SUBMISSION),
     ],
 }

@@ -424,7 +424,7 @@ def test_the_openapi_tells_the_bounds_and_loads_nothing(ask: Client) -> None:
         *("/predict", "/fill-mask", "/embed", "/v1/embed", "/v2/embed", "/v1/embeddings"),
         *("/search", "/explain", "/attention"),
         *("/", "/rerank", "/v1/rerank", "/v2/rerank"),
-        *("/health", "/ready", "/metrics", "/v1/models", "/v1/models/{model}"),
+        *("/health", "/ready", "/metrics", "/drift", "/v1/models", "/v1/models/{model}"),
     }
     texts = api["components"]["schemas"]["FillMaskRequest"]["properties"]["texts"]
     assert (texts["maxItems"], texts["items"]["maxLength"]) == (256, 20000)

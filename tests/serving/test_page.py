@@ -344,7 +344,7 @@ def asked_label(page: Any) -> str:
 def test_the_api_reference(page: Any, ask: Client) -> None:
     page.goto(f"http://127.0.0.1:{ask.port}/docs")
     page.wait_for_selector("details")
-    assert page.locator("details").count() == 18
+    assert page.locator("details").count() == 19
     page.locator("summary", has_text="/v1/embeddings").click()
     shown = page.locator("details[open] pre").all_inner_texts()
     assert shown[0].startswith("curl ")

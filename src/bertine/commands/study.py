@@ -214,6 +214,40 @@ LABEL = Command(
 )
 
 
+# ``bertine drift``: what has changed since the training.
+
+
+def _add_drift_arguments(parser: Parser) -> None:
+    parser.add_model("a directory of a model that chooses one label of a text")
+    parser.add_argument(
+        "texts", metavar="FILE", help="new texts: csv, tsv, jsonl, Parquet, a workbook, plain text"
+    )
+    parser.add_path(
+        "--reference",
+        "FILE",
+        "labelled rows that the model was not trained on, to compare with (not given: those that "
+        "its fine-tuning held out)",
+    )
+    parser.add_output(
+        "write the rows to label first, with all their columns and the model's answer: .csv, "
+        ".tsv, .jsonl or .parquet"
+    )
+    parser.add_argument("--num", metavar="N", type=whole(1), default=50, help="rows to label first")
+
+
+DRIFT = Command(
+    name="drift",
+    summary="estimate without labels how right a model still is, and what is new",
+    description="Compare new texts, without labels, with those that were held out when the model "
+    "was\nfine-tuned: the estimated accuracy now, labels that have become more or less frequent, "
+    "what\nis new, and which rows to label first. Exit status 1: the loss is above --fail-above.",
+    add_arguments=_add_drift_arguments,
+    options="bertine.options.inference:DriftOptions",
+    examples="bertine drift MODEL new.csv\n"
+    "bertine drift MODEL new.csv --output label-first.csv --html drift.html --fail-above 3",
+)
+
+
 # ``bertine blimp``: how often a model gives the right one of two sentences the higher probability.
 
 

@@ -36,6 +36,7 @@ from bertine.tasks import TASKS, task_of_model
 from bertine.tasks.answer import Answer, Answers
 from bertine.tasks.base import Features, Task, inputs_of, padded
 from bertine.tasks.calibration import NO_ANSWER, Conformal, Costs
+from bertine.tasks.drift import Reader, Reference
 from bertine.tasks.familiarity import Familiarity
 from bertine.tasks.unknown_text import with_flags
 from bertine.tokenization.tokenizer import Tokenizer
@@ -576,6 +577,16 @@ class Predictor(Pipeline, Shown):
                 "validation examples or more"
             )
         return self._with(familiarity=familiarity, abstain_unfamiliar=abstain_below)
+
+    def recorded(self) -> Reference | None:
+        """Return the record of held-out texts with which new ones are compared
+        (:mod:`bertine.tasks.drift`); None: the model has none."""
+        width = self.model.config.hidden_size
+        familiarity = Familiarity.from_facts(self.training.get("familiarity"), width)
+        if familiarity is None:
+            return None
+        reader = Reader(familiarity, self.labels, self.tokenizer.template.added())
+        return Reference.from_facts(self.training.get("drift"), reader)
 
     def by_cost(self, file: Path | str) -> Predictor:
         """Return the same model with decisions by cost: the label of least expected cost.

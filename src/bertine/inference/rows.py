@@ -25,7 +25,7 @@ from bertine.data.streams import COMPRESSIONS, missing_column
 from bertine.data.tables import Table, TableRow
 from bertine.datasets.multiple_choice import open_texts_of, texts_of
 from bertine.options.data import DEFAULTS, DataConfig
-from bertine.options.inference import ExplainOptions, PlainTexts, PredictOptions
+from bertine.options.inference import DriftOptions, ExplainOptions, PlainTexts, PredictOptions
 from bertine.tasks.base import Task
 from bertine.tokenization.documents import USUAL_TEXT_COLUMNS, choose_text_column
 
@@ -376,7 +376,7 @@ class TaskTable:
 
 @contextlib.contextmanager
 def open_task_table(
-    task: Task[Any], path: Source, options: PredictOptions | ExplainOptions
+    task: Task[Any], path: Source, options: PredictOptions | ExplainOptions | DriftOptions
 ) -> Iterator[TaskTable]:
     """Open a table of texts for a model of `task`: with the named columns, else with those of its
     training.

@@ -430,21 +430,45 @@ class Chooser:
             chosen = np.argsort(-unsure, kind="stable")[: (count + turn) // 2].tolist()
         nearness = self._nearness(free)
         covered = np.maximum(self._covered, nearness[chosen].max(0, initial=0))
-        while len(chosen) < count:
-            gains = np.maximum(nearness - covered, 0) @ self._weights
-            gains[chosen] = -1.0
-            best = int(gains.argmax())
-            chosen.append(best)
-            covered = np.maximum(covered, nearness[best])
-        rows = free[chosen]
+        rest = np.delete(np.arange(len(free)), chosen)
+        more, covered = cover(nearness[rest], self._weights, covered, count - len(chosen))
+        rows = free[[*chosen, *rest[more]]]
         self._asked[rows], self._covered = True, covered
         return [Question(row, "rule") for row in rows.tolist()]
 
     def _nearness(self, rows: np.ndarray) -> np.ndarray:
-        """Return how much texts cover of each text of the sample, fp32 [n, R]: the square of the
-        cosine, if it is above 0."""
-        cosines = self._vectors[rows] @ self._sample.T
-        return np.square(np.maximum(cosines, 0, out=cosines), out=cosines)
+        return nearness_of(self._vectors[rows], self._sample)
+
+
+def nearness_of(vectors: np.ndarray, sample: np.ndarray) -> np.ndarray:
+    """Return how much texts cover of each text of a sample, fp32 [n, R], by vectors of length 1:
+    the square of the cosine, if it is above 0."""
+    cosines = vectors @ sample.T
+    return np.asarray(np.square(np.maximum(cosines, 0, out=cosines), out=cosines))
+
+
+def cover(
+    nearness: np.ndarray, weights: np.ndarray, covered: np.ndarray, count: int
+) -> tuple[list[int], np.ndarray]:
+    """Choose `count` of n texts, one after the other, each the one that adds most to what is
+    covered of R weighted texts.
+
+    Args:
+        nearness: how much each text covers of each, fp32 [n, R].
+        weights: fp32 [R].
+        covered: how much is covered already, fp32 [R].
+
+    Returns:
+        The texts in their order, and how much is covered then.
+    """
+    chosen: list[int] = []
+    for _ in range(min(count, len(nearness))):
+        gains = np.maximum(nearness - covered, 0) @ weights
+        gains[chosen] = -1.0
+        best = int(gains.argmax())
+        chosen.append(best)
+        covered = np.maximum(covered, nearness[best])
+    return chosen, covered
 
 
 def _in_turn(chosen: Sequence[Question], reasons: Sequence[Reason]) -> list[Question]:

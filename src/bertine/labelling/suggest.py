@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -143,9 +143,7 @@ def suggest(
     if num < 1:
         raise BertineError(f"{option('num')} is {num}, but must be at least 1")
     if output is not None and str(output) != "-":
-        check_output(output)
-        if named_kind(output) in (None, "text"):
-            raise BertineError(f"{output}: name the output .csv, .tsv, .jsonl or .parquet")
+        check_chosen(output)
     pool = read_pool(as_source(texts, "texts"), options)
     (column,), columns, name = pool.text_columns, pool.columns, pool.name
     source = as_source(texts if labelled is None else labelled, "labelled")
@@ -199,7 +197,8 @@ def suggest(
         output,
     )
     if output is not None:
-        _write(result, columns)
+        rows_of = ((item.values, str(item.reason)) for item in items)
+        write_chosen(output, columns, _reason_column(columns), rows_of)
     return result
 
 
@@ -230,13 +229,23 @@ def _reason_column(columns: Any) -> str:
     return unused("reason", columns, "label_")
 
 
-def _write(result: Suggestions, columns: Sequence[str]) -> None:
-    """Write the suggested rows; JSON lines for ``-``."""
-    assert result.output is not None
-    kind = "jsonl" if str(result.output) == "-" else named_kind(result.output) or "jsonl"
+def write_chosen(
+    output: Path | str,
+    columns: Sequence[str],
+    added: str,
+    rows: Iterable[tuple[Mapping[str, Any], str]],
+) -> None:
+    """Write chosen rows, their `columns` and a value in the column `added`; JSON lines for
+    ``-``."""
+    kind = "jsonl" if str(output) == "-" else named_kind(output) or "jsonl"
     layout = TableLayout(kind, {"csv": ",", "tsv": "\t"}.get(kind, ""), kind == "csv")
-    reason = _reason_column(columns)
-    with open_writer(result.output, layout, [*columns, reason]) as writer:
-        for item in result.items:
-            values = {name: item.values.get(name) for name in columns}
-            writer.write({**values, reason: item.reason})
+    with open_writer(output, layout, [*columns, added]) as writer:
+        for values, value in rows:
+            writer.write({**{name: values.get(name) for name in columns}, added: value})
+
+
+def check_chosen(output: Path | str) -> None:
+    """Refuse an output that is no table before anything is computed."""
+    check_output(output)
+    if named_kind(output) in (None, "text"):
+        raise BertineError(f"{output}: name the output .csv, .tsv, .jsonl or .parquet")

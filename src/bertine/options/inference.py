@@ -351,6 +351,34 @@ class SuggestOptions(LabellingOptions, PlainTexts):
     """All options of ``suggest``."""
 
 
+class DriftOptions(KnownTexts, ScoringMachine):
+    """All options of ``drift``."""
+
+    label_column: str | None = like(
+        KnownExamples, "label_column", help="of the labelled rows to compare with"
+    )
+    format: PlainFormat | None = like(ExplainOptions, "format")
+    fail_above: float | None = declare(
+        None,
+        "exit status 1 where the estimated accuracy is more than this many points lower than on "
+        "the texts to compare with",
+        otherwise="no loss is a failure",
+        metavar="POINTS",
+        title="",
+        least=0,
+        most=100,
+    )
+    html: Path | str | None = declare(
+        None, "also write the report as a page", metavar="FILE", title=""
+    )
+    json: Path | str | None = declare(
+        None,
+        "also write the report as JSON, with the share of every label",
+        metavar="FILE",
+        title="",
+    )
+
+
 class SimilarOptions(TextVectors, Shortening, Prompt, PlainTexts, VectorMachine):
     """The options of ``similar`` for reading and comparing."""
 

@@ -489,6 +489,12 @@ def _add_pages(app: FastAPI, service: Service) -> None:
         """Return counts and times in the format of Prometheus."""
         return Response(service.metrics.text(), headers={"content-type": CONTENT_TYPE})
 
+    @app.get("/drift", tags=["state"], response_model=schemas.Drifts, responses=_LOOK)
+    async def drift() -> Response:
+        """Return how the texts answered since the start differ from those of each model's training,
+        and the accuracy estimated from that."""
+        return _json({"object": "list", "data": await service.drifts()})
+
     @app.get("/v1/models", tags=["state"], response_model=schemas.Models, responses=_LOOK)
     async def models() -> Response:
         """Return the models, the default one first."""

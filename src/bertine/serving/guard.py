@@ -32,6 +32,7 @@ from starlette.responses import Response
 from bertine.core.errors import BertineError
 from bertine.serving.address import Limits
 from bertine.serving.batcher import ComputedBatch
+from bertine.serving.drift import Watch
 from bertine.serving.protocol import REFUSALS
 from bertine.serving.requests import ApiError, Hosts, ending, error_response
 
@@ -85,8 +86,16 @@ class Metrics:
             ("model",),
             buckets=_SIZES,
         )
-        self.queue = Gauge(
-            "bertine_queue_inputs", "Inputs that wait", ("model",), registry=self.registry
+        gauge = partial(Gauge, registry=self.registry)
+        self.queue = gauge("bertine_queue_inputs", "Inputs that wait", ("model",))
+        self.answers = gauge("bertine_answers", "Answers that were counted", ("model", "label"))
+        self.unfamiliar = gauge(
+            "bertine_unfamiliar", "Counted texts that are unlike those of the training", ("model",)
+        )
+        self.accuracy = gauge(
+            "bertine_estimated_accuracy",
+            "Estimated without labels from the counted answers",
+            ("model",),
         )
         refused = counter(
             "bertine_connections_refused",
@@ -131,6 +140,16 @@ class Metrics:
     def watch_queue(self, model: str, waiting: Callable[[], int]) -> None:
         """Show the number of inputs that wait for `model` at the time of each scrape."""
         self.queue.labels(model).set_function(waiting)
+
+    def watch_drift(self, model: str, watch: Watch) -> None:
+        """Show the counts of answers, and the accuracy estimated from them, at the time of each
+        scrape."""
+        self.accuracy.labels(model).set_function(watch.accuracy)
+        self.unfamiliar.labels(model).set_function(lambda: watch.sketch.unfamiliar)
+        for number, label in enumerate(watch.labels):
+            self.answers.labels(model, label).set_function(
+                lambda number=number: float(watch.sketch.labels[number])  # type: ignore[misc]
+            )
 
     def text(self) -> bytes:
         """Return the text of ``/metrics``."""

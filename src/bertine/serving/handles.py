@@ -34,6 +34,7 @@ from bertine.options.inference import ServeOptions
 from bertine.serving.address import Limits
 from bertine.serving.attention import AttentionReader
 from bertine.serving.batcher import Operation
+from bertine.serving.drift import Watch
 from bertine.serving.requests import ApiError
 from bertine.serving.schemas import reads_chinese_only, sample_text
 from bertine.tasks import TASKS, task_of_model
@@ -92,6 +93,7 @@ class ModelHandle:
             model of pairs, or of a published one with a single output, which is probably a
             cross-encoder; None: their vectors are compared.
         operations: its operations, by name, for its batcher.
+        watch: counts what is answered, to compare with the training; None: it cannot be compared.
         unpadded: the operations that compute no padding.
         collection: the collection that is searched with its vectors; None: none.
     """
@@ -115,7 +117,10 @@ class ModelHandle:
         if model is not None:
             attention, self.explainer = self._readers(model)
         vectors: Operation | None = self._embed if embedder else None
-        answers: Operation | None = predictor.compute_batch if predictor else None
+        held = predictor.recorded() if predictor else None
+        self.watch = Watch(predictor, held) if predictor and held else None
+        answering = self.watch or predictor
+        answers: Operation | None = answering.compute_batch if answering else None
         words: Operation | None = None
         if self.explainer and self.explainer.answers:
             words = partial(self.explainer.compute, one_batch=True)
@@ -300,6 +305,8 @@ class ModelHandle:
     ) -> list[dict[str, Any]]:
         """Turn the outputs for the features into an answer to each text."""
         assert self.predictor is not None
+        if self.watch is not None:
+            outputs = self.watch.add(prepared, outputs)
         answers = self.predictor.finish(prepared, outputs)
         return [
             {**answer.to_json(details), "pieces_cut": cut}

@@ -279,6 +279,19 @@ class Models(BaseModel):
     data: list[ModelInfo]
 
 
+class WatchedModel(BaseModel):
+    model: str
+    drift: dict[str, Any] | None = Field(
+        description="as 'bertine drift' writes it, without texts, of the answers that were "
+        "counted since the start; null: these are fewer than 50"
+    )
+
+
+class Drifts(BaseModel):
+    object: Literal["list"]
+    data: list[WatchedModel] = Field(description="the models that have a record to compare with")
+
+
 class OpenAiVector(BaseModel):
     object: Literal["embedding"]
     index: int

@@ -58,7 +58,7 @@ class Service:
         self.limits, self.metrics = limits, Metrics()
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="aside")
         self._short = ThreadPoolExecutor(1, thread_name_prefix="aside-short")
-        # One search at a time, which uses all cores.
+        # One search at a time, which uses all cores, or one comparison.
         self._searching = ThreadPoolExecutor(1, thread_name_prefix="search")
         self._long: set[Future[Any]] = set()  # running or waiting in `_pool`
         self._computing = computing or InferenceThread()
@@ -77,6 +77,8 @@ class Service:
         }
         for name, batcher in self.batchers.items():
             self.metrics.watch_queue(name, lambda batcher=batcher: batcher.waiting)  # type: ignore[misc]
+            if (watch := self.models[name].watch) is not None:
+                self.metrics.watch_drift(name, watch)
 
     @property
     def ready(self) -> bool:
@@ -195,6 +197,16 @@ class Service:
         assert served.collection is not None
         work = partial(served.collection.current.nearest, asked, queries, **options)
         return await asyncio.wrap_future(self._searching.submit(work))
+
+    async def drifts(self) -> list[dict[str, Any]]:
+        """Compare what each model has answered with the texts of its training."""
+        watches = {name: model.watch for name, model in self.models.items() if model.watch}
+        comparing = [self._searching.submit(watch.compare) for watch in watches.values()]
+        drifts = [await asyncio.wrap_future(result) for result in comparing]
+        return [
+            {"model": name, "drift": drift and drift.to_dict()}
+            for name, drift in zip(watches, drifts, strict=True)
+        ]
 
     async def explain(
         self,

@@ -142,18 +142,18 @@ class Familiarity:
     def to_dict(self) -> dict[str, str]:
         """Return JSON values: the bytes of the arrays, as base64."""
         return {
-            "center": _written(self.center.astype("<f2")),
-            "means": _written(self.means),
-            "held_out": _written(self.held_out.astype("<f4")),
+            "center": array_text(self.center.astype("<f2")),
+            "means": array_text(self.means),
+            "held_out": array_text(self.held_out.astype("<f4")),
         }
 
     @classmethod
     def from_facts(cls, facts: Any, hidden_size: int) -> Familiarity | None:
         """Read the result of :meth:`to_dict`; return None for anything else."""
         try:
-            center = _read(facts["center"], "<f2").astype(np.float32)
-            means = _read(facts["means"], "i1").reshape(-1, hidden_size)
-            held_out = _read(facts["held_out"], "<f4").astype(np.float32)
+            center = text_array(facts["center"], "<f2").astype(np.float32)
+            means = text_array(facts["means"], "i1").reshape(-1, hidden_size)
+            held_out = text_array(facts["held_out"], "<f4").astype(np.float32)
         except (TypeError, KeyError, ValueError, binascii.Error):
             return None
         whole = len(center) == hidden_size and len(means) and len(held_out) >= LEAST_EXAMPLES
@@ -167,9 +167,8 @@ def _some_of_each(features: Sequence[Features]) -> tuple[list[Features], np.ndar
     seen: Counter[int] = Counter()
     turns: list[tuple[int, int, int]] = []
     for at in generator(0, "texts of familiarity").permutation(len(features)).tolist():
-        label = features[at].label
-        if label is not None:
-            number = int(label.argmax() if isinstance(label, np.ndarray) else label)
+        number = label_number(features[at])
+        if number is not None:
             turns.append((seen[number], at, number))
             seen[number] += 1
     chosen: list[Features] = []
@@ -184,14 +183,24 @@ def _some_of_each(features: Sequence[Features]) -> tuple[list[Features], np.ndar
     return chosen, np.array(labels, dtype=np.int64)
 
 
+def label_number(feature: Features) -> int | None:
+    """Return the number of the label of a text, of several the most probable; None: it has none."""
+    label = feature.label
+    if label is None:
+        return None
+    return int(label.argmax() if isinstance(label, np.ndarray) else label)
+
+
 def _unit(vectors: np.ndarray) -> np.ndarray:
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.maximum(lengths, 1e-12), dtype=np.float32)
 
 
-def _written(values: np.ndarray) -> str:
+def array_text(values: np.ndarray) -> str:
+    """Return the bytes of an array as base64."""
     return base64.b64encode(values.tobytes()).decode()
 
 
-def _read(text: str, kind: str) -> np.ndarray:
+def text_array(text: str, kind: str) -> np.ndarray:
+    """Return an array of a `kind` of number from :func:`array_text`."""
     return np.frombuffer(base64.b64decode(text, validate=True), dtype=kind)

@@ -38,6 +38,7 @@ from bertine.tasks.calibration import (
     calibrate,
     divided_by_others,
 )
+from bertine.tasks.drift import Reader, Reference
 from bertine.tasks.familiarity import Familiarity, WithVectors
 from bertine.tasks.report import (
     HEAD_ALONE,
@@ -479,8 +480,7 @@ class _Finetuning:
         if "coverage" in kept.task.rules and not prepared.biased:
             conformal = Conformal.of(decisions)
             facts |= {} if conformal is None else {"conformal": conformal.to_dict()}
-        if familiarity := self._familiarity(kept, task):
-            facts["familiarity"] = familiarity.to_dict()
+        facts |= self._record(kept, task)
         write_json(run.folder / SCORES, values)
         examples = prepared.data.validation
         worst = write_worst(run.folder, task, examples, self.held, outputs)
@@ -603,20 +603,28 @@ class _Finetuning:
         loaded = kept.loaded
         return Pipeline(loaded.model, task, loaded.tokenizer, self.dtype).compute(self.held)
 
-    def _familiarity(self, kept: Prepared, task: Task[Any]) -> Familiarity | None:
-        """Record what the training texts of the saved model are like, if its task can tell."""
+    def _record(self, kept: Prepared, task: Task[Any]) -> dict[str, Any]:
+        """Record what the texts of the saved model are like and how right it is on those that are
+        held out, to compare new ones with; nothing if its task cannot tell."""
         alone = "familiarity" in task.rules and len(task.text_columns) == 1
         if not alone or kept.biased or not self.held:
-            return None
-        loaded = kept.loaded
+            return {}
+        tokenizer, labels = kept.loaded.tokenizer, task.labels
         run = partial(
             run_features,
-            loaded.model,
+            kept.loaded.model,
             WithVectors(task),
-            pad_id=loaded.tokenizer.pad_token_id,
+            pad_id=tokenizer.pad_token_id,
             dtype=self.dtype,
         )
-        return Familiarity.fit(run, self.prepared.features, self.held, len(task.labels))
+        familiarity = Familiarity.fit(run, self.prepared.features, self.held, len(labels))
+        if familiarity is None:
+            return {}
+        reader = Reader(familiarity, labels, tokenizer.template.added())
+        examples = self.prepared.data.validation
+        held = Reference.fit(run, lambda some: task.featurize(some, tokenizer), reader, examples)
+        facts = {"familiarity": familiarity.to_dict()}
+        return facts | ({} if held is None else {"drift": held.to_dict()})
 
     def _calibrate(
         self, kept: Prepared, outputs: list[np.ndarray], decisions: Decisions | None
