@@ -9,15 +9,10 @@ from threading import Lock
 
 import numpy as np
 
-from bertine.core.rng import generator
 from bertine.inference.predictor import Predictor, PreparedExamples
 from bertine.tasks.base import Features
 from bertine.tasks.calibration import LEAST_EXAMPLES
 from bertine.tasks.drift import Drift, Reference, Sketch
-
-#: The share of batches whose texts are counted: with vectors of texts, whose last layer is computed
-#: for all tokens, an answer takes up to a fifth longer.
-_SHARE = 1 / 8
 
 
 class Watch:
@@ -32,31 +27,23 @@ class Watch:
         self._plain = predictor
         self._reading = predictor._with(familiarity=held.reader.familiarity)
         self._held, self._lock = held, Lock()
-        self._draw = generator(0, "batches that are counted")
         held.right(self.sketch.cells)  # fits once what would delay the first scrape
 
     def compute_batch(self, features: Sequence[Features]) -> list[np.ndarray]:
-        """Compute the outputs of a batch, of a drawn share of batches with vectors; of all where an
-        answer must have the same bits each time."""
-        reads = self._plain.batch_invariant or self._draw.random() < _SHARE
-        return (self._reading if reads else self._plain).compute_batch(features)
+        """Compute the outputs of a batch, with vectors."""
+        return self._reading.compute_batch(features)
 
     def add(self, prepared: PreparedExamples, outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Count the texts whose outputs have vectors; return the outputs without them, unless the
-        answers need them."""
-        count = len(self.labels)
-        pairs = list(zip(prepared.features, outputs, strict=True))
-        without = {feature.row for feature, output in pairs if len(output) == count}
-        read = [(feature, output) for feature, output in pairs if feature.row not in without]
-        if read:
-            rows = dict.fromkeys(feature.row for feature, _ in read)
-            texts = [prepared.examples.items[row].texts[0] for row in rows]
-            features, wide = zip(*read, strict=True)
-            readings = self._held.reader.read(wide, features, texts)
+        """Count texts; return their outputs without vectors, unless the answers need them."""
+        items = prepared.examples.items
+        rows = dict.fromkeys(feature.row for feature in prepared.features)
+        texts = [items[row].texts[0] for row in rows]
+        if texts:
+            readings = self._held.reader.read(outputs, prepared.features, texts)
             with self._lock:
                 self.sketch.add(readings)
         needed = self._plain.task.answering is not self._plain.task
-        return [output if needed else output[:count] for output in outputs]
+        return [output if needed else output[: len(self.labels)] for output in outputs]
 
     def enough(self) -> Sketch | None:
         """Return a copy of the counts; None: they are of fewer than 50 texts."""
