@@ -176,21 +176,6 @@ class Comparison:
         return f"{line}; so it goes on at random" if self.random_wins else line
 
 
-@dataclass(frozen=True)
-class Contradiction:
-    """A label that the head contradicts.
-
-    Attributes:
-        row: the text.
-        kind: the class that a head gives it that was fitted to all other labels.
-        probability: of that class.
-    """
-
-    row: int
-    kind: int
-    probability: float
-
-
 class Chooser:
     """The labels of N texts so far, and the texts to ask for next.
 
@@ -357,10 +342,15 @@ class Chooser:
             for count, head in sorted(points.items())
         ]
 
-    def contradicted(self, most: int) -> list[Contradiction]:
+    def contradicted(self, most: int) -> list[tuple[int, int, float]]:
         """Return the labels that the head as last fitted contradicts most, the clearest first; at
         most `most`, and a twentieth of those that it learned. Those set apart are not among them:
-        an accuracy on labels that were changed wherever the head gives others is not honest."""
+        an accuracy on labels that were changed wherever the head gives others is not honest.
+
+        Returns:
+            The row, the class that a head gives it that was fitted to all other labels, and its
+            probability.
+        """
         if self.head is None:
             return []
         most = min(most, len(self.head.unseen) // _CONTRADICTED)
@@ -371,7 +361,7 @@ class Chooser:
         at, best = np.arange(len(rows)), chances.argmax(1)
         doubt = chances[at, best] - chances[at, self.labels[rows]]
         return [
-            Contradiction(int(rows[place]), int(best[place]), float(chances[place, best[place]]))
+            (int(rows[place]), int(best[place]), float(chances[place, best[place]]))
             for place in np.argsort(-doubt, kind="stable")[:most]
             if doubt[place] > 0
         ]

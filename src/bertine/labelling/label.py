@@ -6,10 +6,10 @@ import contextlib
 import secrets
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bertine.core.console import Report, log_all, logger, plural
 from bertine.core.errors import BertineError, require_packages
@@ -19,13 +19,11 @@ from bertine.data.in_memory import TableLike, as_source
 from bertine.inference.embedding.embedder import Embedder
 from bertine.labelling.answers import Answer, AnswerFile, Kind, check_label
 from bertine.labelling.pool import Pool, PoolVectors, Texts, read_pool
+from bertine.labelling.session import EndedError, Session
 from bertine.options.inference import LabelOptions, PlainTexts
 from bertine.options.verbs import takes_options
 from bertine.serving.address import bound_socket, listen
 from bertine.serving.serve import PACKAGES
-
-if TYPE_CHECKING:
-    from bertine.labelling.session import Session
 
 #: The task that learns each kind of labels.
 _TASKS: dict[Kind, str] = {"one": "text", "several": "multi-label", "spans": "tagging"}
@@ -120,9 +118,10 @@ def label(
     with contextlib.closing(bound_socket("127.0.0.1", options.port)) as listener:
         vectors = PoolVectors(model, pool, options)
         log_all(pool.notes)
-        session, finished = _labelled_at(
-            listener, vectors, pool, file, given, known, options.seed, show_progress
-        )
+        rows = {texts: row for row, texts in enumerate(pool.rows)}
+        answers = {rows[texts]: answer for texts, answer in known.items() if texts in rows}
+        session = Session(pool, file, given, answers, seed=options.seed)
+        finished = _labelled(listener, session, vectors, given, show_progress)
     result = LabelReport(
         dict(session.counts()),
         len(session.answers),
@@ -181,24 +180,17 @@ def _known(pool: Pool, file: AnswerFile) -> dict[Texts, Answer]:
     return known
 
 
-def _labelled_at(
+def _labelled(
     listener: socket.socket,
+    session: Session,
     vectors: PoolVectors,
-    pool: Pool,
-    file: AnswerFile,
     labels: Sequence[str],
-    known: Mapping[Texts, Answer],
-    seed: int,
     show: bool,
-) -> tuple[Session, bool]:
-    """Answer at `listener` until a signal, or until the person has finished, which is returned
-    too."""
+) -> bool:
+    """Answer at `listener` until a signal, or until the person has finished, which is returned."""
     from bertine.labelling.page import create_app
-    from bertine.labelling.session import EndedError, Session
     from bertine.serving.server import Server
 
-    rows = {texts: row for row, texts in enumerate(pool.rows)}
-    answers = {rows[texts]: answer for texts, answer in known.items() if texts in rows}
     finished = threading.Event()
 
     def finish() -> None:
@@ -217,7 +209,7 @@ def _labelled_at(
         except BaseException as error:
             session.end(error)
 
-    session = Session(pool, file, labels, answers, seed=seed, on_end=stop)
+    session.on_end = stop
     key = secrets.token_urlsafe(16)
     server = Server(create_app(session, key, finish))
     session.start()
@@ -236,7 +228,7 @@ def _labelled_at(
         computing.join()
     if session.fault is not None:
         raise session.fault
-    return session, finished.is_set()
+    return finished.is_set()
 
 
 def _train(

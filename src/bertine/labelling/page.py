@@ -30,22 +30,6 @@ _MOST = 100_000
 _Number = Annotated[int, Field(ge=0, lt=1 << 53)]
 
 
-class _Nothing(Strict):
-    """A request without arguments."""
-
-
-class _Seen(Strict):
-    """The change that the window has seen last."""
-
-    seen: _Number
-
-
-class _Row(Strict):
-    """A text."""
-
-    row: _Number
-
-
 class _Span(Strict):
     """Marked words."""
 
@@ -54,16 +38,15 @@ class _Span(Strict):
     label: str
 
 
-class _Skip(_Row, _Seen):
-    """A text that is skipped."""
+class _Request(Strict):
+    """What the page sends, as far as an action needs it: the text, the change that the window has
+    seen last, and an answer."""
 
-
-class _Label(_Skip):
-    """The answer about a text."""
-
-    labels: Annotated[list[str], Field(max_length=_MOST)]
-    spans: Annotated[list[_Span], Field(max_length=_MOST)]
-    note: str
+    row: _Number = -1
+    seen: _Number = 0
+    labels: Annotated[list[str], Field(max_length=_MOST)] = Field(default_factory=list)
+    spans: Annotated[list[_Span], Field(max_length=_MOST)] = Field(default_factory=list)
+    note: str = ""
 
 
 def create_app(session: Session, key: str, finish: Callable[[], None]) -> Guard:
@@ -75,32 +58,31 @@ def create_app(session: Session, key: str, finish: Callable[[], None]) -> Guard:
         finish: called when the person says that labelling is finished.
     """
 
-    def label(row: int, seen: int, labels: list[str], spans: list[Any], note: str) -> Any:
-        marked = [(one["start"], one["end"], one["label"]) for one in spans]
-        return session.label(row, seen, labels, marked, note)
+    def label(asked: _Request) -> dict[str, Any]:
+        spans = [(one.start, one.end, one.label) for one in asked.spans]
+        return session.label(asked.row, asked.seen, asked.labels, spans, asked.note)
 
-    def finished() -> dict[str, Any]:
+    def finished(asked: _Request) -> dict[str, Any]:
         finish()
         return session.state()
 
-    actions: Mapping[str, tuple[Callable[..., Any], type[Strict]]] = {
-        "/state": (session.state, _Nothing),
-        "/label": (label, _Label),
-        "/skip": (session.skip, _Skip),
-        "/undo": (session.undo, _Seen),
-        "/again": (session.look_again, _Row),
-        "/finish": (finished, _Nothing),
+    actions: Mapping[str, Callable[[_Request], dict[str, Any]]] = {
+        "/state": lambda asked: session.state(),
+        "/label": label,
+        "/skip": lambda asked: session.skip(asked.row, asked.seen),
+        "/undo": lambda asked: session.undo(asked.seen),
+        "/again": lambda asked: session.look_again(asked.row),
+        "/finish": finished,
     }
-    answers = {path: _answer(*action) for path, action in actions.items()}
+    answers = {path: _answer(action) for path, action in actions.items()}
     limits = Limits.within(Bounds(max_connections=_CONNECTIONS, max_body_bytes=_BODY))
     paths = frozenset({"/", *answers})
     return Guard(_page, answers, limits, key, Hosts("127.0.0.1"), Metrics(), paths)
 
 
-def _answer(action: Callable[..., Any], schema: type[Strict]) -> Answer:
+def _answer(action: Callable[[_Request], dict[str, Any]]) -> Answer:
     async def answer(body: bytes) -> Response:
-        asked = parsed(body, schema).model_dump()
-        content = to_json(await run_in_threadpool(action, **asked))
+        content = to_json(await run_in_threadpool(action, parsed(body, _Request)))
         headers = {"Cache-Control": "no-store"}
         return Response(content, media_type="application/json", headers=headers)
 

@@ -109,9 +109,9 @@ class Session:
         labels: the names of the classes, to which those of `answers` are added.
         answers: what was answered before, in that order.
         seed: of what is drawn.
-        on_end: called once at the end.
 
     Attributes:
+        on_end: called once at the end.
         answers: by row of the pool, in the order of labelling.
         judgement: as of the last answers that were learned.
         fault: what has ended the thread that chooses; None: nothing.
@@ -125,10 +125,10 @@ class Session:
         answers: Mapping[int, Answer],
         *,
         seed: int = 0,
-        on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self._texts, self._rows = list(pool.rows), list(pool.rows.values())
-        self._file, self.kind, self._on_end = file, file.kind, on_end
+        self._file, self.kind = file, file.kind
+        self.on_end: Callable[[], None] = lambda: None
         self.answers = dict(answers)
         self.judgement = Judgement()
         self.fault: BaseException | None = None
@@ -270,7 +270,7 @@ class Session:
             self.fault = self.fault or fault
             self._changed.notify_all()
         if first:
-            self._on_end()
+            self.on_end()
 
     def join(self) -> None:
         """Wait until the thread that chooses has ended."""
@@ -330,8 +330,8 @@ class Session:
     def _judged(self) -> Judgement:
         choice = self._chooser
         suspects = [
-            (item.row, self._names[item.kind], item.probability)
-            for item in choice.contradicted(_SUSPECTS + len(self._confirmed))
+            (row, self._names[number], probability)
+            for row, number, probability in choice.contradicted(_SUSPECTS + len(self._confirmed))
         ]
         compared = "" if choice.comparison is None else choice.comparison.line()
         result = Judgement(len(choice.judges), comparison=compared, suspects=suspects)
@@ -450,15 +450,12 @@ class Session:
             if row in self.answers and row not in self._confirmed
             if self.answers[row].labels[0] != other
         ]
-        accuracy = judged.accuracy and dict(
-            zip(("share", "low", "high"), judged.accuracy, strict=True)
-        )
         return {
             "revision": self._revision,
             "message": message,
             "kind": self.kind,
             "labels": [{"name": name, "count": counts[name]} for name in shown if name != NONE],
-            "none": counts[NONE] if self.kind == "one" else self._without_labels(),
+            "none": sum(answer.names in ((), (NONE,)) for answer in self.answers.values()),
             "question": self._question(self._current),
             # For the page to show at once, while the answer is sent.
             "next": self._question(self._ahead[0] if self._ahead else None),
@@ -469,16 +466,13 @@ class Session:
             "vectors": self._computed,
             "undo": bool(self._history),
             "judges": judged.judges,
-            "accuracy": accuracy,
+            "accuracy": judged.accuracy,
             "curve": judged.curve,
             "outlook": judged.outlook,
             "may_stop": judged.may_stop,
             "comparison": judged.comparison,
             "suspects": suspects[:_SUSPECTS],
         }
-
-    def _without_labels(self) -> int:
-        return sum(not answer.names for answer in self.answers.values())
 
     def _question(self, asked: tuple[int, str] | None) -> dict[str, Any] | None:
         if asked is None:
