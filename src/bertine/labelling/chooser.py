@@ -373,7 +373,7 @@ class Chooser:
         return fit_head(self._vectors[rows], labels, self.classes)
 
     def _cover(self, row: int) -> None:
-        self._covered = np.maximum(self._covered, self._nearness(np.array([row]))[0])
+        self._covered = np.maximum(self._covered, nearness_of(self._vectors[row], self._sample))
 
     def _right(self, head: Head | None, rows: np.ndarray) -> int:
         """Count the labels that a head gives; without one, those of the most frequent class."""
@@ -408,26 +408,22 @@ class Chooser:
         """Choose the texts that add most to what is covered of the uncertain ones; of many labels
         every second goes to the most uncertain text instead, since what is not covered by then are
         the odd ones."""
-        free = np.flatnonzero(~self.apart & ~self._asked)
+        free, asked = np.flatnonzero(~self.apart & ~self._asked), int(self._asked.sum())
         if len(free) > _CANDIDATES:
-            draw = generator(self._seed, "candidates", int(self._asked.sum()))
+            draw = generator(self._seed, "candidates", asked)
             free = draw.choice(free, max(_CANDIDATES, min(len(free), 2 * count)), replace=False)
         count = min(count, len(free))
         chosen: list[int] = []
         if self.head is not None and len(self.order) >= _MANY:
-            turn = int(self._asked.sum()) % 2
             unsure = self.head.uncertainty(self._vectors[free])
-            chosen = np.argsort(-unsure, kind="stable")[: (count + turn) // 2].tolist()
-        nearness = self._nearness(free)
+            chosen = np.argsort(-unsure, kind="stable")[: (count + asked % 2) // 2].tolist()
+        nearness = nearness_of(self._vectors[free], self._sample)
         covered = np.maximum(self._covered, nearness[chosen].max(0, initial=0))
         rest = np.delete(np.arange(len(free)), chosen)
         more, covered = cover(nearness[rest], self._weights, covered, count - len(chosen))
         rows = free[[*chosen, *rest[more]]]
         self._asked[rows], self._covered = True, covered
         return [Question(row, "rule") for row in rows.tolist()]
-
-    def _nearness(self, rows: np.ndarray) -> np.ndarray:
-        return nearness_of(self._vectors[rows], self._sample)
 
 
 def nearness_of(vectors: np.ndarray, sample: np.ndarray) -> np.ndarray:

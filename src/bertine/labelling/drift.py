@@ -252,9 +252,8 @@ def _clusters(vectors: np.ndarray, rows: np.ndarray, texts: Sequence[str]) -> li
         if len(own) >= _FEWEST:
             here = Counter(word for at in own for word in words[at])
             examples = list(dict.fromkeys(texts[at] for at in own))[:_EXAMPLES]
-            clusters.append(
-                Cluster(len(own), _typical(here, len(own), every, len(texts)), examples)
-            )
+            typical = _typical(here, len(own), every, len(texts))
+            clusters.append(Cluster(len(own), typical, examples))
     return sorted(clusters, key=lambda cluster: -cluster.texts)
 
 

@@ -246,6 +246,5 @@ def _train(
         "device": options.device,
         "seed": options.seed,
     }
-    if options.then == "few-shot":
-        return Path(few_shot(task=_TASKS[kind], **arguments).model)
-    return Path(finetune(_TASKS[kind], **arguments).model)
+    train = few_shot if options.then == "few-shot" else finetune
+    return Path(train(task=_TASKS[kind], **arguments).model)

@@ -73,7 +73,10 @@ class Suggestions(ReportOf[Suggestion]):
 
     def records(self) -> list[dict[str, Any]]:
         """Return the rows in a form for ``pandas.DataFrame``: their columns, and the reason."""
-        return [{**item.values, _reason_column(item.values): item.reason} for item in self.items]
+        return [
+            {**item.values, unused("reason", item.values, "label_"): item.reason}
+            for item in self.items
+        ]
 
     def lines(self) -> list[str]:
         """Return what the command prints."""
@@ -198,7 +201,7 @@ def suggest(
     )
     if output is not None:
         rows_of = ((item.values, str(item.reason)) for item in items)
-        write_chosen(output, columns, _reason_column(columns), rows_of)
+        write_chosen(output, columns, unused("reason", columns, "label_"), rows_of)
     return result
 
 
@@ -207,8 +210,7 @@ def _last_labels(
 ) -> tuple[dict[str, str], list[str]]:
     """Return the label of each text in the order of labelling, and notes on what was left out."""
     notes, known = list[str](), dict[str, str]()
-    unknown = Counter[str]()
-    changed = 0
+    unknown, changed = Counter[str](), 0
     for text, label in pairs:
         if allowed is not None and label not in allowed:
             unknown[label] += 1
@@ -223,10 +225,6 @@ def _last_labels(
     if changed:
         notes.append(f"{source}: {plural(changed, 'text')} with another label later, which counts")
     return known, notes
-
-
-def _reason_column(columns: Any) -> str:
-    return unused("reason", columns, "label_")
 
 
 def write_chosen(

@@ -53,10 +53,8 @@ class Watch:
 
     def compare(self) -> Drift | None:
         """Compare the texts so far with those of the training; None: they are fewer than 50."""
-        sketch = self.enough()
-        return sketch.compare() if sketch else None
+        return sketch.compare() if (sketch := self.enough()) else None
 
     def accuracy(self) -> float:
         """Return the estimated accuracy; NaN: there are fewer than 50 texts."""
-        sketch = self.enough()
-        return sketch.accuracy() if sketch else nan
+        return sketch.accuracy() if (sketch := self.enough()) else nan
