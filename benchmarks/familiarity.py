@@ -6,8 +6,9 @@
 A model is fine-tuned on the 150 intents; half of the validation texts are its own validation
 examples, which the familiarity compares with, and the other half judge, beside the 100 questions of
 ``oos_val.csv`` that are of no intent. Beside it the largest probability, and the distance to the
-nearest training text by scikit-learn, from the same model. AUROC, and the recall at the threshold
-that takes 5% of the judging usual texts; of the familiarity also what 0.05 itself takes of both.
+fifth nearest training text by scikit-learn, from the same model. AUROC, and the recall at the
+threshold that takes 5% of the judging usual texts; of the familiarity also what 0.05 itself takes
+of both.
 """
 
 from __future__ import annotations

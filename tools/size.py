@@ -37,8 +37,9 @@ BUDGET = {
     # Distillation on vectors of models and files, with masked words, added 500; one place for what
     # was repeated took 150 away.
     # Labelling on a page and the choice of texts added 1,350; familiarity, drift, and labels that
-    # are added 1,250. 2,600 was the limit.
-    "code lines": 76_940,
+    # are added 1,250. 2,600 was the limit; label files that other programs and people have edited
+    # took 40 more.
+    "code lines": 76_985,
     # The function `distill` takes the options of its four kinds; each command has its own.
     "longest signature": 101,
     # Tests of all documents' commands, of clients and of what other programs open; of the folders

@@ -105,7 +105,7 @@ def test_labelled_rows_take_the_place_of_a_record(model: Path, usual: Rows, tmp_
         bertine.drift(earlier, texts(usual), show_progress=False)
     recorded = bertine.drift(model, texts(usual), show_progress=False)
     given = bertine.drift(model, texts(usual), reference=usual, show_progress=False)
-    assert given.held_out == len(usual)
+    assert given.held_out == len(usual) // 2  # the others show what texts of a label are like
     assert given.accuracy == pytest.approx(recorded.accuracy, abs=0.05)
     with pytest.raises(BertineError, match="has 40 labelled rows; 100 are needed"):
         bertine.drift(model, texts(usual), reference=usual[:40], show_progress=False)

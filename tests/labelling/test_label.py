@@ -43,7 +43,7 @@ def session(
     out: Path, rows: Any = None, kind: Kind = "one", labels: Any = KINDS, vectors: Any = None
 ) -> Iterator[Session]:
     pool = read_pool(as_source(rows or rows_of(), "texts"), PlainTexts())
-    file = AnswerFile(out, pool, None, kind)
+    file = AnswerFile(out, pool, "entities" if kind == "spans" else "label", kind)
     known = file.read()
     answers = {at: known[texts] for at, texts in enumerate(pool.rows) if texts in known}
     order = {texts: place for place, texts in enumerate(known)}
@@ -72,6 +72,12 @@ def answer(work: Session, count: int) -> None:
         state = work.state()
         question = state["question"]
         work.label(question["row"], state["revision"], [question["texts"][0].split()[0]])
+
+
+def settle(work: Session) -> None:
+    """Wait until all answers are learned from."""
+    with work._changed:
+        assert work._changed.wait_for(lambda: not work._is_due(), 60)
 
 
 def test_the_file_is_complete_after_each_answer(tmp_path: Path) -> None:
@@ -104,7 +110,7 @@ def test_it_goes_on_in_the_same_order(tmp_path: Path) -> None:
 def test_the_accuracy_is_that_of_texts_set_apart(tmp_path: Path) -> None:
     with session(tmp_path / "out.csv", vectors=vectors_of()) as work:
         answer(work, 120)
-        work.settle()
+        settle(work)
         state = work.state()
     assert state["judges"] == 24
     share, low, high = state["accuracy"]
@@ -124,7 +130,7 @@ def test_a_wrong_label_is_shown_and_no_longer_when_it_was_looked_at(tmp_path: Pa
         work.label(row, state["revision"], [wrong])
         work._confirmed.clear()
         answer(work, 10)
-        work.settle()
+        settle(work)
         state = work.state()
         assert [(item["row"], item["other"]) for item in state["suspects"]] == [(row, right)]
         state = work.look_again(row)

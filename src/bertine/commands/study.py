@@ -167,10 +167,8 @@ def _run_suggest(values: dict[str, Any]) -> None:
 SUGGEST = Command(
     name="suggest",
     summary="choose the texts to label next",
-    description="Choose the texts whose labels teach most: near to many others about which a head\n"
-    "that is fitted to the labels so far is uncertain. A fifth of the texts is set apart, and\n"
-    "judges the head and the choice. Label what comes out, add it to --labelled, and run it\n"
-    "again:\n\n"
+    description="Choose the texts whose labels teach most; a fifth is set apart, to judge by. "
+    "Label\nwhat comes out, add it to --labelled, and run it again:\n\n"
     "    bertine suggest texts.csv --labels refund delivery other --num 20 --out next.csv\n"
     "    bertine suggest texts.csv --labelled labelled.csv --num 50 --out next.csv",
     add_arguments=_add_suggest_arguments,
@@ -200,11 +198,9 @@ def _add_label_arguments(parser: Parser) -> None:
 LABEL = Command(
     name="label",
     summary="label texts on a local page",
-    description="Label texts on a page of this machine: keys 1 to 9, undo, skip, notes,\n"
-    "new labels. The text whose label teaches most is asked next; a fifth of the texts is set\n"
-    "apart and says how good a model is now. The file is complete after each label: end it\n"
-    "when you like, and start it again to go on. Needs fastapi, uvicorn, httptools and\n"
-    "prometheus-client.",
+    description="Label texts on a page of this machine: keys 1 to 9, undo, skip, notes, new "
+    "labels.\nThe text whose label teaches most is asked next. The file is complete after each "
+    "label:\nend it when you like, and start it again to go on.",
     add_arguments=_add_label_arguments,
     options="bertine.options.inference:LabelOptions",
     examples="bertine label texts.csv --labels refund delivery other --out labelled.csv\n"

@@ -563,10 +563,11 @@ class Predictor(Pipeline, Shown):
             raise BertineError(
                 f"{option('abstain_unfamiliar')} is {abstain_below:g}, but must be from 0 to 1"
             )
-        if "familiarity" not in self.task.rules or len(self.task.text_columns) != 1:
+        one = "familiarity" in self.task.rules and len(self.task.text_columns) == 1
+        if not (one and hasattr(self.model, "config")):
             raise BertineError(
                 f"{option('familiarity', True)} is for models that choose one label of one text; "
-                f"this one, of the task {self.task.name!r}, does not"
+                f"this one, of the task {self.task.name!r}, does not, or is an exported one"
             )
         width = self.model.config.hidden_size
         familiarity = Familiarity.from_facts(self.training.get("familiarity"), width)
@@ -576,11 +577,19 @@ class Predictor(Pipeline, Shown):
                 f"which {option('familiarity', True)} needs; fine-tune the model again, with 50 "
                 "validation examples or more"
             )
+        least = 1 / (len(familiarity.held_out) + 1)
+        if 0 < abstain_below <= least:
+            raise BertineError(
+                f"{option('abstain_unfamiliar')} is {abstain_below:g}, but must be above "
+                f"{least:.3g}: with so few validation examples no text is less familiar"
+            )
         return self._with(familiarity=familiarity, abstain_unfamiliar=abstain_below)
 
     def recorded(self) -> Reference | None:
         """Return the record of held-out texts with which new ones are compared
         (:mod:`bertine.tasks.drift`); None: the model has none."""
+        if not hasattr(self.model, "config"):
+            return None  # an exported model
         width = self.model.config.hidden_size
         familiarity = Familiarity.from_facts(self.training.get("familiarity"), width)
         if familiarity is None:

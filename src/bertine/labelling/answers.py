@@ -20,13 +20,13 @@ from bertine.core.errors import BertineError
 from bertine.core.files import atomic_file
 from bertine.core.names import option
 from bertine.core.text import briefly, row_at
-from bertine.data.examples import ENTITIES, row_texts
+from bertine.data.examples import row_texts
 from bertine.data.label_sets import SEPARATORS, parsed_list
 from bertine.data.lines import TableLayout
 from bertine.data.tables import Table, TableRow
 from bertine.data.writer import TableWriter, check_output, json_text
 from bertine.inference.rows import unused
-from bertine.labelling.pool import Pool, Texts
+from bertine.labelling.pool import Pool, Texts, label_of
 
 #: What a text gets: a label, any number of them, or labels of marked words.
 Kind = Literal["one", "several", "spans"]
@@ -86,15 +86,18 @@ class AnswerFile:
     Args:
         path: a .csv, .tsv or .jsonl file.
         pool: the texts, whose columns the file has.
-        label_column: the column of the labels; None: ``label``, of spans ``entities``.
+        label_column: the column of the labels.
         kind: what a text gets.
+
+    Attributes:
+        others: answers that are kept in the file, about texts that are not asked.
 
     Raises:
         BertineError: the name says no such format; it is the file of the texts, or a .tsv cannot
             hold them; the columns of texts and labels are the same.
     """
 
-    def __init__(self, path: Path | str, pool: Pool, label_column: str | None, kind: Kind) -> None:
+    def __init__(self, path: Path | str, pool: Pool, label_column: str, kind: Kind) -> None:
         self.path, self.kind, self._pool = Path(path), kind, pool
         check_output(path)
         if self.path.suffix.lower() not in _LAYOUTS:
@@ -104,10 +107,10 @@ class AnswerFile:
                 f"{path}: is the file of the texts, of which only those with labels would be "
                 f"left; name another with {option('out')}"
             )
-        self.label_column = label_column or (ENTITIES if kind == "spans" else "label")
+        self.label_column = label_column
         if self.label_column in pool.text_columns:
             raise BertineError(f"{pool.name}: {self.label_column!r} is a column of texts")
-        self.note_column = unused("note", pool.columns, "label_")
+        self.note_column = unused("note", [*pool.columns, label_column], "label_")
         self._layout = _LAYOUTS[self.path.suffix.lower()]
         if self._layout.kind == "tsv":
             cells = (value for row in pool.rows.values() if row for value in row.values.values())
@@ -117,6 +120,7 @@ class AnswerFile:
                 )
         self._lines: dict[Texts, tuple[Answer, str]] = {}
         self._rows: dict[Texts, Mapping[str, Any]] = {}
+        self.others: dict[Texts, Answer] = {}
         self._noted, self._stamp = False, self._stamped()
 
     def answer(self, row: TableRow, source: str) -> Answer:
@@ -136,12 +140,13 @@ class AnswerFile:
                     note=note,
                 )
             if self.kind == "one":
-                return Answer((check_label(str(value), "one"),), note=note)
+                return Answer((check_label(label_of(value), "one"),), note=note)
             if isinstance(value, str):
-                value = parsed_list(value) or value.split("|")
+                parts = parsed_list(value)
+                value = value.split("|") if parts is None else parts
             names = (check_label(str(name), "several") for name in value or () if str(name).strip())
             return Answer(tuple(dict.fromkeys(names)), note=note)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (BertineError, ValueError, TypeError, KeyError, RecursionError) as error:
             raise BertineError(
                 f"{row_at(source, row.line)}: {self.label_column!r} is {briefly(value)}, which is "
                 "not as it is written here"
@@ -172,6 +177,7 @@ class AnswerFile:
                 texts = row_texts(table, row, self._pool.text_columns)
                 answers[texts] = self.answer(row, table.name)
                 self._rows[texts] = row.values
+        self.others = dict(answers)
         return answers
 
     def write(self, answers: Iterable[tuple[Texts, Answer]]) -> None:
@@ -180,7 +186,7 @@ class AnswerFile:
         Raises:
             BertineError: it cannot be written, or another program has changed it since.
         """
-        answers = list(answers)
+        answers = [*answers, *self.others.items()]
         if self._stamped() != self._stamp:
             raise BertineError(
                 f"{self.path}: was changed by another program, and is left as it is; end this one "
@@ -201,7 +207,8 @@ class AnswerFile:
                 continue
             begin = text.tell()
             row = self._pool.rows.get(texts)
-            values = self._rows[texts] if row is None else row.values
+            values = {**self._rows.get(texts, {}), **(row.values if row else {})}
+            values.pop(self.note_column, None)
             added = {self.label_column: self._value(answer)}
             if noted:
                 added[self.note_column] = answer.note

@@ -176,6 +176,14 @@ class Comparison:
         return f"{line}; so it goes on at random" if self.random_wins else line
 
 
+def accuracy_line(accuracy: tuple[float, float, float], judges: int) -> str:
+    """Describe an accuracy with its interval, judged by so many texts."""
+    share, low, high = (f"{value:.1%}" for value in accuracy)
+    return (
+        f"accuracy of a linear head {share} ({low} to {high}) on {plural(judges, 'text')} set apart"
+    )
+
+
 class Chooser:
     """The labels of N texts so far, and the texts to ask for next.
 
@@ -244,6 +252,8 @@ class Chooser:
             self._asked[row] = True
             if self._seeing and not self.apart[row]:
                 self._cover(row)
+        elif self.labels[row] != kind:
+            self._correct()
         self.labels[row] = kind
 
     def forget(self, row: int) -> None:
@@ -251,6 +261,12 @@ class Chooser:
         if self.labels[row] >= 0:
             self.order.remove(row)
             self.labels[row] = -1
+            self._correct()
+
+    def _correct(self) -> None:
+        """Fit all heads again, since a label that they have learned was wrong."""
+        self._heads.clear()
+        self._fitted = 0
 
     def ask(self, count: int) -> list[Question]:
         """Choose `count` texts, fewer if there are no more. A text is asked once."""

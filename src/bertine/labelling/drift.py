@@ -138,15 +138,19 @@ def drift(
         BertineError: no such model, or one without a record; a table cannot be read; a column is
             missing; there are fewer than 50 texts, or labelled ones.
     """
-    if output is not None:
-        check_chosen(output)
+    check_chosen(output, num)
     predictor = Predictor.for_scores(model, options.device, options.precision)
     predictor, held = _with_record(predictor, reference, options)
     with open_task_table(predictor.task, as_source(texts, "texts"), options) as table:
-        rows = list(table.rows)
+        read = [(row, table.table.text(row, table.columns[0])) for row in table.rows]
         name, columns = table.table.name, table.table.columns
-        every = [table.table.text(row, table.columns[0]) for row in rows]
         notes = [*table.notes, *table.table.stats.notes(name)]
+    rows, every = (
+        [row for row, text in read if text.strip()],
+        [text for _, text in read if text.strip()],
+    )
+    if len(rows) < len(read):
+        notes.append(f"{name}: {plural(len(read) - len(rows), 'text')} without content left out")
     if len(rows) < LEAST_EXAMPLES:
         raise BertineError(f"{name}: has {plural(len(rows), 'text')}; {LEAST_EXAMPLES} are needed")
     items = [Example((text,), line=row.line) for text, row in zip(every, rows, strict=True)]
@@ -192,8 +196,11 @@ def _with_record(
             rows cannot be read, or are too few.
     """
     task, labels = predictor.task, predictor.labels
-    if "familiarity" not in task.rules or len(task.text_columns) != 1:
-        raise BertineError(f"{task.name}: drift is for models that choose one label of one text")
+    one = "familiarity" in task.rules and len(task.text_columns) == 1
+    if not (one and hasattr(predictor.model, "config")):
+        raise BertineError(
+            f"{task.name}: drift is for models that choose one label of one text, not exported ones"
+        )
     if reference is None:
         held = predictor.recorded()
         if held is None:
@@ -206,6 +213,7 @@ def _with_record(
         return predictor._with(familiarity=held.reader.familiarity), held
     config = replace(
         DataConfig.of(options, DEFAULTS),
+        format=None,
         text_columns=options.text_columns or task.text_columns,
         label_column=options.label_column or task.label_column,
     )
@@ -214,15 +222,18 @@ def _with_record(
     nothing = np.zeros((1, predictor.model.config.hidden_size), dtype=np.int8)
     unknown = Familiarity(nothing[0].astype(np.float32), nothing, np.zeros(0, dtype=np.float32))
     run = predictor._with(familiarity=unknown).compute  # which computes vectors, too
-    known, others = ([part for part in features if part.row % 2 == half] for half in (0, 1))
+    order = generator(0, "halves of labelled rows").permutation(len(examples)).tolist()
+    halves = {*order[::2]}, {*order[1::2]}
+    known, others = ([part for part in features if part.row in half] for half in halves)
     familiarity, made = Familiarity.fit(run, known, others, len(labels)), None
+    held_out = replace(examples, items=[examples.items[at] for at in sorted(halves[1])])
     if familiarity is not None:
         reader = Reader(familiarity, labels, predictor.tokenizer.template.added())
-        made = Reference.fit(run, lambda some: predictor.prepare(some).features, reader, examples)
+        made = Reference.fit(run, lambda some: predictor.prepare(some).features, reader, held_out)
     if made is None:
         raise BertineError(
             f"{examples.source}: has {plural(len(examples), 'labelled row')}; "
-            f"{2 * LEAST_EXAMPLES} are needed"
+            f"{2 * LEAST_EXAMPLES} are needed, of at most 2,000 labels"
         )
     return predictor._with(familiarity=familiarity), made
 

@@ -14,10 +14,11 @@ from typing import Any
 from bertine.core.console import Report, log_all, logger, plural
 from bertine.core.errors import BertineError, require_packages
 from bertine.core.names import option
-from bertine.data.examples import as_columns
+from bertine.data.examples import ENTITIES, as_columns
 from bertine.data.in_memory import TableLike, as_source
 from bertine.inference.embedding.embedder import Embedder
 from bertine.labelling.answers import Answer, AnswerFile, Kind, check_label
+from bertine.labelling.chooser import accuracy_line
 from bertine.labelling.pool import Pool, PoolVectors, Texts, read_pool
 from bertine.labelling.session import EndedError, Session
 from bertine.options.inference import LabelOptions, PlainTexts
@@ -57,11 +58,7 @@ class LabelReport(Report):
         counts = ", ".join(f"{name} {count:,}" for name, count in self.counts.items())
         lines = [f"{plural(self.labelled, 'text')} labelled{f': {counts}' if counts else ''}"]
         if self.accuracy is not None:
-            share, low, high = self.accuracy
-            lines.append(
-                f"accuracy of a linear head {share:.1%} ({low:.1%} to {high:.1%}) on "
-                f"{plural(self.judges, 'text')} set apart"
-            )
+            lines.append(accuracy_line(self.accuracy, self.judges))
         lines += self.notes
         if self.labelled:
             lines.append(f"labels: {self.out}")
@@ -111,15 +108,19 @@ def label(
             f"which have no {option('spans')}"
         )
     reading = PlainTexts.of(options, text_column=columns[0] if len(columns) == 1 else None)
-    pool = read_pool(as_source(texts, "texts"), reading, columns if len(columns) == 2 else ())
-    file = AnswerFile(out, pool, options.label_column, kind)
-    given = [check_label(name, kind) for name in options.labels or ()]
+    label = options.label_column or (ENTITIES if kind == "spans" else "label")
+    pair = columns if len(columns) == 2 else ()
+    pool = read_pool(as_source(texts, "texts"), reading, label, pair)
+    file = AnswerFile(out, pool, label, kind)
+    given = list(dict.fromkeys(check_label(name, kind) for name in options.labels or ()))
     known = _known(pool, file)
     with contextlib.closing(bound_socket("127.0.0.1", options.port)) as listener:
         vectors = PoolVectors(model, pool, options)
         log_all(pool.notes)
         rows = {texts: row for row, texts in enumerate(pool.rows)}
         answers = {rows[texts]: answer for texts, answer in known.items() if texts in rows}
+        for asked in rows:
+            file.others.pop(asked, None)
         session = Session(pool, file, given, answers, seed=options.seed)
         finished = _labelled(listener, session, vectors, given, show_progress)
     result = LabelReport(
@@ -168,14 +169,13 @@ def _known(pool: Pool, file: AnswerFile) -> dict[Texts, Answer]:
         )
     if known:
         pool.notes.append(f"{file.path}: goes on after {plural(len(known), 'text')}")
-    if (column := pool.labelled_in(file.label_column)) is not None:
-        before = len(known)
-        for texts, row in pool.rows.items():
-            if texts not in known and row is not None and row.values.get(column) not in (None, ""):
-                known[texts] = file.answer(row, pool.name)
-        if len(known) > before:
-            taken = plural(len(known) - before, "text")
-            pool.notes.append(f"{pool.name}: {taken} with labels in the column {column!r}")
+    labels = {
+        texts: file.answer(row, pool.name) for texts, row in pool.labelled if texts not in known
+    }
+    if labels:
+        taken = plural(len(labels), "text")
+        pool.notes.append(f"{pool.name}: {taken} with labels in the column {file.label_column!r}")
+    known |= labels
     pool.rows |= dict.fromkeys(strange)
     return known
 

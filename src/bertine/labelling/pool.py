@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from bertine.data.examples import Example, open_table, row_texts
 from bertine.data.in_memory import Source
 from bertine.data.languages import model_for
 from bertine.data.tables import TableRow
+from bertine.data.workbooks import shown
 from bertine.inference.embedding.collection import VectorTable
 from bertine.inference.embedding.embed import KeptVectors
 from bertine.inference.embedding.embedder import Embedder, empty_texts
@@ -43,6 +45,7 @@ class Pool:
         columns: its columns.
         text_columns: those of the texts.
         rows: the first row of each text; None: it is not in the table.
+        labelled: the texts that have a label in the table, with their rows.
         notes: notes on what was left out or repaired.
     """
 
@@ -50,23 +53,27 @@ class Pool:
     columns: list[str]
     text_columns: tuple[str, ...]
     rows: dict[Texts, TableRow | None]
+    labelled: list[tuple[Texts, TableRow]]
     notes: list[str] = field(default_factory=list)
 
-    def labelled_in(self, column: str | None) -> str | None:
-        """Return the name of the column of labels, ``label`` unless another one is given, if some
-        row has a label there."""
-        name = column or "label"
-        values = (row.values.get(name) for row in self.rows.values() if row is not None)
-        return name if any(value not in (None, "") for value in values) else None
+
+def label_of(value: Any) -> str:
+    """Return the single label that a cell has."""
+    value = value[0] if isinstance(value, list) and len(value) == 1 else value
+    return value.strip() if isinstance(value, str) else shown(value)
 
 
-def read_pool(source: Source, reading: PlainTexts, pair: Sequence[str] = ()) -> Pool:
-    """Read a table of texts, or of pairs of texts in two columns.
+def read_pool(
+    source: Source, reading: PlainTexts, label: str = "label", pair: Sequence[str] = ()
+) -> Pool:
+    """Read a table of texts, or of pairs of texts in two columns; `label` is the column of labels,
+    if there is one.
 
     Raises:
         BertineError: the table cannot be read, has no texts, or a column is missing.
     """
     rows: dict[Texts, TableRow | None] = {}
+    labelled: list[tuple[Texts, TableRow]] = []
     count = 0
     with contextlib.ExitStack() as stack:
         if pair:
@@ -78,15 +85,18 @@ def read_pool(source: Source, reading: PlainTexts, pair: Sequence[str] = ()) -> 
             table, column = stack.enter_context(open_texts(source, reading))
             columns = (column,)
         for row in table:
-            rows.setdefault(row_texts(table, row, columns), row)
+            texts = row_texts(table, row, columns)
+            rows.setdefault(texts, row)
             count += 1
+            if label in row.values and table.has_label(row, label):
+                labelled.append((texts, row))
         notes = table.stats.notes(table.name)
     if not rows:
         raise BertineError(f"{table.name}: there are no texts")
     if len(rows) < count:
         again = plural(count - len(rows), "text")
         notes.append(f"{table.name}: {again} more than once, asked once")
-    return Pool(table.name, list(table.columns), columns, rows, notes)
+    return Pool(table.name, list(table.columns), columns, rows, labelled, notes)
 
 
 class PoolVectors:
@@ -125,6 +135,8 @@ class PoolVectors:
             del pool.rows[every[at]]
         if blank:
             pool.notes.append(f"{plural(len(blank), 'text')} without content left out")
+        if not pool.rows:
+            raise BertineError(f"{pool.name}: no text has any content")
         self._pool = pool
 
     def of_labels(self, labels: Sequence[str]) -> np.ndarray | None:

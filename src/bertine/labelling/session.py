@@ -28,7 +28,7 @@ from bertine.labelling.pool import Pool
 from bertine.training.learning_curve.result import extrapolate
 
 #: Questions that are kept ready, and the seconds that a call waits for one.
-_AHEAD, _PATIENCE = 2, 30.0
+_AHEAD, _PATIENCE = 2, 5.0
 #: Labels that are shown to be looked at again, and the characters of their texts.
 _SUSPECTS, _SHOWN = 10, 160
 #: Most labels, characters of a note, and answers that can be undone.
@@ -171,8 +171,10 @@ class Session:
             self._next()
 
     def state(self) -> dict[str, Any]:
-        """Change nothing."""
+        """Change nothing, but ask a text where one has come since."""
         with self._changed:
+            if self._current is None:
+                self._next()
             return self._state()
 
     def label(
@@ -275,11 +277,6 @@ class Session:
     def join(self) -> None:
         """Wait until the thread that chooses has ended."""
         self._thread.join()
-
-    def settle(self) -> None:
-        """Wait until all answers are learned from."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._ended or not self._is_due(), _PATIENCE)
 
     def _is_due(self) -> bool:
         short = len(self._ahead) < _AHEAD and not self._exhausted
@@ -422,6 +419,8 @@ class Session:
             return
         self._current = None
         self._changed.wait_for(lambda: self._ended or self._ahead or self._exhausted, _PATIENCE)
+        if self._current is not None or self._ended:
+            return  # another window has gone on in the meantime
         if self._ahead:
             self._current = self._ahead.popleft()
         elif self._skipped:

@@ -15,17 +15,18 @@ from bertine.core.text import cut, listing
 from bertine.data.examples import read_examples
 from bertine.data.in_memory import Source, TableLike, as_source
 from bertine.data.lines import TableLayout, named_kind
+from bertine.data.streams import missing_column
 from bertine.data.writer import check_output, open_writer
 from bertine.inference.embedding.embedder import Embedder
 from bertine.inference.rows import unused
-from bertine.labelling.chooser import Chooser, Comparison, Reason, set_apart
-from bertine.labelling.pool import PoolVectors, read_pool
+from bertine.labelling.chooser import Chooser, Comparison, Reason, accuracy_line, set_apart
+from bertine.labelling.pool import PoolVectors, label_of, read_pool
 from bertine.options.data import DEFAULTS, DataConfig
 from bertine.options.inference import SuggestOptions
 from bertine.options.verbs import takes_options
 
-#: Characters of a text that are printed.
-_SHOWN = 100
+#: Characters of a text that are printed, and texts that are chosen at once.
+_SHOWN, _MOST = 100, 2_000
 
 
 @dataclass(frozen=True)
@@ -81,14 +82,11 @@ class Suggestions(ReportOf[Suggestion]):
     def lines(self) -> list[str]:
         """Return what the command prints."""
         reasons = Counter(item.reason for item in self.items)
-        counts = ", ".join(f"{count} {_WORDS[reason]}" for reason, count in reasons.items())
-        lines = [f"{plural(len(self.items), 'text')} to label{f': {counts}' if counts else ''}"]
+        counts = ", ".join(f"{reason} {count}" for reason, count in reasons.items())
+        lines = [f"{plural(len(self.items), 'text')} to label, by reason: {counts}"]
         if self.accuracy is not None:
-            share, low, high = self.accuracy
-            lines.append(
-                f"{plural(self.labelled, 'label')}; accuracy of a linear head {share:.1%} "
-                f"({low:.1%} to {high:.1%}) on {plural(self.judges, 'text')} set apart"
-            )
+            known = plural(self.labelled, "label")
+            lines.append(f"{known}; {accuracy_line(self.accuracy, self.judges)}")
         if self.comparison is not None:
             lines.append(self.comparison.line())
         lines += self.notes
@@ -96,14 +94,6 @@ class Suggestions(ReportOf[Suggestion]):
             where = "" if str(self.output) == "-" else f": {self.output}"
             return [*lines, f"label them in this order{where}"]
         return [*lines, *(cut(" ".join(item.text.split()), _SHOWN) for item in self.items)]
-
-
-_WORDS: dict[Reason, str] = {
-    "rule": "by the rule",
-    "name": "by the names of classes",
-    "random": "at random",
-    "judge": "set apart to judge",
-}
 
 
 @takes_options()
@@ -143,18 +133,16 @@ def suggest(
         BertineError: no such model; a table cannot be read; a column is missing; all texts have
             labels; the vectors are of another model.
     """
-    if num < 1:
-        raise BertineError(f"{option('num')} is {num}, but must be at least 1")
-    if output is not None and str(output) != "-":
-        check_chosen(output)
-    pool = read_pool(as_source(texts, "texts"), options)
+    check_chosen(None if str(output) == "-" else output, num)
+    label = options.label_column or "label"
+    pool = read_pool(as_source(texts, "texts"), options, label)
     (column,), columns, name = pool.text_columns, pool.columns, pool.name
     source = as_source(texts if labelled is None else labelled, "labelled")
     if labelled is None:
-        pairs = []
-        if label := pool.labelled_in(options.label_column):
-            cells = [(text, row and row.values.get(label)) for (text,), row in pool.rows.items()]
-            pairs = [(text, str(cell)) for text, cell in cells if cell not in (None, "")]
+        if options.label_column and label not in columns and not pool.labelled:
+            raise BertineError(missing_column(name, columns, label))
+        pairs = [(texts[0], label_of(row.values[label])) for texts, row in pool.labelled]
+        if pairs:
             pool.notes.append(f"{name}: the column {label!r} says what is labelled already")
     else:
         config = replace(DataConfig.of(options, DEFAULTS), text_columns=column, format=None)
@@ -169,7 +157,7 @@ def suggest(
             f"{plural(len(strange), 'labelled text')} not in {name}; learned from all the same"
         )
     pool.rows |= {(text,): None for text in strange}
-    labels = list(options.labels or dict.fromkeys(known.values()))
+    labels = list(dict.fromkeys(options.labels or known.values()))
     computed = PoolVectors(model, pool, options)
     every = [text for (text,) in pool.rows]
     if not any(row is not None and text not in known for (text,), row in pool.rows.items()):
@@ -242,8 +230,13 @@ def write_chosen(
             writer.write({**{name: values.get(name) for name in columns}, added: value})
 
 
-def check_chosen(output: Path | str) -> None:
-    """Refuse an output that is no table before anything is computed."""
+def check_chosen(output: Path | str | None, num: int) -> None:
+    """Refuse an output that is no table, and a number of texts that is none or takes very long,
+    before anything is computed."""
+    if not 1 <= num <= _MOST:
+        raise BertineError(f"{option('num')} is {num}, but must be from 1 to {_MOST:,}")
+    if output is None:
+        return
     check_output(output)
     if named_kind(output) in (None, "text"):
         raise BertineError(f"{output}: name the output .csv, .tsv, .jsonl or .parquet")

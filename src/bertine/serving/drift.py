@@ -35,11 +35,12 @@ class Watch:
 
     def add(self, prepared: PreparedExamples, outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Count texts; return their outputs without vectors, unless the answers need them."""
-        items = prepared.examples.items
-        rows = dict.fromkeys(feature.row for feature in prepared.features)
-        texts = [items[row].texts[0] for row in rows]
-        if texts:
-            readings = self._held.reader.read(outputs, prepared.features, texts)
+        texts = [item.texts[0] for item in prepared.examples.items]
+        pairs = zip(prepared.features, outputs, strict=True)
+        if read := [(one, output) for one, output in pairs if texts[one.row].strip()]:
+            features, wide = zip(*read, strict=True)
+            rows = dict.fromkeys(feature.row for feature in features)
+            readings = self._held.reader.read(wide, features, [texts[row] for row in rows])
             with self._lock:
                 self.sketch.add(readings)
         needed = self._plain.task.answering is not self._plain.task

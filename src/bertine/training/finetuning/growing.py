@@ -260,8 +260,13 @@ def _old_examples(
     given = facts.get("reading") or {}
     reading = DataConfig.from_facts(given, seed=config.seed, known_rows=config.known_rows)
     paths = [facts.get("data_path"), *facts.get(OLD_DATA, ())] if facts.get("task") == task else []
-    there = [path for path in paths if isinstance(path, str) and Path(path).exists()]
-    return [read_labelled(task, path, reading) for path in there]
+    old = []
+    for path in [path for path in paths if isinstance(path, str) and Path(path).exists()]:
+        try:
+            old.append(read_labelled(task, path, reading))
+        except BertineError as error:
+            logger.warning(f"old examples left out: {error}; {option('old_data')} names others")
+    return old
 
 
 def _merged(
