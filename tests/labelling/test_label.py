@@ -20,7 +20,7 @@ from bertine.core.errors import BertineError
 from bertine.core.rng import generator
 from bertine.data.in_memory import as_source
 from bertine.labelling.answers import NONE, Answer, AnswerFile, Kind
-from bertine.labelling.pool import read_pool
+from bertine.labelling.pool import label_of, read_pool
 from bertine.labelling.session import Session, outlook
 from bertine.options.inference import PlainTexts
 
@@ -48,6 +48,8 @@ def session(
     answers = {at: known[texts] for at, texts in enumerate(pool.rows) if texts in known}
     order = {texts: place for place, texts in enumerate(known)}
     every = list(pool.rows)
+    for texts in every:
+        file.others.pop(texts, None)
     answers = dict(sorted(answers.items(), key=lambda item: order[every[item[0]]]))
     started = Session(pool, file, labels, answers)
     started.start()
@@ -105,6 +107,28 @@ def test_it_goes_on_in_the_same_order(tmp_path: Path) -> None:
         answer(work, 5)
     assert written(out)[:30] == first
     assert len({row["id"] for row in written(out)}) == 35
+
+
+def test_the_file_keeps_what_others_have_put_in(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    mine = {"id": 0, "text": rows_of()[0]["text"], "label": "even", "checked": "by Ada"}
+    gone = {"id": 900, "text": "no longer asked", "label": "odd"}
+    out.write_text("".join(json.dumps(row) + "\n" for row in (mine, gone)), encoding="utf-8")
+    with session(out) as work:
+        answer(work, 1)
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert rows[0] == mine
+    assert rows[2] == gone
+    assert len(rows) == 3
+
+
+def test_labels_of_a_table_are_read_as_everywhere() -> None:
+    labels = ["refund ", "", "  ", None, True, 3, ["other"], float("nan"), "", "later"]
+    texts = [*"abcdefgh", "i", "i"]
+    table = [{"text": text, "label": label} for text, label in zip(texts, labels, strict=True)]
+    pool = read_pool(as_source(table, "texts"), PlainTexts())
+    read = {text: label_of(row.values["label"]) for (text,), row in pool.labelled}
+    assert read == {"a": "refund", "e": "true", "f": "3", "g": "other", "i": "later"}
 
 
 def test_the_accuracy_is_that_of_texts_set_apart(tmp_path: Path) -> None:
