@@ -204,7 +204,7 @@ LABEL = Command(
     add_arguments=_add_label_arguments,
     options="bertine.options.inference:LabelOptions",
     examples="bertine label texts.csv --labels refund delivery other --out labelled.csv\n"
-    "bertine label texts.csv --labels person place --spans --out labelled.csv --then finetune",
+    "bertine label texts.csv --labels person place --spans --out labelled.csv",
     common="--out --labels --several --spans --text-column --label-column --model --then --vectors "
     "--port --config",
 )

@@ -210,21 +210,21 @@ class FreshWeights(OptionGroup):
 class AddedLabels(OptionGroup):
     """Whether a fine-tuned classifier keeps its labels and gets others."""
 
-    title = "labels of the model"
+    title = "own data"
 
     add_labels: bool = declare(
         False,
-        "keep the labels of a fine-tuned model, and add those of the data that it lacks; what the "
-        "old ones lose is measured",
-        more="The rows of the head for the old labels stay. Without it a model with other labels "
-        "gets a new head.",
+        "keep the labels of the model, and add the data's",
+        more="The rows of the head for the old labels stay, and what these lose is measured. "
+        "Without it a model with other labels gets a new head.",
         recorded=True,
         not_in=("search", "lr-find"),
     )
     old_data: Path | str | None = declare(
         None,
-        "examples of the old labels, learned again with `add_labels`",
-        otherwise="the file that the model was trained on, if it is there",
+        "old examples for `add_labels`",
+        otherwise="those that the model was trained on",
+        more="They are learned again, as many as keep the old labels.",
         metavar="FILE",
         not_in=("search", "lr-find"),
     )
