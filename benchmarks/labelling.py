@@ -13,13 +13,13 @@ from __future__ import annotations
 import argparse
 import csv
 import importlib.util
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from common import describe_machine, machine, minilm, print_table
+from sides.results import Results
 
 import bertine
 from bertine.core.rng import generator
@@ -202,8 +202,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--texts", type=int, default=4_000, help="texts to label, at most")
     args = parser.parse_args()
-    lines = args.resume.read_text(encoding="utf-8").splitlines() if args.resume.exists() else []
-    done = {tuple(item["key"]): item["points"] for item in map(json.loads, lines)}
+    results = Results(args.resume)
     there = importlib.util.find_spec("small_text") is not None
     others = (list(STRATEGIES) if args.ways is None else args.ways) if there else []
     rows = []
@@ -211,13 +210,13 @@ def main() -> None:
         data = vectors_of(task, args.data, args.keep, args.texts)
         means = {}
         for name in ("random", "rule", *others):
+            every = []
             for seed in range(args.draws):
-                key = (task, args.texts, name, seed)
-                if key not in done:
-                    done[key] = curve(name, data, TASKS[task].labels, seed)
-                    with open(args.resume, "a", encoding="utf-8") as file:
-                        file.write(json.dumps({"key": key, "points": done[key]}) + "\n")
-            every = [done[task, args.texts, name, seed] for seed in range(args.draws)]
+                key = {"task": task, "texts": args.texts, "way": name, "seed": seed}
+                if results.claim(key):
+                    points = curve(name, data, TASKS[task].labels, seed)
+                    results.add({**key, "points": points})
+                every += [done["points"]] if (done := results.find(key)) else []
             means[name] = np.array(every).mean(0)
         drawn, rule = means["random"], means["rule"]
         # With fewer than two labels of a class it is chance which classes have any.

@@ -45,12 +45,10 @@ def session(
     pool = read_pool(as_source(rows or rows_of(), "texts"), PlainTexts())
     file = AnswerFile(out, pool, "entities" if kind == "spans" else "label", kind)
     known = file.read()
-    answers = {at: known[texts] for at, texts in enumerate(pool.rows) if texts in known}
-    order = {texts: place for place, texts in enumerate(known)}
-    every = list(pool.rows)
-    for texts in every:
+    rows = {texts: at for at, texts in enumerate(pool.rows)}
+    answers = {rows[texts]: answer for texts, answer in known.items() if texts in rows}
+    for texts in rows:
         file.others.pop(texts, None)
-    answers = dict(sorted(answers.items(), key=lambda item: order[every[item[0]]]))
     started = Session(pool, file, labels, answers)
     started.start()
     if vectors is not None:

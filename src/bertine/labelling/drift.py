@@ -233,7 +233,7 @@ def _with_record(
     if made is None:
         raise BertineError(
             f"{examples.source}: has {plural(len(examples), 'labelled row')}; "
-            f"{2 * LEAST_EXAMPLES} are needed, of at most 2,000 labels"
+            f"{2 * LEAST_EXAMPLES} are needed, and not thousands of labels"
         )
     return predictor._with(familiarity=familiarity), made
 

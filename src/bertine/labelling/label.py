@@ -132,7 +132,7 @@ def label(
         notes=vectors.embedder.notes(),
     )
     if folder is not None and finished and session.answers:
-        log_all(result.lines())
+        logger.info(f"labels: {file.path}")
         result.model = _train(options, kind, model, pool, file, folder)
     return result
 
