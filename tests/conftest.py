@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import os
 import runpy
+import shutil
 import signal
 import sys
 import tempfile
@@ -192,3 +193,18 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
     for verb in VERBS.values():
         monkeypatch.setitem(vars(bertine), verb, recorder(verb))
     return calls
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium, for the tests of pages."""
+    tools = pytest.importorskip("playwright.sync_api")
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        pytest.skip("there is no Chromium here")
+    switches = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+    switches += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    with tools.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=path, args=switches)
+        yield started
+        started.close()

@@ -21,6 +21,7 @@ import yaml
 from safetensors.torch import load_file
 from torch import Tensor
 
+import bertine
 from bertine.core.names import FAMILIES
 from bertine.core.rng import generator
 from bertine.corpora.batch import Batch
@@ -220,6 +221,25 @@ def write_labelled(path: Path, rows: int = 64, seed: int = 0) -> Path:
         lines.append(f"{sentence(topics[topic], adjective)},{'animal' if topic < 4 else 'dish'}")
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
+
+
+def write_recorded(folder: Path, rows: int = 96) -> Path:
+    """A model that was fine-tuned on texts as of :func:`write_labelled`, with a record of as many
+    that were held out; its directory."""
+    (folder / "data").mkdir(parents=True)
+    for name, seed in (("train", 0), ("dev", 1)):
+        write_labelled(folder / "data" / f"{name}.csv", rows=rows, seed=seed)
+    settings: dict[str, Any] = {"epochs": 4, "learning_rate": 2e-3, "baselines": False}
+    with one_thread():
+        run = bertine.finetune(
+            "text",
+            model=write_model(folder / "start"),
+            data=folder / "data",
+            out=folder / "run",
+            frozen=False,
+            **settings,
+        )
+    return Path(run.model)
 
 
 def write_pairs(path: Path, rows: int = 48, seed: int = 0) -> Path:

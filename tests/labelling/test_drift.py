@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,17 +18,7 @@ Rows = list[dict[str, str]]
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("drift")
-    (folder / "data").mkdir()
-    for name, seed in (("train", 0), ("dev", 1)):
-        toys.write_labelled(folder / "data" / f"{name}.csv", rows=160, seed=seed)
-    start = toys.write_model(folder / "start")
-    settings: dict[str, Any] = {"epochs": 4, "learning_rate": 2e-3, "baselines": False}
-    with toys.one_thread():
-        run = bertine.finetune(
-            "text", model=start, data=folder / "data", out=folder / "run", frozen=False, **settings
-        )
-    return Path(run.model)
+    return toys.write_recorded(tmp_path_factory.mktemp("drift"), rows=160)
 
 
 def rows_of(path: Path) -> Rows:

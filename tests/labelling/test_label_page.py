@@ -10,7 +10,6 @@ import csv
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,24 +22,8 @@ import pytest
 import toys
 
 pytest.importorskip("fastapi")
-playwright = pytest.importorskip("playwright.sync_api")
-
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here"),
-]
-SWITCHES = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
-SWITCHES += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+pytestmark = pytest.mark.slow
 HOSTILE = '<img src=x onerror="document.title=1"> 𝕬 the cat'
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as tools:
-        started = tools.chromium.launch(executable_path=BROWSER, args=SWITCHES)
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")

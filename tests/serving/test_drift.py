@@ -14,19 +14,7 @@ from .conftest import running
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("watched")
-    (folder / "data").mkdir()
-    for name, seed in (("train", 0), ("dev", 1)):
-        toys.write_labelled(folder / "data" / f"{name}.csv", rows=96, seed=seed)
-    run = bertine.finetune(
-        "text",
-        model=toys.write_model(folder / "start"),
-        data=folder / "data",
-        out=folder / "run",
-        epochs=1,
-        baselines=False,
-    )
-    return Path(run.model)
+    return toys.write_recorded(tmp_path_factory.mktemp("watched"))
 
 
 def test_answers_are_counted_and_compared(model: Path, tmp_path: Path) -> None:

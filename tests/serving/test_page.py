@@ -21,26 +21,10 @@ from bertine.options.inference import ServeOptions
 
 from .conftest import Client, running
 
-playwright = pytest.importorskip("playwright.sync_api")
-
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here"),
-]
-SWITCHES = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
-SWITCHES += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+pytestmark = pytest.mark.slow
 SENTENCE = toys.sentence("cat", "old")
 TWO = f"{SENTENCE} {toys.sentence('soup', 'warm')}"
 HOSTILE = '<img src=x onerror="document.title=1"> 𝕬 the cat'
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as tools:
-        started = tools.chromium.launch(executable_path=BROWSER, args=SWITCHES)
-        yield started
-        started.close()
 
 
 @pytest.fixture

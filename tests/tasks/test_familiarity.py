@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -69,17 +68,7 @@ def test_a_record_is_kept_and_a_damaged_one_is_none() -> None:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("familiarity")
-    (folder / "data").mkdir()
-    for name, seed in (("train", 0), ("dev", 1)):
-        toys.write_labelled(folder / "data" / f"{name}.csv", rows=96, seed=seed)
-    start = toys.write_model(folder / "start")
-    settings: dict[str, Any] = {"epochs": 4, "learning_rate": 2e-3, "baselines": False}
-    with toys.one_thread():
-        run = bertine.finetune(
-            "text", model=start, data=folder / "data", out=folder / "run", frozen=False, **settings
-        )
-    return Path(run.model)
+    return toys.write_recorded(tmp_path_factory.mktemp("familiarity"))
 
 
 def test_a_fine_tuned_model_says_how_familiar_texts_are(model: Path, tmp_path: Path) -> None:
