@@ -468,6 +468,19 @@ def test_predictions_are_written_where_the_tool_has_them(
     assert {item["label"] for item in rows[0]["entities"]} == {"NEW"}
 
 
+def test_labels_by_people_that_are_replaced_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows: list[Any] = [{"text": TEXT, "entities": NAMED}, {"text": TEXT, "entities": []}]
+    answers = [{"entities": NAMED[:1]}] * 2
+    path = write(tmp_path / "a.jsonl", rows)
+    written = predict(path, tmp_path / "b.jsonl", answers).read_text(encoding="utf-8")
+    assert all(len(json.loads(line)["entities"]) == 1 for line in written.splitlines())
+    assert "take the place of the labels that 1 text had" in caplog.text
+    with Table(predict(path, tmp_path / "b.parquet", answers)) as both:
+        assert both.columns == ["text", "entities", "predicted_entities"]
+
+
 def test_brats_predictions_are_files_beside_their_texts(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in/a.txt").write_text(TEXT, encoding="utf-8", newline="")

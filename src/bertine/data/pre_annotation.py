@@ -11,12 +11,15 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bertine.core.console import logger, plural
 from bertine.data.annotated_texts import AnnotatedText, Annotations
 from bertine.data.annotations import SPAN_KEYS
 from bertine.data.streams import encodable
 
 #: The author of predictions.
 _MODEL = "bertine"
+#: The tools that have no place of their own for predictions.
+_ONE_PLACE = ("doccano", "entities", "prodigy", "spacy")
 #: The keys of a span in tools of Python; and a rating.
 _NAMES = ("start", "end", "label")
 _NUMBER = re.compile(r"-?\d{1,9}(\.\d+)?")
@@ -41,7 +44,8 @@ class _Answer(NamedTuple):
 
 
 def write_predictions(rows: Path, target: Path, read: Annotations) -> None:
-    """Convert answered rows to a file of the tool whose file was `read`.
+    """Convert answered rows to a file of the tool whose file was `read`. A warning counts the texts
+    whose labels by people are replaced.
 
     Args:
         rows: JSON lines, one for each text, with the ``entities`` or ``label`` of a model last.
@@ -53,6 +57,12 @@ def write_predictions(rows: Path, target: Path, read: Annotations) -> None:
         "argilla": _argilla,
         "brat": _brat,
     }.get(read.tool, _object)
+    labelled = [item for item in read.texts if any(one.spans or one.labels for one in item.answers)]
+    if labelled and read.tool in _ONE_PLACE:
+        logger.warning(
+            f"the answers take the place of the labels that {plural(len(labelled), 'text')} had; "
+            "an output named .parquet or .xlsx has both"
+        )
     with open(rows, encoding="utf-8") as lines:
         pairs = zip(read.texts, map(json.loads, lines), strict=True)
         answered = ((item, write(item, _answer(item, row, read), read)) for item, row in pairs)
