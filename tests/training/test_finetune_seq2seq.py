@@ -204,6 +204,7 @@ def test_mistakes_are_refused_in_one_line(home: Path, tmp_path: Path) -> None:
         ({"frozen": True}, "frozen fits no head for the task"),
         ({"long_text": "tail"}, "long_text is for text"),
         ({"model": tmp_path / "bert"}, "of type bert writes no text after reading another"),
+        ({"model": None}, "none that is installed writes texts; take .*hf:facebook/bart-base"),
     ):
         given = {**GIVEN, "model": home / "pretrained", **changes}
         with pytest.raises(BertineError, match=message) as refused:

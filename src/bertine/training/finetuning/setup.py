@@ -171,6 +171,11 @@ def prepare(
     data = given_data(data_of_run(data, begun))
     splits = None
     model = model or (begun or {}).get("model_path")
+    if model is None and task == "seq2seq":
+        raise BertineError(
+            "no model is named, and none that is installed writes texts; take a published one, "
+            f"such as {option('model', 'hf:facebook/bart-base')}"
+        )
     if model is None:
         splits = splits_of(task, data, config)
         model = model_for(splits.train.items)
