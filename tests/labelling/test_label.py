@@ -289,19 +289,22 @@ def test_what_more_labels_would_bring() -> None:
     assert outlook(curve, 10) == ("", False)
 
 
-def test_labels_of_the_table_are_used_and_the_page_needs_its_key(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_the_page_needs_its_key_and_a_model_learns_its_labels_and_those_of_the_table(
+    tmp_path: Path,
 ) -> None:
     pytest.importorskip("fastapi")
     model, out = toys.write_model(tmp_path / "model"), tmp_path / "out.csv"
-    rows = [{**row, "label": "cat" if row["id"] < 3 else None} for row in rows_of(20)]
+    rows: list[dict[str, Any]] = rows_of(20)
+    for row in rows[:8]:
+        row["label"] = KINDS[row["id"] % 2]
     results: list[Any] = []
     import bertine.labelling.label as module
 
     addresses: list[str] = []
     patched = pytest.MonkeyPatch()
     patched.setattr(module.logger, "info", addresses.append)
-    given: dict[str, Any] = {"device": "cpu", "precision": "fp32", "labels": KINDS}
+    given: dict[str, Any] = {"device": "cpu", "precision": "fp32", "then": "few-shot"}
+    given["labels"] = KINDS
     thread = threading.Thread(
         target=lambda: results.append(bertine.label(model, rows, out, show_progress=False, **given))
     )
@@ -322,19 +325,21 @@ def test_labels_of_the_table_are_used_and_the_page_needs_its_key(
         assert ask("/state", {}, "wrong")[0] == 401
         assert ask("/state", {}, key, Host="evil.example")[0] == 421
         status, state = ask("/state", {}, key)
-        assert (status, state["labelled"]) == (200, 3)
+        assert (status, state["labelled"]) == (200, 8)
         row = state["question"]["row"]
         body = {"row": row, "seen": state["revision"], "labels": ["soup"], "spans": [], "note": ""}
         assert ask("/label", {**body, "row": -1}, key)[0] == 422
         assert ask("/label", {**body, "row": 999}, key)[0] == 422
         assert ask("/label", {**body, "note": "x" * (5 << 20)}, key)[0] == 413
-        assert ask("/label", body, key)[1]["labelled"] == 4
+        assert ask("/label", body, key)[1]["labelled"] == 9
         assert ask("/finish", {}, key)[0] == 200
     finally:
-        thread.join(30)
+        thread.join(60)
         patched.undo()
-    assert results[0].counts == {"cat": 3, "soup": 1}
-    assert [line["label"] for line in written(out)] == ["cat", "cat", "cat", "soup"]
+    assert results[0].counts == {"cat": 4, "soup": 5}
+    assert [line["label"] for line in written(out)] == [*KINDS * 4, "soup"]
+    assert results[0].model == tmp_path / "out-model" / "model"
+    assert bertine.Predictor.load(results[0].model).labels == KINDS
 
 
 def toys_wait(condition: Any) -> None:
