@@ -107,9 +107,8 @@ def test_bad_labels_are_named(
         MultiLabel.from_examples(examples_of(sets), labels=labels)
 
 
-def test_the_focal_loss_is_written_out() -> None:
-    examples = examples_of(SETS)
-    task = MultiLabel(("a", "b", "c"), max_length=24, focal_gamma=1.5)
+def computed(task: MultiLabel, examples):
+    """A model with random weights, the batch of all examples, its logits and the loss."""
     torch.manual_seed(0)
     settings = toys.config(initializer_range=0.3)
     model = Model(settings, task.heads(settings)).eval()
@@ -117,6 +116,13 @@ def test_the_focal_loss_is_written_out() -> None:
     with torch.no_grad():
         logits = task.outputs(model, batch).double().numpy()
         term = task.terms(model, batch)["classifier"]
+    return model, batch, logits, term
+
+
+def test_the_focal_loss_is_written_out() -> None:
+    examples = examples_of(SETS)
+    task = MultiLabel(("a", "b", "c"), max_length=24, focal_gamma=1.5)
+    _, _, logits, term = computed(task, examples)
     p = 1 / (1 + np.exp(-logits))
     true = np.where(TABLE > 0.5, p, 1 - p)
     assert float(term.total) == pytest.approx(-((1 - true) ** 1.5 * np.log(true)).sum(), rel=1e-5)
@@ -139,13 +145,7 @@ def test_the_loss_is_written_out_and_transformers(weighted: bool, tmp_path: Path
         # a is there once and lacking three times, b and c are there twice.
         assert task.balanced(examples) == (3.0, 1.0, 1.0)
         task = MultiLabel(task.labels, max_length=24, positive_weights=task.balanced(examples))
-    torch.manual_seed(0)
-    settings = toys.config(initializer_range=0.3)
-    model = Model(settings, task.heads(settings)).eval()
-    batch = task.collate(task.featurize(examples, toys.tokenizer()), 0)
-    with torch.no_grad():
-        logits = task.outputs(model, batch).double().numpy()
-        term = task.terms(model, batch)["classifier"]
+    model, batch, logits, term = computed(task, examples)
     p = 1 / (1 + np.exp(-logits))
     weights = np.array([3.0, 1.0, 1.0]) if weighted else 1.0
     expected = -(weights * TABLE * np.log(p) + (1 - TABLE) * np.log(1 - p)).sum()

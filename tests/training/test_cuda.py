@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,8 @@ def test_pretrain_learns_and_resumes(store: Path, tmp_path: Path, compiled: bool
     start = toys.write_model(
         tmp_path / "model", hidden_size=128, num_attention_heads=2, intermediate_size=256
     )
-    result = pretrain(
+    train = partial(
+        pretrain,
         store,
         model=start,
         out=tmp_path / "run",
@@ -127,19 +129,7 @@ def test_pretrain_learns_and_resumes(store: Path, tmp_path: Path, compiled: bool
         compile=compiled,
         checkpoint_every=60,
     )
+    result = train()
     assert result.final["mlm_loss"] < result.unigram_entropy
-    again = pretrain(
-        store,
-        model=start,
-        out=tmp_path / "run",
-        steps=150,
-        max_seq_length=32,
-        batch_size=16,
-        learning_rate=2e-3,
-        device="cuda",
-        precision="bf16",
-        compile=compiled,
-        checkpoint_every=60,
-        resume=True,
-    )
+    again = train(resume=True)
     assert again.final == result.final

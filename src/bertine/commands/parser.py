@@ -95,11 +95,7 @@ class Switch(argparse.Action):
         return " | ".join(self.option_strings)
 
     def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
+        self, parser: Any, namespace: Any, values: Any, option_string: str | None = None
     ) -> None:
         setattr(namespace, self.dest, option_string == self.option_strings[0])
 
@@ -111,11 +107,7 @@ class Gather(argparse.Action):
     _namespace: argparse.Namespace | None = None
 
     def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
+        self, parser: Any, namespace: Any, values: Any, option_string: str | None = None
     ) -> None:
         before = getattr(namespace, self.dest) if self._namespace is namespace else []
         self._namespace = namespace

@@ -18,8 +18,6 @@ from bertine.data.streams import encodable
 
 #: The author of predictions.
 _MODEL = "bertine"
-#: The tools that have no place of their own for predictions.
-_ONE_PLACE = ("doccano", "entities", "prodigy", "spacy")
 #: The keys of a span in tools of Python; and a rating.
 _NAMES = ("start", "end", "label")
 _NUMBER = re.compile(r"-?\d{1,9}(\.\d+)?")
@@ -57,10 +55,10 @@ def write_predictions(rows: Path, target: Path, read: Annotations) -> None:
         "argilla": _argilla,
         "brat": _brat,
     }.get(read.tool, _object)
-    labelled = [item for item in read.texts if any(one.spans or one.labels for one in item.answers)]
-    if labelled and read.tool in _ONE_PLACE:
+    labelled = sum(any(one.spans or one.labels for one in item.answers) for item in read.texts)
+    if labelled and write in (_object, _prodigy):  # they have no place of their own for predictions
         logger.warning(
-            f"the answers take the place of the labels that {plural(len(labelled), 'text')} had; "
+            f"the answers take the place of the labels that {plural(labelled, 'text')} had; "
             "an output named .parquet or .xlsx has both"
         )
     with open(rows, encoding="utf-8") as lines:

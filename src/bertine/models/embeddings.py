@@ -28,7 +28,8 @@ class RowEmbeddings(nn.Module):
     ) -> Tensor:
         """Compute the first layer's input for all tokens of a padded batch, with explicit
         operations for a graph. The arguments are [B, T]; returns [B * T, H]."""
-        raise NotImplementedError
+        embedded: Tensor = self(input_ids, token_type_ids)
+        return embedded
 
     def numbers_of(self, input_ids: Tensor, token_type_ids: Tensor) -> Numbers:
         """Return the rows of the tables of positions and of segments that each token of a text
@@ -68,13 +69,6 @@ class WordEmbeddings(RowEmbeddings):
         x = self.layer_norm(x)
         # As in BERT: from here on the residual stream is in the compute type.
         return self.dropout(x.to(autocast_dtype(x.device.type) or x.dtype))
-
-    def traced(
-        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None
-    ) -> Tensor:
-        """Compute the embeddings of all tokens of a padded batch, [B, T] → [B * T, H]."""
-        embedded: Tensor = self(input_ids, None)
-        return embedded
 
 
 class Embeddings(RowEmbeddings):
