@@ -123,7 +123,7 @@ ROWS = (
     Row(
         "questions",
         "f1",
-        {"task": "squad", "max_length": 320},
+        {"task": "squad", "max_length": 512, "doc_stride": 256, "epochs": 2, "batch_size": 16},
         ("questions/train-v1.1.json", "questions/dev-v1.1.json"),
         language="zh",
     ),
