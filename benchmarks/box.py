@@ -12,6 +12,9 @@ and 10 a class of BANKING77 (a tenth is held out, the same one for every seed), 
 (SQuAD 1.1), names in text (WNUT-17), minimal pairs (BLiMP); in Chinese topics (SIB-200, all labels,
 and 8 a class with the layers as they are), paraphrases, entities and questions. Every result is
 kept in FILE as soon as it is there; several processes may share it.
+
+``--speed FILE`` measures instead how fast the systems give vectors of its lines in 8 bits: in
+turns, after one that does not count; the ratio is to the last system.
 """
 
 from __future__ import annotations
@@ -128,6 +131,8 @@ ROWS = (
         language="zh",
     ),
 )
+#: Of the measurement of speed: texts, turns that count, and texts alone in a turn.
+TEXTS, TURNS, SINGLE = 1500, 7, 100
 #: The rows whose mean is that of five tasks of GLUE.
 GLUE = tuple(row.name for row in ROWS if row.arguments.get("task") == "glue")
 
@@ -277,10 +282,36 @@ def spread(values: Sequence[float]) -> str:
     return f"{mean} ± {student * statistics.stdev(values) / len(values) ** 0.5:.1f}"
 
 
+def show_speeds(systems: Sequence[str], file: Path) -> None:
+    """Print the texts a second of each system, and the time of a single text, medians of turns."""
+    texts = file.read_text(encoding="utf-8").splitlines()[:TEXTS]
+    with quietly():
+        loaded = [bertine.Embedder.load(system, precision="int8") for system in systems]
+    rates: list[list[float]] = [[] for _ in loaded]
+    singles: list[list[float]] = [[] for _ in loaded]
+    for _ in range(1 + TURNS):
+        for embedder, rate, single in zip(loaded, rates, singles, strict=True):
+            began = time.perf_counter()
+            embedder(texts)
+            rate.append(len(texts) / (time.perf_counter() - began))
+            for text in texts[:SINGLE]:
+                began = time.perf_counter()
+                embedder([text])
+                single.append(1000 * (time.perf_counter() - began))
+    fast = [statistics.median(rate[1:]) for rate in rates]
+    rows = [
+        [Path(system).name, f"{one:,.0f}", f"{one / fast[-1]:.2f}", f"{statistics.median(ms):.2f}"]
+        for system, one, ms in zip(systems, fast, (row[SINGLE:] for row in singles), strict=True)
+    ]
+    print(f"{len(texts):,} texts of {statistics.fmean(map(len, texts)):.0f} characters")
+    print_table(["", "texts a second", "ratio", "a single text, ms"], rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--data", type=Path, required=True, help="folder of the tasks' folders")
-    parser.add_argument("--resume", type=Path, required=True, help="file of the results")
+    parser.add_argument("--data", type=Path, help="folder of the tasks' folders")
+    parser.add_argument("--resume", type=Path, help="file of the results")
+    parser.add_argument("--speed", metavar="FILE", type=Path, help="texts, one a line")
     parser.add_argument("--systems", nargs="+", default=["bertine-en", "minilm", BASELINE])
     parser.add_argument("--language", choices=("en", "zh"), default="en")
     parser.add_argument("--tasks", nargs="+", help="beginnings of their names")
@@ -288,6 +319,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
+    if given.speed is not None:
+        print(describe_machine(machine(given.threads)))
+        return show_speeds([one for one in given.systems if one != BASELINE], given.speed)
+    if given.data is None or given.resume is None:
+        parser.error("--data and --resume are needed, or --speed")
     results, seeds = Results(given.resume), range(given.seeds)
     kept = given.resume.with_suffix(".copies")
     wanted = tuple(given.tasks or ("",))

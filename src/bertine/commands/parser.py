@@ -15,7 +15,7 @@ import re
 import shutil
 import sys
 import textwrap
-from argparse import SUPPRESS, Action
+from argparse import SUPPRESS, Action, Namespace
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, replace
 from pathlib import Path
@@ -95,7 +95,7 @@ class Switch(argparse.Action):
         return " | ".join(self.option_strings)
 
     def __call__(
-        self, parser: Any, namespace: Any, values: Any, option_string: str | None = None
+        self, parser: Any, namespace: Namespace, values: Any, option_string: str | None = None
     ) -> None:
         setattr(namespace, self.dest, option_string == self.option_strings[0])
 
@@ -104,10 +104,10 @@ class Gather(argparse.Action):
     """An action for a list whose option may be repeated: ``--names a b`` is ``--names a --names
     b``. A list in a configuration file is replaced, not extended."""
 
-    _namespace: argparse.Namespace | None = None
+    _namespace: Namespace | None = None
 
     def __call__(
-        self, parser: Any, namespace: Any, values: Any, option_string: str | None = None
+        self, parser: Any, namespace: Namespace, values: Any, option_string: str | None = None
     ) -> None:
         before = getattr(namespace, self.dest) if self._namespace is namespace else []
         self._namespace = namespace
